@@ -1,0 +1,2 @@
+//! The warpfeed program.
+fn main() {}

@@ -1,0 +1,72 @@
+//! Encoded bytes to pixels.
+//!
+//! 1. [`jpeg`]: the crate's own JPEG decoder, the fast path.
+//! 2. `image`: every other format, through the `image` crate, brought to RGB.
+//!
+//! `Auto` chooses between them from the first bytes of a sample.
+//!
+//! A decoder is asked in two steps, so that the crop can be chosen between them: [`Decode::size`] reads the header alone, then
+//! [`Decode::decode`] delivers at least the region asked for, which may cost much less than the whole picture.
+
+pub mod jpeg;
+mod pixels;
+
+pub use pixels::{Pixels, Rect, Size};
+
+use crate::error::Result;
+
+/// A decoder: bytes of one sample's image field to RGB pixels.
+///
+/// Called from many worker threads at once; scratch belongs in a `thread_local!` or in `out`.
+pub trait Decode: Send + Sync {
+    /// The size the picture has when decoded in full, upright (after EXIF orientation), from its header.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the byte at which the header stops making sense.
+    fn size(&self, bytes: &[u8]) -> Result<Size>;
+
+    /// Decodes at least `want.region` into `out`, which says with [`Pixels::origin`] and [`Pixels::reduction`] what it holds.
+    ///
+    /// Inside the region the pixels are those of a full decode; how much is decoded around it is the decoder's affair.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes. `out` then holds nothing of use.
+    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()>;
+
+    /// Decodes several samples. A decoder that gains from company (independent entropy streams side by side) overrides this; each job
+    /// keeps its own result, and a bad neighbour changes nothing for the others.
+    fn decode_group(&self, jobs: &mut [Job<'_>]) {
+        for job in jobs {
+            job.result = self.decode(job.bytes, job.want, job.out);
+        }
+    }
+}
+
+/// What is wanted of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Want {
+    /// The part that must be delivered, in pixels of the full upright picture; inside [`Decode::size`] and not empty.
+    pub region: Rect,
+    /// The size the region will be resized to. A decoder may deliver the picture at 1/2, 1/4 or 1/8 as long as the region
+    /// stays at least this large. [`Want::exact`] rules that out.
+    pub target: Size,
+}
+
+impl Want {
+    /// `region` at full resolution.
+    pub fn exact(region: Rect) -> Self {
+        Want { region, target: region.size() }
+    }
+}
+
+/// One sample of a [`Decode::decode_group`] call.
+pub struct Job<'a> {
+    /// The encoded image.
+    pub bytes: &'a [u8],
+    /// What is wanted of it.
+    pub want: Want,
+    /// Where it goes.
+    pub out: &'a mut Pixels,
+    /// How it went.
+    pub result: Result<()>,
+}

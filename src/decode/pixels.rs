@@ -1,0 +1,144 @@
+use crate::error::{Error, Result};
+
+/// A width and a height in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Size {
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl Size {
+    /// A size of `width` by `height` pixels.
+    pub fn new(width: u32, height: u32) -> Self {
+        Size { width, height }
+    }
+
+    /// Number of pixels.
+    pub fn area(self) -> u64 {
+        u64::from(self.width) * u64::from(self.height)
+    }
+}
+
+/// A rectangle of whole pixels, `x` to the right and `y` down from the upper left corner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rect {
+    /// First column.
+    pub x: u32,
+    /// First row.
+    pub y: u32,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl Rect {
+    /// The rectangle with its upper left corner at (`x`, `y`).
+    pub fn new(x: u32, y: u32, width: u32, height: u32) -> Self {
+        Rect { x, y, width, height }
+    }
+
+    /// All of a picture of `size`.
+    pub fn full(size: Size) -> Self {
+        Rect { x: 0, y: 0, width: size.width, height: size.height }
+    }
+
+    /// Width and height.
+    pub fn size(self) -> Size {
+        Size { width: self.width, height: self.height }
+    }
+
+    /// Whether `self` is not empty and lies wholly inside a picture of `size`.
+    pub fn fits(self, size: Size) -> bool {
+        self.width > 0
+            && self.height > 0
+            && u64::from(self.x) + u64::from(self.width) <= u64::from(size.width)
+            && u64::from(self.y) + u64::from(self.height) <= u64::from(size.height)
+    }
+}
+
+/// Decoded RGB pixels: `u8`, HWC, rows without padding. Its memory is kept from sample to sample.
+///
+/// It may hold a part of the picture ([`origin`](Pixels::origin)), and may hold it smaller ([`reduction`](Pixels::reduction)).
+#[derive(Debug, Default, Clone)]
+pub struct Pixels {
+    data: Vec<u8>,
+    width: u32,
+    height: u32,
+    origin: (u32, u32),
+    reduction: u8,
+}
+
+impl Pixels {
+    /// No pixels.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes room for `size` pixels and returns them for writing. What was in them before is still there, and must all be overwritten.
+    pub fn reset(&mut self, size: Size) -> &mut [u8] {
+        let bytes = size.area() as usize * 3;
+        self.data.resize(bytes.max(self.data.len()), 0);
+        (self.width, self.height, self.origin, self.reduction) = (size.width, size.height, (0, 0), 0);
+        &mut self.data[..bytes]
+    }
+
+    /// States that the first pixel is column `x`, row `y` of the picture, counted at the stored resolution, and that the picture is
+    /// stored at `1 / 2^reduction` of its size.
+    pub fn place(&mut self, x: u32, y: u32, reduction: u8) {
+        (self.origin, self.reduction) = ((x, y), reduction);
+    }
+
+    /// Size of what is stored.
+    pub fn size(&self) -> Size {
+        Size { width: self.width, height: self.height }
+    }
+
+    /// Column and row of the first stored pixel in the picture, counted at the stored resolution.
+    pub fn origin(&self) -> (u32, u32) {
+        self.origin
+    }
+
+    /// The picture is stored at `1 / 2^reduction` of its size; 0 is full size.
+    pub fn reduction(&self) -> u8 {
+        self.reduction
+    }
+
+    /// The stored pixels, `height * width * 3` bytes.
+    pub fn data(&self) -> &[u8] {
+        &self.data[..self.size().area() as usize * 3]
+    }
+
+    /// The stored pixels, for writing.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        let bytes = self.size().area() as usize * 3;
+        &mut self.data[..bytes]
+    }
+
+    /// Where `region`, given in pixels of the full picture, lies in what is stored.
+    ///
+    /// # Errors
+    /// If the stored part does not cover it: the decoder broke its word.
+    pub fn locate(&self, region: Rect) -> Result<Rect> {
+        let shift = u32::from(self.reduction);
+        let (x, y) = (region.x >> shift, region.y >> shift);
+        let right = (region.x + region.width).div_ceil(1 << shift);
+        let bottom = (region.y + region.height).div_ceil(1 << shift);
+        let (ox, oy) = self.origin;
+        if x < ox || y < oy || right > ox + self.width || bottom > oy + self.height {
+            return Err(Error::decode(format!(
+                "the decoder delivered {}x{} pixels from ({ox}, {oy}) at 1/{}, which do not cover the region {}x{} at ({}, {})",
+                self.width,
+                self.height,
+                1 << shift,
+                region.width,
+                region.height,
+                region.x,
+                region.y
+            )));
+        }
+        Ok(Rect::new(x - ox, y - oy, right - x, bottom - y))
+    }
+}

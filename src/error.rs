@@ -1,0 +1,193 @@
+//! One error type that names the place before the cause.
+//!
+//! `Display` reads like a path walked from the outside in:
+//! `sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 of 9120`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, where, and why.
+///
+/// Match on [`kind`](Error::kind); print it for a person. It stays one pointer wide, so a `Result` costs the hot path nothing.
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    cause: String,
+    path: Option<PathBuf>,
+    sample: Option<u64>,
+    key: Option<String>,
+    os_code: Option<i32>,
+}
+
+/// The class of an [`Error`], for a program to decide on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The operating system refused to open, read, map or write.
+    Io,
+    /// An option has a value that cannot work; found when the loader is opened.
+    Config,
+    /// A container (tar, LMDB, index) is damaged or holds something unexpected.
+    Source,
+    /// Encoded bytes of one sample could not be turned into pixels or arrays.
+    Decode,
+    /// Pixels of one sample could not be transformed.
+    Transform,
+    /// Code supplied by the user panicked; the message is in the cause.
+    Panic,
+    /// More samples failed than [`OnError::Skip`](crate::OnError::Skip) allows.
+    TooManySkipped,
+    /// Memory could not be had, or the plan exceeds the limit that was set.
+    Memory,
+    /// The CUDA driver is missing, or one of its calls failed.
+    Cuda,
+    /// Nothing moved for longer than the set time.
+    Timeout,
+}
+
+impl ErrorKind {
+    /// The word that stands between place and cause in the message.
+    fn word(self) -> &'static str {
+        match self {
+            ErrorKind::Io => "io",
+            ErrorKind::Config => "config",
+            ErrorKind::Source => "source",
+            ErrorKind::Decode => "decode",
+            ErrorKind::Transform => "transform",
+            ErrorKind::Panic => "panic",
+            ErrorKind::TooManySkipped => "too many skipped",
+            ErrorKind::Memory => "memory",
+            ErrorKind::Cuda => "cuda",
+            ErrorKind::Timeout => "timeout",
+        }
+    }
+}
+
+impl Error {
+    /// An error of `kind`; `cause` is lower case, without a full stop, and gives both numbers where two disagree.
+    pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
+        Error(Box::new(Inner { kind, cause: cause.into(), path: None, sample: None, key: None, os_code: None }))
+    }
+
+    /// An [`ErrorKind::Decode`] error, the one a custom [`Decode`](crate::decode::Decode) returns.
+    pub fn decode(cause: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Decode, cause)
+    }
+
+    /// An [`ErrorKind::Config`] error.
+    pub fn config(cause: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Config, cause)
+    }
+
+    /// An [`ErrorKind::Source`] error, the one a custom [`Source`](crate::source::Source) returns.
+    pub fn source(cause: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Source, cause)
+    }
+
+    /// An operating-system error at `path`.
+    pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
+        let mut e = Self::new(ErrorKind::Io, error.to_string()).at_path(path);
+        e.0.os_code = error.raw_os_error();
+        e
+    }
+
+    /// The same error with the file it belongs to. A path that is already there stays: the innermost place is the exact one.
+    #[must_use]
+    pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.0.path.get_or_insert_with(|| path.into());
+        self
+    }
+
+    /// The same error with the sample it belongs to. A sample that is already there stays.
+    #[must_use]
+    pub fn at_sample(mut self, id: u64, key: &str) -> Self {
+        if self.0.sample.is_none() {
+            self.0.sample = Some(id);
+            self.0.key = (!key.is_empty()).then(|| key.to_owned());
+        }
+        self
+    }
+
+    /// The class of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The sample's index in its source, if the error belongs to one.
+    pub fn sample(&self) -> Option<u64> {
+        self.0.sample
+    }
+
+    /// The sample's key, if the error belongs to one and the key could be read.
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    /// The file or folder the error belongs to.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The cause alone, without the place.
+    pub fn cause(&self) -> &str {
+        &self.0.cause
+    }
+
+    /// The operating system's error number (`errno`), for [`ErrorKind::Io`].
+    pub fn os_code(&self) -> Option<i32> {
+        self.0.os_code
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, cause, path, sample, key, .. } = &*self.0;
+        match (sample, key) {
+            (Some(id), Some(key)) => write!(f, "sample {id} ({key}): ")?,
+            (Some(id), None) => write!(f, "sample {id}: ")?,
+            _ => {}
+        }
+        if let Some(path) = path {
+            write!(f, "{}: ", path.display())?;
+        }
+        write!(f, "{}: {cause}", kind.word())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({:?}, \"{self}\")", self.0.kind)
+    }
+}
+
+impl Clone for Error {
+    fn clone(&self) -> Self {
+        Error(self.0.clone())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_comes_before_the_cause() {
+        let e = Error::decode("jpeg ends at byte 4096 of 9120").at_sample(18231, "n01440764/x.jpg");
+        assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 of 9120");
+        let e = e.at_path("train").at_sample(7, "other");
+        assert_eq!(e.sample(), Some(18231), "the innermost sample stays");
+        assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): train: decode: jpeg ends at byte 4096 of 9120");
+    }
+
+    #[test]
+    fn an_error_is_one_pointer() {
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+}

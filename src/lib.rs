@@ -1,0 +1,7 @@
+//! warpfeed
+
+pub mod decode;
+mod error;
+pub mod source;
+
+pub use error::{Error, ErrorKind, Result};

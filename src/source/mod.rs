@@ -1,0 +1,45 @@
+//! Bytes by index.
+//!
+//! 1. `Folder`: pictures in class folders.
+//! 2. `Lmdb`: one LMDB database.
+//! 3. `Tar`: memory-mapped WebDataset shards.
+//! 4. `Memory`: samples in memory.
+//!
+//! A [`Source`] maps an index to a [`Sample`], a handful of named byte fields, without copying where the medium allows.
+//! `open` finds out from a path which one it is.
+
+mod sample;
+
+pub use sample::{IMAGE_FIELDS, Label, Sample};
+
+use crate::error::Result;
+
+/// A data set: `len` samples that can be read in any order, from many threads at once.
+pub trait Source: Send + Sync {
+    /// Number of samples. It never changes while the source is open.
+    fn len(&self) -> usize;
+
+    /// Whether there are no samples at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads sample `index`, which is less than [`len`](Source::len).
+    ///
+    /// The fields may borrow from the source (a memory map) or from `scratch`, which the source may fill as it likes; its memory is kept
+    /// from sample to sample. Nothing else needs to be allocated.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source) with the file; the loader adds the sample.
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
+
+    /// Names of the classes by label, if the medium knows them.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
+
+    /// What it is, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a name of your own.
+    fn kind(&self) -> &'static str {
+        "custom"
+    }
+}
