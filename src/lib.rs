@@ -1,7 +1,9 @@
 //! warpfeed
 
+pub mod batch;
 pub mod decode;
 mod error;
+pub mod order;
 pub mod source;
 
 pub use error::{Error, ErrorKind, Result};

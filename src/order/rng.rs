@@ -1,0 +1,83 @@
+/// The random numbers of one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014) started
+/// from a hash of (seed, epoch, sample).
+///
+/// Nothing else goes in, so the numbers do not depend on the worker, the batch or the rank that a sample falls to. The sequence and the
+/// conversions below are part of the crate's promise: they do not change within a major version.
+#[derive(Debug, Clone)]
+pub struct Rng(u64);
+
+/// SplitMix64's finaliser: a bijection of 64-bit words in which every input bit moves every output bit.
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Rng {
+    /// The generator of sample `sample` in epoch `epoch` under `seed`.
+    pub fn new(seed: u64, epoch: u64, sample: u64) -> Self {
+        let key = [seed, epoch, sample]
+            .iter()
+            .fold(0, |h: u64, &word| mix(h.wrapping_add(GOLDEN) ^ mix(word.wrapping_add(GOLDEN))));
+        Rng(key)
+    }
+
+    /// 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
+    }
+
+    /// Uniform in [0, 1), a multiple of 2^-53.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Uniform in [low, high).
+    pub fn range(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// Uniform in 0..n by multiply-shift (Lemire 2019, without the rejection step: the bias is below n / 2^64). `n` is not 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// True with probability `p`.
+    pub fn chance(&mut self, p: f64) -> bool {
+        self.unit() < p
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sequence_is_splitmix64() {
+        // The reference generator's first outputs for state 1234567 (Vigna, splitmix64.c).
+        let mut rng = Rng(1234567);
+        assert_eq!(rng.next_u64(), 6457827717110365317);
+        assert_eq!(rng.next_u64(), 3203168211198807973);
+    }
+
+    #[test]
+    fn each_part_of_the_key_matters() {
+        let first = |s, e, i| Rng::new(s, e, i).next_u64();
+        let all = [first(0, 0, 0), first(1, 0, 0), first(0, 1, 0), first(0, 0, 1), first(1, 1, 0), first(0, 1, 1)];
+        let distinct: std::collections::HashSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+    }
+
+    #[test]
+    fn numbers_are_uniform() {
+        let mut counts = [0u32; 10];
+        for sample in 0..100_000 {
+            counts[Rng::new(3, 5, sample).below(10) as usize] += 1;
+        }
+        let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - 10_000.0).powi(2) / 10_000.0).sum();
+        assert!(chi2 < 27.9, "chi-square of {chi2:.1} with 9 degrees of freedom has p below 0.001: {counts:?}");
+    }
+}
