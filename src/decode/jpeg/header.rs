@@ -1,0 +1,429 @@
+//! Marker segments up to the entropy-coded data, checked and copied into a plain struct (ITU T.81, annex B).
+//!
+//! Everything is of fixed size, so that a header is read without an allocation whatever the file claims.
+
+use super::huffman::Spec;
+use crate::decode::Size;
+use crate::error::{Error, Result};
+
+/// More pixels than this are refused: 2^28, a picture of 16384 x 16384.
+const MAX_PIXELS: u64 = 1 << 28;
+
+/// How the coefficients are coded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// SOF0: sequential, Huffman, 8 bits, two tables of each class.
+    Baseline,
+    /// SOF1: sequential, Huffman, 8 or 12 bits, four tables of each class.
+    Extended,
+    /// SOF2: progressive, Huffman.
+    Progressive,
+    /// Lossless, hierarchical or arithmetic; the marker's second byte.
+    Other(u8),
+}
+
+/// One colour component of the frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Component {
+    /// The identifier that scans refer to.
+    pub(crate) id: u8,
+    /// Horizontal sampling factor, 1 to 4.
+    pub(crate) h: u8,
+    /// Vertical sampling factor, 1 to 4.
+    pub(crate) v: u8,
+    /// Quantisation table, 0 to 3.
+    pub(crate) quant: u8,
+}
+
+/// The frame header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) coding: Coding,
+    /// Bits a sample.
+    pub(crate) precision: u8,
+    /// Stored size in pixels, before EXIF orientation; neither side is 0.
+    pub(crate) size: Size,
+    components: [Component; 4],
+    count: u8,
+}
+
+impl Frame {
+    /// The components in the order of the file, one to four.
+    pub(crate) fn components(&self) -> &[Component] {
+        &self.components[..usize::from(self.count)]
+    }
+
+    /// The largest horizontal and vertical sampling factors.
+    pub(crate) fn max_sampling(&self) -> (u32, u32) {
+        let largest = |of: fn(&Component) -> u8| self.components().iter().map(of).max().unwrap_or(1).into();
+        (largest(|c| c.h), largest(|c| c.v))
+    }
+
+    /// MCUs in a row and rows of MCUs, of a scan that interleaves all components.
+    pub(crate) fn mcus(&self) -> (u32, u32) {
+        let (h, v) = self.max_sampling();
+        (self.size.width.div_ceil(8 * h), self.size.height.div_ceil(8 * v))
+    }
+
+    /// Blocks in a row and rows of blocks of component `index` that hold pixels of the picture: the extent of a scan of this
+    /// component alone. Interleaved scans pad it to whole MCUs.
+    pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
+        let (h, v) = self.max_sampling();
+        let c = self.components()[index];
+        let blocks = |pixels: u32, own: u8, max: u32| (u64::from(pixels) * u64::from(own)).div_ceil(8 * u64::from(max));
+        (blocks(self.size.width, c.h, h) as u32, blocks(self.size.height, c.v, v) as u32)
+    }
+}
+
+/// One component of a scan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ScanComponent {
+    /// Index into [`Frame::components`].
+    pub(crate) index: u8,
+    /// DC table, 0 to 3.
+    pub(crate) dc: u8,
+    /// AC table, 0 to 3.
+    pub(crate) ac: u8,
+}
+
+/// A scan header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scan {
+    components: [ScanComponent; 4],
+    count: u8,
+    /// First coefficient in zigzag order (Ss).
+    pub(crate) start: u8,
+    /// Last coefficient in zigzag order (Se).
+    pub(crate) end: u8,
+    /// Successive approximation, bits already there (Ah).
+    pub(crate) high: u8,
+    /// Successive approximation, bits still to come (Al).
+    pub(crate) low: u8,
+    /// Offset of the SOS marker in the file.
+    pub(crate) at: usize,
+    /// Offset of the first entropy-coded byte in the file.
+    pub(crate) data: usize,
+}
+
+impl Scan {
+    /// The components in the order in which their blocks follow each other in an MCU, one to four.
+    pub(crate) fn components(&self) -> &[ScanComponent] {
+        &self.components[..usize::from(self.count)]
+    }
+}
+
+/// What the marker segments before a scan's entropy-coded data say.
+#[derive(Debug, Clone)]
+pub(crate) struct Header {
+    pub(crate) frame: Frame,
+    /// The latest scan header.
+    pub(crate) scan: Scan,
+    /// Quantisation tables in natural order (row by row).
+    pub(crate) quant: [Option<[u16; 64]>; 4],
+    pub(crate) dc: [Option<Spec>; 4],
+    pub(crate) ac: [Option<Spec>; 4],
+    /// MCUs between restart markers, 0 for none.
+    pub(crate) restart_interval: u32,
+    /// A JFIF APP0 segment was seen.
+    pub(crate) jfif: bool,
+    /// The colour transform in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
+    pub(crate) adobe_transform: Option<u8>,
+    /// EXIF orientation, 1 (upright) to 8.
+    pub(crate) orientation: u8,
+}
+
+/// Natural index (row times 8 plus column) of each zigzag index. The last 16 entries catch runs that leave a corrupt block.
+pub(crate) const NATURAL: [u8; 80] = [
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
+    28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
+    47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+];
+
+impl Header {
+    /// Reads a file from SOI to the end of its first SOS segment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming marker and byte offset.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
+        if bytes.get(..2) != Some(&[0xff, 0xd8]) {
+            return Err(Error::decode("jpeg does not begin with the marker SOI (ff d8)"));
+        }
+        let empty = Frame {
+            coding: Coding::Other(0),
+            precision: 0,
+            size: Size::new(0, 0),
+            components: Default::default(),
+            count: 0,
+        };
+        let mut header = Header {
+            frame: empty,
+            scan: Scan { components: Default::default(), count: 0, start: 0, end: 0, high: 0, low: 0, at: 0, data: 0 },
+            quant: [None; 4],
+            dc: Default::default(),
+            ac: Default::default(),
+            restart_interval: 0,
+            jfif: false,
+            adobe_transform: None,
+            orientation: 1,
+        };
+        if header.advance(bytes, 2)? {
+            return Ok(header);
+        }
+        Err(Error::decode("jpeg has no scan before the marker EOI"))
+    }
+
+    /// Reads on from byte `at`, which lies behind a scan's data, to the end of the next SOS segment. `false` if EOI comes first.
+    ///
+    /// # Errors
+    /// As [`read`](Header::read); a file that ends before the next marker is an error too.
+    pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
+        self.advance(bytes, at)
+    }
+
+    fn advance(&mut self, bytes: &[u8], from: usize) -> Result<bool> {
+        let mut at = from;
+        loop {
+            let (marker, place) = next_marker(bytes, at)?;
+            at = place + 2;
+            match marker {
+                0x01 | 0xd0..=0xd7 => continue,
+                0xd8 => return Err(Error::decode(format!("jpeg SOI at byte {place}: a second one"))),
+                0xd9 => return Ok(false),
+                _ => {}
+            }
+            let segment = Segment::new(bytes, marker, place)?;
+            at = place + 2 + segment.length;
+            match marker {
+                0xc4 => self.read_huffman(segment)?,
+                0xdb => self.read_quant(segment)?,
+                0xc0..=0xcf if marker != 0xc8 && marker != 0xcc => self.read_frame(segment)?,
+                0xdd => self.restart_interval = segment.exactly(2)?.u16()?.into(),
+                0xda => {
+                    self.read_scan(segment, at)?;
+                    return Ok(true);
+                }
+                0xe0 => self.jfif |= segment.body.starts_with(b"JFIF\0"),
+                0xe1 if self.orientation == 1 => self.orientation = exif_orientation(segment.body).unwrap_or(1),
+                0xee if segment.body.len() >= 12 && segment.body.starts_with(b"Adobe") => {
+                    self.adobe_transform = Some(segment.body[11]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn read_frame(&mut self, mut s: Segment<'_>) -> Result<()> {
+        if self.frame.count != 0 {
+            return Err(s.error("a second frame header"));
+        }
+        let coding = match s.marker {
+            0xc0 => Coding::Baseline,
+            0xc1 => Coding::Extended,
+            0xc2 => Coding::Progressive,
+            other => Coding::Other(other),
+        };
+        let (precision, height, width, count) = (s.u8()?, s.u16()?, s.u16()?, s.u8()?);
+        let size = Size::new(width.into(), height.into());
+        if size.area() == 0 {
+            return Err(s.error(format!("a picture of {width}x{height}")));
+        }
+        if size.area() > MAX_PIXELS {
+            return Err(s.error(format!("{width}x{height} is {} pixels, the limit is {MAX_PIXELS}", size.area())));
+        }
+        if !(1..=4).contains(&count) {
+            return Err(s.error(format!("{count} components, one to four are possible")));
+        }
+        let mut s = s.exactly(3 * usize::from(count))?;
+        let mut components = [Component::default(); 4];
+        for i in 0..usize::from(count) {
+            let (id, sampling, quant) = (s.u8()?, s.u8()?, s.u8()?);
+            let (h, v) = (sampling >> 4, sampling & 15);
+            if !(1..=4).contains(&h) || !(1..=4).contains(&v) {
+                return Err(s.error(format!("component {id} has sampling factors {h}x{v}, each must be 1 to 4")));
+            }
+            if quant > 3 {
+                return Err(s.error(format!("component {id} uses quantisation table {quant}, the last is 3")));
+            }
+            if components[..i].iter().any(|c| c.id == id) {
+                return Err(s.error(format!("component {id} occurs twice")));
+            }
+            components[i] = Component { id, h, v, quant };
+        }
+        self.frame = Frame { coding, precision, size, components, count };
+        Ok(())
+    }
+
+    fn read_scan(&mut self, mut s: Segment<'_>, data: usize) -> Result<()> {
+        if self.frame.count == 0 {
+            return Err(s.error("a scan before the frame header"));
+        }
+        let count = s.u8()?;
+        if !(1..=4).contains(&count) {
+            return Err(s.error(format!("{count} components, one to four are possible")));
+        }
+        let mut s = s.exactly(2 * usize::from(count) + 3)?;
+        let mut components = [ScanComponent::default(); 4];
+        for i in 0..usize::from(count) {
+            let (id, tables) = (s.u8()?, s.u8()?);
+            let Some(index) = self.frame.components().iter().position(|c| c.id == id) else {
+                return Err(s.error(format!("component {id} is not in the frame")));
+            };
+            if components[..i].iter().any(|c| usize::from(c.index) == index) {
+                return Err(s.error(format!("component {id} occurs twice")));
+            }
+            let (dc, ac) = (tables >> 4, tables & 15);
+            if dc > 3 || ac > 3 {
+                return Err(s.error(format!("component {id} uses Huffman tables {dc} and {ac}, the last is 3")));
+            }
+            components[i] = ScanComponent { index: index as u8, dc, ac };
+        }
+        let (start, end, approximation) = (s.u8()?, s.u8()?, s.u8()?);
+        let (high, low) = (approximation >> 4, approximation & 15);
+        self.scan = Scan { components, count, start, end, high, low, at: s.place, data };
+        Ok(())
+    }
+
+    fn read_quant(&mut self, mut s: Segment<'_>) -> Result<()> {
+        while !s.body.is_empty() {
+            let which = s.u8()?;
+            let (wide, index) = (which >> 4, usize::from(which & 15));
+            if index > 3 || wide > 1 {
+                return Err(s.error(format!("table {index} of precision {wide}, the last of each are 3 and 1")));
+            }
+            let mut table = [0; 64];
+            for &natural in &NATURAL[..64] {
+                table[usize::from(natural)] = if wide == 1 { s.u16()? } else { s.u8()?.into() };
+            }
+            self.quant[index] = Some(table);
+        }
+        Ok(())
+    }
+
+    fn read_huffman(&mut self, mut s: Segment<'_>) -> Result<()> {
+        while !s.body.is_empty() {
+            let which = s.u8()?;
+            let (class, index) = (which >> 4, usize::from(which & 15));
+            if index > 3 || class > 1 {
+                return Err(s.error(format!("table {index} of class {class}, the last of each are 3 and 1")));
+            }
+            let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");
+            let count = bits.iter().map(|&n| usize::from(n)).sum();
+            if count > 256 {
+                return Err(s.error(format!("table {index} has {count} codes, the limit is 256")));
+            }
+            let spec = Spec::new(bits, s.take(count)?);
+            if class == 0 { self.dc[index] = Some(spec) } else { self.ac[index] = Some(spec) }
+        }
+        Ok(())
+    }
+}
+
+/// The next marker at or behind byte `at`: its second byte, and the offset of its first. Like libjpeg it passes over stray bytes, fill
+/// bytes (`ff ff`) and stuffed bytes (`ff 00`).
+///
+/// # Errors
+/// If the file ends first.
+pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    for i in memchr::memchr_iter(0xff, rest) {
+        match rest.get(i + 1) {
+            Some(0 | 0xff) | None => {}
+            Some(&marker) => return Ok((marker, at + i)),
+        }
+    }
+    Err(Error::decode(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
+}
+
+/// The name of a marker by its second byte.
+pub(crate) fn marker_name(marker: u8) -> String {
+    match marker {
+        0xc4 => "DHT".into(),
+        0xc8 => "JPG".into(),
+        0xcc => "DAC".into(),
+        0xc0..=0xcf => format!("SOF{}", marker - 0xc0),
+        0xd0..=0xd7 => format!("RST{}", marker - 0xd0),
+        0xd8 => "SOI".into(),
+        0xd9 => "EOI".into(),
+        0xda => "SOS".into(),
+        0xdb => "DQT".into(),
+        0xdc => "DNL".into(),
+        0xdd => "DRI".into(),
+        0xe0..=0xef => format!("APP{}", marker - 0xe0),
+        0xfe => "COM".into(),
+        _ => format!("ff {marker:02x}"),
+    }
+}
+
+/// The bytes of a marker segment that are still to be read.
+struct Segment<'a> {
+    marker: u8,
+    /// Offset of the marker.
+    place: usize,
+    /// The length field: two bytes for itself and the body.
+    length: usize,
+    body: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    fn new(bytes: &'a [u8], marker: u8, place: usize) -> Result<Self> {
+        let rest = &bytes[place + 2..];
+        let mut segment = Segment { marker, place, length: 0, body: rest };
+        segment.length = segment.u16()?.into();
+        if segment.length < 2 {
+            return Err(segment.error(format!("claims {} bytes, its length field alone has 2", segment.length)));
+        }
+        segment.body = rest.get(2..segment.length).ok_or_else(|| {
+            segment.error(format!("claims {} bytes, the file has {} left", segment.length, rest.len()))
+        })?;
+        Ok(segment)
+    }
+
+    fn error(&self, cause: impl std::fmt::Display) -> Error {
+        Error::decode(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.place))
+    }
+
+    /// The segment, if `left` bytes of it are still to be read.
+    fn exactly(self, left: usize) -> Result<Self> {
+        if self.body.len() == left {
+            return Ok(self);
+        }
+        Err(self.error(format!("{} bytes where {left} are due", self.body.len())))
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let Some((head, tail)) = self.body.split_at_checked(count) else {
+            return Err(self.error(format!("ends {} bytes early", count - self.body.len())));
+        };
+        self.body = tail;
+        Ok(head)
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+}
+
+/// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3, 4.6.4), if it is 1 to 8.
+fn exif_orientation(body: &[u8]) -> Option<u8> {
+    let tiff = body.strip_prefix(b"Exif\0\0")?;
+    let big = match tiff.get(..4)? {
+        b"II\x2a\0" => false,
+        b"MM\0\x2a" => true,
+        _ => return None,
+    };
+    let u16_at = |at: usize| {
+        let b: [u8; 2] = tiff.get(at..at.checked_add(2)?)?.try_into().ok()?;
+        Some(if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) })
+    };
+    let first: [u8; 4] = tiff.get(4..8)?.try_into().ok()?;
+    let directory = (if big { u32::from_be_bytes(first) } else { u32::from_le_bytes(first) }) as usize;
+    let entries = usize::from(u16_at(directory)?);
+    let entry = (0..entries).map(|i| directory + 2 + 12 * i).find(|&at| u16_at(at) == Some(0x0112))?;
+    let value = u16_at(entry + 8)?;
+    (1..=8).contains(&value).then_some(value as u8)
+}

@@ -1,0 +1,157 @@
+//! Huffman tables: as the file specifies them, and as a decoder looks codes up (ITU T.81, annexes C and F.2.2.3).
+
+use crate::error::{Error, Result};
+
+/// A table as a DHT segment specifies it: how many codes of each length, and their symbols in order of code.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Spec {
+    bits: [u8; 16],
+    values: [u8; 256],
+}
+
+impl Spec {
+    /// `bits[i]` codes of length `i + 1`, which together are `values.len()`, at most 256.
+    pub(crate) fn new(bits: [u8; 16], values: &[u8]) -> Self {
+        let mut padded = [0; 256];
+        padded[..values.len()].copy_from_slice(values);
+        Spec { bits, values: padded }
+    }
+
+    /// How many codes there are of each length, 1 to 16.
+    pub(crate) fn bits(&self) -> &[u8; 16] {
+        &self.bits
+    }
+
+    /// The symbols in order of their codes.
+    pub(crate) fn values(&self) -> &[u8] {
+        let count: usize = self.bits.iter().map(|&n| usize::from(n)).sum();
+        &self.values[..count.min(256)]
+    }
+
+    /// Every code with its length in bits and its symbol, shortest first.
+    ///
+    /// # Errors
+    /// If the lengths do not make a prefix code, or use the code of all ones, which T.81 keeps free.
+    pub(crate) fn codes(&self) -> Result<impl Iterator<Item = Code> + '_> {
+        let mut next = 0u32;
+        for (i, &count) in self.bits.iter().enumerate() {
+            next += u32::from(count);
+            if count > 0 && next >= 1 << (i + 1) {
+                return Err(Error::decode(format!("a Huffman table has too many codes of {} bits", i + 1)));
+            }
+            next <<= 1;
+        }
+        let lengths =
+            self.bits.iter().zip(1u8..).flat_map(|(&count, length)| std::iter::repeat_n(length, count.into()));
+        let mut previous = (0u32, 0u8);
+        Ok(lengths.zip(self.values()).map(move |(length, &symbol)| {
+            let code = previous.0 << (length - previous.1);
+            previous = (code + 1, length);
+            Code { code: code as u16, length, symbol }
+        }))
+    }
+
+    /// The table that T.81 prints in annex K.3 and most encoders use: `chroma` or luminance, for `ac` or DC coefficients.
+    /// Motion-JPEG frames leave them out, so libjpeg-turbo takes them for tables 0 and 1 that a file does not define.
+    pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
+        match (ac, chroma) {
+            (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
+            (false, true) => Spec::new([0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], &DC_SYMBOLS),
+            (true, false) => Spec::new([0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7d], &AC_LUMA_SYMBOLS),
+            (true, true) => Spec::new([0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77], &AC_CHROMA_SYMBOLS),
+        }
+    }
+}
+
+impl std::fmt::Debug for Spec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Spec({:?})", self.bits)
+    }
+}
+
+/// One code of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Code {
+    /// The code, right-aligned.
+    pub(crate) code: u16,
+    /// Its length in bits, 1 to 16.
+    pub(crate) length: u8,
+    pub(crate) symbol: u8,
+}
+
+/// The plain decoding table: a look-up by length, one bit after another, as T.81 F.2.2.3 draws it.
+#[derive(Debug, Clone)]
+pub(crate) struct Lookup {
+    /// Symbol and length of the code that begins an 8-bit window; length 0 if that code is longer.
+    short: [(u8, u8); 256],
+    /// One past the largest code of each length, -1 if there is none.
+    limit: [i32; 17],
+    /// What to add to a code of each length for the index of its symbol.
+    offset: [i32; 17],
+    values: [u8; 256],
+}
+
+impl Lookup {
+    /// The table for `spec`. A DC table must not hold symbols above 15, the size of the largest difference in bits.
+    ///
+    /// # Errors
+    /// As [`Spec::codes`], and for a DC symbol above 15.
+    pub(crate) fn new(spec: &Spec, ac: bool) -> Result<Self> {
+        let mut table = Lookup { short: [(0, 0); 256], limit: [-1; 17], offset: [0; 17], values: spec.values };
+        for (index, Code { code, length, symbol }) in spec.codes()?.enumerate() {
+            if !ac && symbol > 15 {
+                return Err(Error::decode(format!("a DC Huffman table holds the symbol {symbol}, the largest is 15")));
+            }
+            let (code, l) = (i32::from(code), usize::from(length));
+            if table.limit[l] < 0 {
+                table.offset[l] = index as i32 - code;
+            }
+            table.limit[l] = code + 1;
+            if length <= 8 {
+                let first = (code as usize) << (8 - length);
+                table.short[first..first + (1 << (8 - length))].fill((symbol, length));
+            }
+        }
+        Ok(table)
+    }
+
+    /// Symbol and length of the code that begins the 16-bit `window`. `None` if no code does.
+    pub(crate) fn find(&self, window: u16) -> Option<(u8, u8)> {
+        let (symbol, length) = self.short[usize::from(window >> 8)];
+        if length > 0 {
+            return Some((symbol, length));
+        }
+        (9..=16usize).find_map(|l| {
+            let code = i32::from(window >> (16 - l));
+            (code < self.limit[l]).then(|| (self.values[(code + self.offset[l]) as usize & 255], l as u8))
+        })
+    }
+}
+
+const DC_SYMBOLS: [u8; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+
+#[rustfmt::skip]
+const AC_LUMA_SYMBOLS: [u8; 162] = [
+    0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07, 0x22, 0x71, 0x14, 0x32,
+    0x81, 0x91, 0xa1, 0x08, 0x23, 0x42, 0xb1, 0xc1, 0x15, 0x52, 0xd1, 0xf0, 0x24, 0x33, 0x62, 0x72, 0x82, 0x09, 0x0a, 0x16,
+    0x17, 0x18, 0x19, 0x1a, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3a, 0x43, 0x44, 0x45,
+    0x46, 0x47, 0x48, 0x49, 0x4a, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69,
+    0x6a, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7a, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8a, 0x92, 0x93, 0x94,
+    0x95, 0x96, 0x97, 0x98, 0x99, 0x9a, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6,
+    0xb7, 0xb8, 0xb9, 0xba, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xca, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7, 0xd8,
+    0xd9, 0xda, 0xe1, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7, 0xe8, 0xe9, 0xea, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8,
+    0xf9, 0xfa,
+];
+
+#[rustfmt::skip]
+const AC_CHROMA_SYMBOLS: [u8; 162] = [
+    0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71, 0x13, 0x22, 0x32, 0x81,
+    0x08, 0x14, 0x42, 0x91, 0xa1, 0xb1, 0xc1, 0x09, 0x23, 0x33, 0x52, 0xf0, 0x15, 0x62, 0x72, 0xd1, 0x0a, 0x16, 0x24, 0x34,
+    0xe1, 0x25, 0xf1, 0x17, 0x18, 0x19, 0x1a, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3a, 0x43, 0x44,
+    0x45, 0x46, 0x47, 0x48, 0x49, 0x4a, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,
+    0x69, 0x6a, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7a, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8a, 0x92,
+    0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9a, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xb2, 0xb3, 0xb4,
+    0xb5, 0xb6, 0xb7, 0xb8, 0xb9, 0xba, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xca, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6,
+    0xd7, 0xd8, 0xd9, 0xda, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7, 0xe8, 0xe9, 0xea, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8,
+    0xf9, 0xfa,
+];
