@@ -1,16 +1,20 @@
 //! Bytes by index.
 //!
-//! 1. `Folder`: pictures in class folders.
+//! 1. [`Folder`]: pictures in class folders.
 //! 2. `Lmdb`: one LMDB database.
 //! 3. `Tar`: memory-mapped WebDataset shards.
-//! 4. `Memory`: samples in memory.
+//! 4. [`Memory`]: samples in memory.
 //!
 //! A [`Source`] maps an index to a [`Sample`], a handful of named byte fields, without copying where the medium allows.
 //! `open` finds out from a path which one it is.
 
+mod folder;
+mod memory;
 mod sample;
 
-pub use sample::{IMAGE_FIELDS, Label, Sample};
+pub use folder::Folder;
+pub use memory::{Memory, OwnedSample};
+pub use sample::{IMAGE_FIELDS, Sample};
 
 use crate::error::Result;
 

@@ -6,26 +6,27 @@ pub const IMAGE_FIELDS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "bmp", "tif"
 /// How many fields a sample can have.
 const MAX_FIELDS: usize = 16;
 
-/// One sample: a key and a few named byte fields, borrowed from its source.
+/// One sample: a key, a few named byte fields and perhaps a label, borrowed from its source.
 ///
-/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `cls`, `json`, `emb.npy`.
+/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. The label is not a field: `cls` becomes
+/// [`label`](Sample::label), so that a picture in a class folder and one with a `cls` beside it are the same sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
     key: &'a str,
     fields: [(&'a str, &'a [u8]); MAX_FIELDS],
     len: usize,
-    label: Label,
+    label: Label<'a>,
 }
 
 /// Where a sample's label comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Label {
+#[derive(Debug, Clone, Copy)]
+enum Label<'a> {
     /// The sample has none.
     None,
     /// The source knows it (a class folder, an integer in a MessagePack map).
     Class(i64),
-    /// It stands as decimal text in the field `cls`.
-    Text,
+    /// It stands as decimal text in the field `cls`. Read when asked for: who trains without labels need not care what it says.
+    Text(&'a [u8]),
 }
 
 impl<'a> Sample<'a> {
@@ -34,11 +35,25 @@ impl<'a> Sample<'a> {
         Sample { key, fields: [("", &[]); MAX_FIELDS], len: 0, label: Label::None }
     }
 
-    /// The sample with one more field. The field `cls` is taken as the label in decimal text unless a label is already set.
+    /// The sample with one more field. The field `cls` is the label in decimal text, unless a label is already set.
     ///
     /// # Errors
     /// If the sample has 16 fields already, or one of this name.
     pub fn with_field(mut self, name: &'a str, bytes: &'a [u8]) -> Result<Self> {
+        self.push(name, bytes)?;
+        Ok(self)
+    }
+
+    /// [`with_field`](Sample::with_field) in place, for the sources' inner loops: a sample is too large to be passed around per field.
+    pub(crate) fn push(&mut self, name: &'a str, bytes: &'a [u8]) -> Result<()> {
+        if name == "cls" {
+            match self.label {
+                Label::None => self.label = Label::Text(bytes),
+                Label::Class(_) => {}
+                Label::Text(_) => return Err(Error::source("field \"cls\" occurs twice")),
+            }
+            return Ok(());
+        }
         if self.field(name).is_some() {
             return Err(Error::source(format!("field {name:?} occurs twice")));
         }
@@ -47,16 +62,20 @@ impl<'a> Sample<'a> {
         };
         *slot = (name, bytes);
         self.len += 1;
-        if name == "cls" && self.label == Label::None {
-            self.label = Label::Text;
-        }
-        Ok(self)
+        Ok(())
     }
 
     /// The sample with the label `class`.
     #[must_use]
     pub fn with_label(mut self, class: i64) -> Self {
         self.label = Label::Class(class);
+        self
+    }
+
+    /// The sample under another key.
+    #[must_use]
+    pub fn with_key(mut self, key: &'a str) -> Self {
+        self.key = key;
         self
     }
 
@@ -88,8 +107,7 @@ impl<'a> Sample<'a> {
         match self.label {
             Label::None => Ok(None),
             Label::Class(class) => Ok(Some(class)),
-            Label::Text => {
-                let bytes = self.field("cls").unwrap_or_default();
+            Label::Text(bytes) => {
                 let text = std::str::from_utf8(bytes).map(str::trim).ok();
                 text.and_then(|t| t.parse().ok()).map(Some).ok_or_else(|| {
                     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
@@ -97,5 +115,44 @@ impl<'a> Sample<'a> {
                 })
             }
         }
+    }
+}
+
+/// The field name of an image file with this extension: lower case, and one spelling for JPEG, so that every source of the same data
+/// has the same field names. `None` for extensions that are no image's.
+pub(super) fn image_field(extension: &str) -> Option<&'static str> {
+    let name = IMAGE_EXTENSIONS.iter().find(|name| name.eq_ignore_ascii_case(extension))?;
+    Some(if *name == "jpeg" { "jpg" } else { name })
+}
+
+/// The extensions a folder is searched for.
+pub(super) const IMAGE_EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cls_is_the_label_and_not_a_field() {
+        let sample = Sample::new("a").with_field("jpg", b"x").unwrap().with_field("cls", b" 17\n").unwrap();
+        assert_eq!(sample.label().unwrap(), Some(17));
+        assert_eq!(sample.fields(), [("jpg", &b"x"[..])]);
+        let named = Sample::new("a").with_field("cls", b"cat").unwrap();
+        assert!(named.label().unwrap_err().to_string().contains("\"cat\""));
+    }
+
+    #[test]
+    fn too_many_fields_and_fields_twice_are_errors() {
+        let names: Vec<String> = (0..17).map(|i| i.to_string()).collect();
+        let full = names[..16].iter().try_fold(Sample::new("a"), |s, name| s.with_field(name, b"")).unwrap();
+        assert!(full.with_field(&names[16], b"").unwrap_err().to_string().contains("more than 16"));
+        assert!(full.with_field("3", b"").unwrap_err().to_string().contains("occurs twice"));
+    }
+
+    #[test]
+    fn an_extension_in_any_case_has_one_name() {
+        assert_eq!(image_field("JPEG"), Some("jpg"));
+        assert_eq!(image_field("Png"), Some("png"));
+        assert_eq!(image_field("txt"), None);
     }
 }

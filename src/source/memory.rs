@@ -1,0 +1,108 @@
+use super::{Sample, Source};
+use crate::error::Result;
+
+/// A data set that lies in memory: for tests, and for small sets that are made rather than stored.
+///
+/// ```
+/// use warpfeed::source::{Memory, OwnedSample, Source};
+///
+/// let png = b"\x89PNG...".to_vec();
+/// let set = Memory::new(vec![OwnedSample::new("cat/1").field("png", png).label(0)]).classes(["cat"]);
+/// assert_eq!(set.len(), 1);
+/// assert_eq!(set.read(0, &mut Vec::new())?.label()?, Some(0));
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    samples: Vec<OwnedSample>,
+    classes: Vec<String>,
+}
+
+/// A [`Sample`] that owns its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnedSample {
+    key: String,
+    fields: Vec<(String, Vec<u8>)>,
+    label: Option<i64>,
+}
+
+impl OwnedSample {
+    /// A sample without fields or label.
+    pub fn new(key: impl Into<String>) -> Self {
+        OwnedSample { key: key.into(), ..Default::default() }
+    }
+
+    /// The sample with one more field. That a name occurs once and there are at most 16 is checked when the sample is read.
+    #[must_use]
+    pub fn field(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        self.fields.push((name.into(), bytes.into()));
+        self
+    }
+
+    /// The sample with the label `class`.
+    #[must_use]
+    pub fn label(mut self, class: i64) -> Self {
+        self.label = Some(class);
+        self
+    }
+
+    /// The sample as a source yields it.
+    ///
+    /// # Errors
+    /// If there are more than 16 fields, or two of one name.
+    pub fn as_sample(&self) -> Result<Sample<'_>> {
+        let mut sample = Sample::new(&self.key);
+        if let Some(class) = self.label {
+            sample = sample.with_label(class);
+        }
+        for (name, bytes) in &self.fields {
+            sample.push(name, bytes)?;
+        }
+        Ok(sample)
+    }
+}
+
+impl TryFrom<&Sample<'_>> for OwnedSample {
+    type Error = crate::Error;
+
+    /// Copies a sample out of its source.
+    ///
+    /// # Errors
+    /// If its label is no number.
+    fn try_from(sample: &Sample<'_>) -> Result<Self> {
+        let fields = sample.fields().iter().map(|&(name, bytes)| (name.to_owned(), bytes.to_owned())).collect();
+        Ok(OwnedSample { key: sample.key().to_owned(), fields, label: sample.label()? })
+    }
+}
+
+impl Memory {
+    /// The data set of these samples, in this order.
+    pub fn new(samples: Vec<OwnedSample>) -> Self {
+        Memory { samples, classes: Vec::new() }
+    }
+
+    /// The data set with names for its classes, by label.
+    #[must_use]
+    pub fn classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.classes = names.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+impl Source for Memory {
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.samples[index].as_sample()
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+}
