@@ -5,5 +5,6 @@ pub mod decode;
 mod error;
 pub mod order;
 pub mod source;
+pub mod transform;
 
 pub use error::{Error, ErrorKind, Result};

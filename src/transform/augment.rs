@@ -1,0 +1,285 @@
+use crate::decode::{Rect, Size};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Rng;
+use crate::transform::geometry::{self, Interval};
+use crate::transform::{ImageMut, Plan, Window};
+
+/// Largest side of the output in pixels.
+const MAX_SIDE: u32 = 65_535;
+
+/// What is done to every sample between decoding and the batch, and how large the result is.
+///
+/// Start from [`train`](Augment::train), [`eval`](Augment::eval), [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
+/// [`exact`](Augment::exact), then add to it. Nothing fails here: the loader checks all of it when it is opened.
+///
+/// ```
+/// use warpfeed::transform::Augment;
+///
+/// let augment = Augment::train(224).scale(0.25, 1.0).flip(0.0);
+/// assert_eq!(augment.output_size().width, 224);
+/// ```
+///
+/// Resizing is antialiased bilinear (a triangle filter that widens as the picture shrinks), as Pillow's and torchvision's `antialias=True`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Augment {
+    crop: Crop,
+    output: Size,
+    flip: f64,
+    vertical_flip: f64,
+    scaled_decode: bool,
+    /// A setter that does not belong to the crop it was called on.
+    misuse: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Crop {
+    /// A random box, resized to the output.
+    Random { scale: Interval, ratio: Interval },
+    /// The shorter side resized to so many pixels, then the centre.
+    Shorter(u32),
+    /// The centre as it is.
+    Center,
+    /// All of it, resized without regard to its shape.
+    Stretch,
+    /// All of it, which must have the output's size already.
+    Exact,
+}
+
+impl Augment {
+    fn new(crop: Crop, width: u32, height: u32) -> Self {
+        Augment {
+            crop,
+            output: Size::new(width, height),
+            flip: 0.0,
+            vertical_flip: 0.0,
+            scaled_decode: false,
+            misuse: None,
+        }
+    }
+
+    /// A random box of 0.08 to 1 of the picture's area and a ratio of 3/4 to 4/3, resized to `side` by `side` pixels, then flipped left to
+    /// right with probability 0.5: torchvision's `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
+    pub fn train(side: u32) -> Self {
+        Self::new(Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] }, side, side).flip(0.5)
+    }
+
+    /// The shorter side resized to `shorter` pixels, then the central `side` by `side`: torchvision's `Resize(shorter)` and
+    /// `CenterCrop(side)`, with its rounding. `Augment::eval(256, 224)` is the usual one.
+    pub fn eval(shorter: u32, side: u32) -> Self {
+        Self::new(Crop::Shorter(shorter), side, side)
+    }
+
+    /// The central `side` by `side` pixels, not resized: torchvision's `CenterCrop(side)`. A smaller picture is an error, not padded.
+    pub fn center_crop(side: u32) -> Self {
+        Self::new(Crop::Center, side, side)
+    }
+
+    /// The whole picture resized to `width` by `height` pixels, whatever its shape: torchvision's `Resize((height, width))`.
+    pub fn resize(width: u32, height: u32) -> Self {
+        Self::new(Crop::Stretch, width, height)
+    }
+
+    /// The whole picture as it is. One that is not `width` by `height` pixels is an error.
+    pub fn exact(width: u32, height: u32) -> Self {
+        Self::new(Crop::Exact, width, height)
+    }
+
+    /// Output of another shape than the square that the constructor made.
+    #[must_use]
+    pub fn output(mut self, width: u32, height: u32) -> Self {
+        self.output = Size::new(width, height);
+        self
+    }
+
+    /// The random box's share of the picture's area, uniform in `low` to `high`; 0.08 to 1 by default. Only for [`Augment::train`].
+    #[must_use]
+    pub fn scale(mut self, low: f64, high: f64) -> Self {
+        match &mut self.crop {
+            Crop::Random { scale, .. } => *scale = [low, high],
+            _ => self.misuse = Some("scale"),
+        }
+        self
+    }
+
+    /// The random box's width / height, log-uniform in `low` to `high`; 3/4 to 4/3 by default. Only for [`Augment::train`].
+    #[must_use]
+    pub fn ratio(mut self, low: f64, high: f64) -> Self {
+        match &mut self.crop {
+            Crop::Random { ratio, .. } => *ratio = [low, high],
+            _ => self.misuse = Some("ratio"),
+        }
+        self
+    }
+
+    /// Probability of mirroring left and right; 0.5 for [`Augment::train`], 0 else. It costs nothing: the resize writes mirrored.
+    #[must_use]
+    pub fn flip(mut self, probability: f64) -> Self {
+        self.flip = probability;
+        self
+    }
+
+    /// Probability of mirroring top and bottom; 0 by default.
+    #[must_use]
+    pub fn vertical_flip(mut self, probability: f64) -> Self {
+        self.vertical_flip = probability;
+        self
+    }
+
+    /// Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 where the part that is used stays at least as large as the output. Faster for
+    /// pictures much larger than the output; the pixels differ a little from those of a full decode. Off by default.
+    #[must_use]
+    pub fn scaled_decode(mut self, yes: bool) -> Self {
+        self.scaled_decode = yes;
+        self
+    }
+
+    /// Size of the images this makes.
+    pub fn output_size(&self) -> Size {
+        self.output
+    }
+
+    /// Whether the options can work; the loader calls it when it is opened.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] naming the option and its value.
+    pub fn check(&self) -> Result<()> {
+        let Size { width, height } = self.output;
+        if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
+            return Err(Error::config(format!("augment: an output of {width}x{height}; sides are 1 to {MAX_SIDE}")));
+        }
+        if let Some(setter) = self.misuse {
+            return Err(Error::config(format!("augment: {setter} needs the random crop of Augment::train")));
+        }
+        for (name, p) in [("flip", self.flip), ("vertical_flip", self.vertical_flip)] {
+            if !(0.0..=1.0).contains(&p) {
+                return Err(Error::config(format!("augment: {name} of {p} is no probability from 0 to 1")));
+            }
+        }
+        match self.crop {
+            Crop::Random { scale: [low, high], .. } if !(0.0 < low && low <= high && high <= 1.0) => {
+                Err(Error::config(format!("augment: scale of {low} to {high}; needs 0 < low <= high <= 1")))
+            }
+            Crop::Random { ratio: [low, high], .. } if !(0.0 < low && low <= high && high.is_finite()) => {
+                Err(Error::config(format!("augment: ratio of {low} to {high}; needs 0 < low <= high")))
+            }
+            Crop::Shorter(shorter) if shorter < width.max(height) || shorter > MAX_SIDE => Err(Error::config(format!(
+                "augment: a crop of {width}x{height} from pictures resized to a shorter side of {shorter}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Decides what happens to a sample whose picture is of `size`, before it is decoded.
+    ///
+    /// Draws from `rng` in this order: the random box, flip, vertical flip; an option that is off draws nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Transform`] where the picture cannot give the output: a centre crop larger than it, or another size than
+    /// [`Augment::exact`] says.
+    pub fn plan(&self, size: Size, rng: &mut Rng) -> Result<Plan> {
+        if size.area() == 0 {
+            return Err(Error::new(
+                ErrorKind::Transform,
+                format!("a picture of {}x{} pixels", size.width, size.height),
+            ));
+        }
+        let whole = Rect::full(size);
+        let (region, window) = match self.crop {
+            Crop::Random { scale, ratio } => {
+                let rect = geometry::random_box(size, scale, ratio, rng);
+                (rect, rect.into())
+            }
+            Crop::Shorter(shorter) => {
+                let resized = geometry::shorter_to(size, shorter);
+                let window = geometry::window_of(size, resized, geometry::center_box(resized, self.output)?);
+                (geometry::support_of(size, window, self.output), window)
+            }
+            Crop::Center => {
+                let rect = geometry::center_box(size, self.output)?;
+                (rect, rect.into())
+            }
+            Crop::Exact if size != self.output => {
+                return Err(Error::new(
+                    ErrorKind::Transform,
+                    format!(
+                        "the picture is {}x{}, but Augment::exact says {}x{}",
+                        size.width, size.height, self.output.width, self.output.height
+                    ),
+                ));
+            }
+            Crop::Stretch | Crop::Exact => (whole, Window::from(whole)),
+        };
+        Ok(Plan {
+            region,
+            window,
+            output: self.output,
+            flip: self.flip > 0.0 && rng.chance(self.flip),
+            vertical_flip: self.vertical_flip > 0.0 && rng.chance(self.vertical_flip),
+            scaled_decode: self.scaled_decode,
+        })
+    }
+
+    /// Changes the colours of a sample's image after the resize, drawing from the same `rng` that [`plan`](Augment::plan) drew from.
+    pub fn colour(&self, _image: &mut ImageMut<'_>, _rng: &mut Rng) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
+        augment.check().unwrap();
+        augment.plan(Size::new(size.0, size.1), &mut Rng::new(0, 0, 0)).unwrap()
+    }
+
+    #[test]
+    fn evaluation_takes_the_window_of_the_resized_picture() {
+        let plan = plan(&Augment::eval(256, 224), (500, 375));
+        let s = 375.0 / 256.0;
+        assert_eq!(plan.window.y, 16.0 * s);
+        assert_eq!(plan.window.height, 224.0 * s);
+        assert_eq!(plan.window.x, 58.0 * 500.0 / 341.0);
+        assert!(plan.region.fits(Size::new(500, 375)));
+        assert!(plan.region.width < 500 && plan.region.height < 375, "only what the filter reads: {:?}", plan.region);
+    }
+
+    #[test]
+    fn a_crop_larger_than_the_picture_names_both_sizes() {
+        let e = Augment::center_crop(224).plan(Size::new(300, 200), &mut Rng::new(0, 0, 0)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Transform);
+        assert_eq!(e.cause(), "a centre crop of 224x224 is larger than the picture of 300x200");
+    }
+
+    #[test]
+    fn another_size_than_exact_is_an_error() {
+        assert_eq!(plan(&Augment::exact(32, 16), (32, 16)).region, Rect::new(0, 0, 32, 16));
+        let e = Augment::exact(32, 16).plan(Size::new(16, 32), &mut Rng::new(0, 0, 0)).unwrap_err();
+        assert_eq!(e.cause(), "the picture is 16x32, but Augment::exact says 32x16");
+    }
+
+    #[test]
+    fn options_that_cannot_work_are_refused() {
+        let refused = |augment: Augment, word: &str| {
+            let e = augment.check().unwrap_err();
+            assert!(e.kind() == ErrorKind::Config && e.cause().contains(word), "{e}");
+        };
+        refused(Augment::train(0), "0x0");
+        refused(Augment::train(224).scale(0.5, 0.1), "scale of 0.5 to 0.1");
+        refused(Augment::train(224).scale(0.0, 1.0), "scale");
+        refused(Augment::train(224).ratio(2.0, f64::NAN), "ratio");
+        refused(Augment::train(224).flip(1.5), "flip of 1.5");
+        refused(Augment::eval(200, 224), "shorter side of 200");
+        refused(Augment::eval(256, 224).ratio(1.0, 1.0), "ratio needs the random crop");
+        Augment::train(224).output(320, 160).check().unwrap();
+    }
+
+    #[test]
+    fn flips_come_with_their_probability() {
+        let augment = Augment::train(8).flip(0.25).vertical_flip(0.5);
+        let plans = (0..4000).map(|i| augment.plan(Size::new(64, 48), &mut Rng::new(7, 0, i)).unwrap());
+        let (flips, verticals) =
+            plans.fold((0, 0), |(a, b), p| (a + u32::from(p.flip), b + u32::from(p.vertical_flip)));
+        assert!((900..1100).contains(&flips), "{flips} of 4000 at 0.25");
+        assert!((1880..2120).contains(&verticals), "{verticals} of 4000 at 0.5");
+    }
+}

@@ -1,0 +1,129 @@
+//! Where a crop lies. Python's `round` is half to even and its `int` truncates; both are kept, so that the boxes are torchvision's.
+
+use crate::decode::{Rect, Size};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Rng;
+use crate::transform::Window;
+
+/// A uniform or log-uniform interval, `[low, high]`.
+pub(super) type Interval = [f64; 2];
+
+/// The box of torchvision's `RandomResizedCrop.make_params`: ten tries at an area uniform in `scale` times the picture's and an aspect ratio
+/// (width / height) log-uniform in `ratio`; then the largest central box whose ratio is allowed.
+///
+/// Draws two numbers a try and two for the place: four to 22 in all.
+pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
+    let (width, height) = (f64::from(size.width), f64::from(size.height));
+    for _ in 0..10 {
+        let area = width * height * rng.range(scale[0], scale[1]);
+        let aspect = rng.range(ratio[0].ln(), ratio[1].ln()).exp();
+        let w = (area * aspect).sqrt().round_ties_even();
+        let h = (area / aspect).sqrt().round_ties_even();
+        if 0.0 < w && w <= width && 0.0 < h && h <= height {
+            let (w, h) = (w as u32, h as u32);
+            let y = rng.below(u64::from(size.height - h) + 1) as u32;
+            let x = rng.below(u64::from(size.width - w) + 1) as u32;
+            return Rect::new(x, y, w, h);
+        }
+    }
+    let (mut w, mut h) = (size.width, size.height);
+    if width / height < ratio[0] {
+        h = ((width / ratio[0]).round_ties_even() as u32).clamp(1, size.height);
+    } else if width / height > ratio[1] {
+        w = ((height * ratio[1]).round_ties_even() as u32).clamp(1, size.width);
+    }
+    Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
+}
+
+/// The central box of torchvision's `CenterCrop`, without its padding: a picture smaller than the box is an error.
+pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
+    if output.width > size.width || output.height > size.height {
+        return Err(Error::new(
+            ErrorKind::Transform,
+            format!(
+                "a centre crop of {}x{} is larger than the picture of {}x{}",
+                output.width, output.height, size.width, size.height
+            ),
+        ));
+    }
+    let anchor = |outer: u32, inner: u32| (f64::from(outer - inner) / 2.0).round_ties_even() as u32;
+    Ok(Rect::new(anchor(size.width, output.width), anchor(size.height, output.height), output.width, output.height))
+}
+
+/// The picture after torchvision's `Resize(side)`: the shorter side becomes `side`, the longer `int(side * longer / shorter)`.
+pub(super) fn shorter_to(size: Size, side: u32) -> Size {
+    let longer =
+        |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
+    if size.width <= size.height {
+        Size::new(side, longer(size.height, size.width))
+    } else {
+        Size::new(longer(size.width, size.height), side)
+    }
+}
+
+/// Where `inner`, a box of the picture resized to `resized`, comes from in the picture of `size`.
+pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
+    let (sx, sy) =
+        (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
+    let (x, y) = (f64::from(inner.x) * sx, f64::from(inner.y) * sy);
+    Window {
+        x,
+        y,
+        width: (f64::from(inner.width) * sx).min(f64::from(size.width) - x),
+        height: (f64::from(inner.height) * sy).min(f64::from(size.height) - y),
+    }
+}
+
+/// The pixels that an antialiased triangle filter reads when it maps `window` to `output`: the window and half a filter around it, as far as the
+/// picture goes. Taking no more than these gives the same numbers as resizing the whole picture and cropping then.
+pub(super) fn support_of(size: Size, window: Window, output: Size) -> Rect {
+    let span = |start: f64, length: f64, outputs: u32, limit: u32| {
+        let radius = (length / f64::from(outputs)).max(1.0);
+        let low = (start - radius).floor().max(0.0) as u32;
+        let high = ((start + length + radius).ceil() as u32).min(limit);
+        (low, high - low)
+    };
+    let (x, width) = span(window.x, window.width, output.width, size.width);
+    let (y, height) = span(window.y, window.height, output.height, size.height);
+    Rect::new(x, y, width, height)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_side_is_rounded_as_torchvision_does() {
+        // torchvision.transforms.functional._compute_resized_output_size, run for these sizes.
+        assert_eq!(shorter_to(Size::new(500, 375), 256), Size::new(341, 256));
+        assert_eq!(shorter_to(Size::new(375, 500), 256), Size::new(256, 341));
+        assert_eq!(shorter_to(Size::new(333, 500), 256), Size::new(256, 384));
+        assert_eq!(shorter_to(Size::new(1, 1), 256), Size::new(256, 256));
+    }
+
+    #[test]
+    fn the_centre_is_rounded_half_to_even() {
+        // (341 - 224) / 2 = 58.5 goes to 58, (227 - 224) / 2 = 1.5 to 2.
+        assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
+    }
+
+    #[test]
+    fn a_box_always_fits() {
+        for (i, size) in [(1, 1), (1, 1000), (1000, 1), (3, 2), (500, 375), (60_000, 7)].into_iter().enumerate() {
+            let size = Size::new(size.0, size.1);
+            for sample in 0..500 {
+                let rect = random_box(size, [0.08, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(1, i as u64, sample));
+                assert!(rect.fits(size), "{rect:?} in {size:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_fallback_is_the_largest_central_box() {
+        // No box of a ratio of 3/4 to 4/3 has nine tenths of a strip's area.
+        let rect = random_box(Size::new(1000, 300), [0.9, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(0, 0, 0));
+        assert_eq!(rect, Rect::new(300, 0, 400, 300));
+        let rect = random_box(Size::new(300, 1000), [0.9, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(0, 0, 0));
+        assert_eq!(rect, Rect::new(0, 300, 300, 400));
+    }
+}
