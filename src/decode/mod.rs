@@ -1,17 +1,25 @@
 //! Encoded bytes to pixels.
 //!
 //! 1. [`jpeg`]: the crate's own JPEG decoder, the fast path.
-//! 2. `image`: every other format, through the `image` crate, brought to RGB.
-//!
-//! `Auto` chooses between them from the first bytes of a sample.
+//! 2. `image`: every other format, through the `image` crate, brought to RGB: [`General`].
+//! 3. [`raw`]: pixels that are not encoded: [`Npy`] and [`RawRgb`].
+//! 4. `auto`: [`Auto`] chooses between them from the first bytes of a sample.
+//! 5. `upright`: EXIF orientation, for all of them.
 //!
 //! A decoder is asked in two steps, so that the crop can be chosen between them: [`Decode::size`] reads the header alone, then
 //! [`Decode::decode`] delivers at least the region asked for, which may cost much less than the whole picture.
 
+mod auto;
+mod image;
 pub mod jpeg;
 mod pixels;
+pub mod raw;
+mod upright;
 
+pub use auto::Auto;
+pub use image::General;
 pub use pixels::{Pixels, Rect, Size};
+pub use raw::{Npy, RawRgb};
 
 use crate::error::Result;
 

@@ -1,7 +1,10 @@
 use crate::error::{Error, Result};
 
 /// Field names that hold an encoded image, in WebDataset's manner: the lower-case file extension.
-pub const IMAGE_FIELDS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "img", "image"];
+///
+/// `rgb.npy` is a decoded picture as a NumPy array, see [`decode::raw`](crate::decode::raw).
+pub const IMAGE_FIELDS: [&str; 11] =
+    ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "rgb.npy", "img", "image"];
 
 /// How many fields a sample can have.
 const MAX_FIELDS: usize = 16;

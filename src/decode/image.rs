@@ -1,0 +1,335 @@
+//! Every format that the `image` crate reads, brought to RGB: JPEG, PNG, WebP, BMP, TIFF, and the first frame of a GIF.
+//!
+//! Brought to RGB as `torchvision.io.decode_image(mode="RGB")` does: grey is repeated, alpha is dropped (not blended with a background), of 16-bit channels
+//! the upper byte is kept. CMYK JPEGs are converted by the decoder. Unlike there, EXIF orientation is applied.
+
+use std::cell::RefCell;
+use std::io::Cursor;
+
+use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
+
+use crate::decode::jpeg::header::Header;
+use crate::decode::upright::{copy_upright, upright_size};
+use crate::decode::{Decode, Pixels, Size, Want};
+use crate::error::{Error, Result};
+
+/// The general decoder, through the `image` crate. It always decodes the whole picture at full size.
+#[derive(Debug, Clone)]
+pub struct General {
+    max_pixels: u64,
+}
+
+impl Default for General {
+    fn default() -> Self {
+        General { max_pixels: 1 << 28 }
+    }
+}
+
+impl General {
+    /// With the default limit of 2^28 pixels (16,384 by 16,384), which take 0.8 GB.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Most pixels that a picture may claim to have. A header that claims more is an error before anything is allocated.
+    #[must_use]
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.max_pixels = pixels;
+        self
+    }
+
+    /// Stored size and EXIF orientation of a JPEG, from its header.
+    fn jpeg_header(&self, bytes: &[u8]) -> Result<(Header, Size, u8)> {
+        let header = Header::read(bytes)?;
+        let (size, orientation) = (header.frame.size, header.orientation);
+        self.check_size("jpeg", size)?;
+        Ok((header, size, orientation))
+    }
+
+    /// Opens any other format: the decoder, its stored size and its orientation.
+    fn open<'a>(&self, bytes: &'a [u8], format: ImageFormat) -> Result<(impl ImageDecoder + 'a, Size, u8)> {
+        let name = name(format);
+        let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+        // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a pixel.
+        let mut limits = Limits::no_limits();
+        limits.max_alloc = Some(self.max_pixels.saturating_mul(8));
+        reader.limits(limits);
+        let mut decoder = reader.into_decoder().map_err(|e| fail(name, bytes, &e))?;
+        let (width, height) = decoder.dimensions();
+        let size = Size::new(width, height);
+        self.check_size(name, size)?;
+        let orientation = decoder.orientation().map_err(|e| fail(name, bytes, &e))?.to_exif();
+        Ok((decoder, size, orientation))
+    }
+
+    fn check_size(&self, name: &str, size: Size) -> Result<()> {
+        let Size { width, height } = size;
+        if size.area() == 0 {
+            return Err(Error::decode(format!("{name} header claims {width}x{height} pixels")));
+        }
+        if size.area() > self.max_pixels {
+            return Err(Error::decode(format!(
+                "{name} header claims {width}x{height} = {} pixels, the limit is {}",
+                size.area(),
+                self.max_pixels
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Decode for General {
+    fn size(&self, bytes: &[u8]) -> Result<Size> {
+        let (stored, orientation) = match format_of(bytes)? {
+            ImageFormat::Jpeg => self.jpeg_header(bytes).map(|(_, size, orientation)| (size, orientation))?,
+            format => self.open(bytes, format).map(|(_, size, orientation)| (size, orientation))?,
+        };
+        Ok(upright_size(stored, orientation))
+    }
+
+    fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
+        let format = format_of(bytes)?;
+        if format == ImageFormat::Jpeg {
+            let (header, _, _) = self.jpeg_header(bytes)?;
+            check_complete(header, bytes)?;
+        }
+        let (decoder, stored, orientation) = self.open(bytes, format)?;
+        let to = out.reset(upright_size(stored, orientation));
+        let fail = |e| fail(name(format), bytes, &e);
+        let color = decoder.color_type();
+        let total = decoder.total_bytes();
+        if color == ColorType::Rgb8 && orientation <= 1 {
+            return decoder.read_image(to).map_err(fail);
+        }
+        SCRATCH.with_borrow_mut(|[raw, rgb]| {
+            let raw = sized(raw, total)?;
+            decoder.read_image(raw).map_err(fail)?;
+            if orientation <= 1 {
+                return to_rgb(raw, color, to);
+            }
+            let rgb = sized(rgb, stored.area() * 3)?;
+            to_rgb(raw, color, rgb)?;
+            copy_upright(rgb, stored, orientation, to);
+            Ok(())
+        })
+    }
+}
+
+thread_local! {
+    /// What the decoder delivers, and the same as RGB where it must be turned then.
+    static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+}
+
+/// `buffer` with at least `bytes` bytes, and those.
+fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
+    let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("a picture of {bytes} bytes")))?;
+    if buffer.len() < bytes {
+        buffer.resize(bytes, 0);
+    }
+    Ok(&mut buffer[..bytes])
+}
+
+/// The format by the first bytes.
+fn format_of(bytes: &[u8]) -> Result<ImageFormat> {
+    if bytes.is_empty() {
+        return Err(Error::decode("0 bytes, no image"));
+    }
+    match image::guess_format(bytes) {
+        Ok(format) if format.reading_enabled() => Ok(format),
+        Ok(format) => Err(Error::decode(format!("{} images are not supported", name(format)))),
+        Err(_) => {
+            let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
+            Err(Error::decode(format!(
+                "no image format that is known begins with {start:?} ({} bytes in all)",
+                bytes.len()
+            )))
+        }
+    }
+}
+
+fn name(format: ImageFormat) -> &'static str {
+    match format {
+        ImageFormat::Jpeg => "jpeg",
+        other => other.extensions_str().first().copied().unwrap_or("image"),
+    }
+}
+
+fn fail(name: &str, bytes: &[u8], e: &image::ImageError) -> Error {
+    Error::decode(format!("{name} of {} bytes: {e}", bytes.len()))
+}
+
+/// Whether all scans of a JPEG are there up to its EOI marker. The decoder would fill what is missing with grey and say nothing.
+fn check_complete(mut header: Header, bytes: &[u8]) -> Result<()> {
+    while header.next_scan(bytes, header.scan.data)? {}
+    Ok(())
+}
+
+/// Brings decoded pixels, `color` in native byte order, to RGB.
+fn to_rgb(from: &[u8], color: ColorType, to: &mut [u8]) -> Result<()> {
+    let to = to.as_chunks_mut::<3>().0;
+    fn each<const N: usize>(from: &[u8], to: &mut [[u8; 3]], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {
+        for (from, to) in from.as_chunks::<N>().0.iter().zip(to) {
+            *to = pixel(from);
+        }
+    }
+    let high = |a: u8, b: u8| (u16::from_ne_bytes([a, b]) >> 8) as u8;
+    let float = |b: [u8; 4]| (f32::from_ne_bytes(b) * 255.0).round() as u8;
+    match color {
+        ColorType::Rgb8 => each(from, to, |p: &[u8; 3]| *p),
+        ColorType::Rgba8 => each(from, to, |p: &[u8; 4]| [p[0], p[1], p[2]]),
+        ColorType::L8 => each(from, to, |p: &[u8; 1]| [p[0]; 3]),
+        ColorType::La8 => each(from, to, |p: &[u8; 2]| [p[0]; 3]),
+        ColorType::L16 => each(from, to, |p: &[u8; 2]| [high(p[0], p[1]); 3]),
+        ColorType::La16 => each(from, to, |p: &[u8; 4]| [high(p[0], p[1]); 3]),
+        ColorType::Rgb16 => each(from, to, |p: &[u8; 6]| [high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])]),
+        ColorType::Rgba16 => each(from, to, |p: &[u8; 8]| [high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])]),
+        ColorType::Rgb32F => {
+            each(from, to, |p: &[u8; 12]| [0, 4, 8].map(|i| float([p[i], p[i + 1], p[i + 2], p[i + 3]])))
+        }
+        ColorType::Rgba32F => {
+            each(from, to, |p: &[u8; 16]| [0, 4, 8].map(|i| float([p[i], p[i + 1], p[i + 2], p[i + 3]])))
+        }
+        other => return Err(Error::decode(format!("pixels of type {other:?} are not supported"))),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Auto, Rect};
+    use image::{DynamicImage, ExtendedColorType, ImageEncoder};
+
+    const W: u32 = 13;
+    const H: u32 = 9;
+
+    fn rgb() -> Vec<u8> {
+        (0..H).flat_map(|y| (0..W).flat_map(move |x| [x * 19, y * 28, (x + y) * 11].map(|v| v as u8))).collect()
+    }
+
+    fn encode(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
+        let mut out = Cursor::new(Vec::new());
+        image.write_to(&mut out, format).unwrap();
+        out.into_inner()
+    }
+
+    fn picture() -> DynamicImage {
+        image::RgbImage::from_raw(W, H, rgb()).unwrap().into()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Pixels> {
+        let auto = Auto::new();
+        let size = auto.size(bytes)?;
+        let mut out = Pixels::new();
+        auto.decode(bytes, Want::exact(Rect::full(size)), &mut out)?;
+        assert_eq!(out.size(), size, "what the header says");
+        Ok(out)
+    }
+
+    #[test]
+    fn lossless_formats_give_their_pixels_back() {
+        for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
+            assert_eq!(decode(&encode(&picture(), format)).unwrap().data(), rgb(), "{format:?}");
+        }
+    }
+
+    #[test]
+    fn grey_is_repeated_and_alpha_dropped() {
+        let grey: Vec<u8> = (0..W * H).map(|v| v as u8 * 2).collect();
+        let repeated: Vec<u8> = grey.iter().flat_map(|&v| [v; 3]).collect();
+        let image = DynamicImage::from(image::GrayImage::from_raw(W, H, grey.clone()).unwrap());
+        assert_eq!(decode(&encode(&image, ImageFormat::Png)).unwrap().data(), repeated);
+        let with_alpha = grey.iter().flat_map(|&v| [v, 255 - v]).collect();
+        let image = DynamicImage::from(image::GrayAlphaImage::from_raw(W, H, with_alpha).unwrap());
+        assert_eq!(decode(&encode(&image, ImageFormat::Png)).unwrap().data(), repeated);
+        let rgba = rgb().as_chunks::<3>().0.iter().enumerate().flat_map(|(i, p)| [p[0], p[1], p[2], i as u8]).collect();
+        let image = DynamicImage::from(image::RgbaImage::from_raw(W, H, rgba).unwrap());
+        assert_eq!(decode(&encode(&image, ImageFormat::Png)).unwrap().data(), rgb());
+        assert_eq!(decode(&encode(&image, ImageFormat::WebP)).unwrap().data(), rgb());
+    }
+
+    #[test]
+    fn sixteen_bits_keep_the_upper_byte() {
+        let wide: Vec<u16> = rgb().iter().map(|&v| u16::from(v) << 8 | 0xc7).collect();
+        let image = DynamicImage::from(image::ImageBuffer::<image::Rgb<u16>, _>::from_raw(W, H, wide).unwrap());
+        assert_eq!(decode(&encode(&image, ImageFormat::Png)).unwrap().data(), rgb());
+        assert_eq!(decode(&encode(&image, ImageFormat::Tiff)).unwrap().data(), rgb());
+    }
+
+    #[test]
+    fn a_gif_gives_its_first_frame() {
+        let frame = |value| image::Frame::new(image::RgbaImage::from_pixel(4, 4, image::Rgba([value, 0, 0, 255])));
+        let mut bytes = Vec::new();
+        image::codecs::gif::GifEncoder::new(&mut bytes).encode_frames([frame(200), frame(10)]).unwrap();
+        assert_eq!(decode(&bytes).unwrap().data()[..3], [200, 0, 0]);
+    }
+
+    #[test]
+    fn exif_orientation_is_applied_and_shows_in_the_size() {
+        // A little-endian TIFF directory with the tag 274 alone, value 6: to be turned by 90 degrees clockwise.
+        let exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
+        let mut png = Vec::new();
+        let mut encoder = image::codecs::png::PngEncoder::new(&mut png);
+        encoder.set_exif_metadata(exif.clone()).unwrap();
+        encoder.write_image(&rgb(), W, H, ExtendedColorType::Rgb8).unwrap();
+        let out = decode(&png).unwrap();
+        assert_eq!(out.size(), Size::new(H, W));
+        assert_eq!(
+            out.data()[..3],
+            rgb()[(H as usize - 1) * W as usize * 3..][..3],
+            "upper left comes from the lower left"
+        );
+        let mut jpeg = Vec::new();
+        let mut encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut jpeg, 100);
+        encoder.set_exif_metadata(exif).unwrap();
+        encoder.write_image(&rgb(), W, H, ExtendedColorType::Rgb8).unwrap();
+        assert_eq!(decode(&jpeg).unwrap().size(), Size::new(H, W));
+    }
+
+    #[test]
+    fn a_header_of_60000_by_60000_is_refused_with_both_numbers() {
+        let mut bmp = encode(&picture(), ImageFormat::Bmp);
+        bmp[18..22].copy_from_slice(&60_000u32.to_le_bytes());
+        bmp[22..26].copy_from_slice(&60_000u32.to_le_bytes());
+        let e = decode(&bmp).unwrap_err();
+        assert_eq!(e.cause(), "bmp header claims 60000x60000 = 3600000000 pixels, the limit is 268435456");
+        let mut jpeg = encode(&picture(), ImageFormat::Jpeg);
+        let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
+        jpeg[sof + 5..sof + 9].copy_from_slice(&[0xea, 0x60, 0xea, 0x60]);
+        let e = decode(&jpeg).unwrap_err();
+        assert!(e.cause().contains("60000x60000") && e.cause().contains("268435456"), "{e}");
+        let small = General::new().max_pixels(100).size(&encode(&picture(), ImageFormat::Png)).unwrap_err();
+        assert_eq!(small.cause(), "png header claims 13x9 = 117 pixels, the limit is 100");
+    }
+
+    #[test]
+    fn what_is_no_image_says_what_it_is() {
+        assert_eq!(decode(b"").unwrap_err().cause(), "0 bytes, no image");
+        assert_eq!(
+            decode(b"hello, this is a text file\n").unwrap_err().cause(),
+            "no image format that is known begins with \"hello, this is a\" (27 bytes in all)"
+        );
+    }
+
+    #[test]
+    fn a_truncated_file_never_passes_for_the_picture() {
+        for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
+            let whole = encode(&picture(), format);
+            let pixels = decode(&whole).unwrap();
+            for end in 0..whole.len() - 1 {
+                // A PNG may miss its trailer, which holds no pixels.
+                if let Ok(cut) = decode(&whole[..end]) {
+                    assert!(
+                        format == ImageFormat::Png && end > whole.len() - 12,
+                        "{format:?} cut at {end} of {}",
+                        whole.len()
+                    );
+                    assert_eq!(cut.data(), pixels.data());
+                }
+            }
+        }
+        let jpeg = encode(&picture(), ImageFormat::Jpeg);
+        let e = decode(&jpeg[..jpeg.len() - 20]).unwrap_err();
+        assert!(e.cause().starts_with(&format!("jpeg ends at byte {}", jpeg.len() - 20)), "{e}");
+    }
+}

@@ -1,0 +1,190 @@
+//! Pixels that are not encoded at all: the fastest to read, and the largest to store.
+//!
+//! Two forms, both `u8`, HWC, RGB, rows without padding:
+//!
+//! - an `.npy` file of shape (height, width, 3) and type `|u1`, as `numpy.save` writes it and as `warpfeed pack --raw` stores it in the field
+//!   `rgb.npy` ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
+//!   `numpy.load(io.BytesIO(value))`.
+//! - the bare bytes, all pictures of one size: [`RawRgb`].
+//!
+//! Only the rows and columns of the region asked for are read.
+
+use crate::decode::{Decode, Pixels, Rect, Size, Want};
+use crate::error::{Error, Result};
+
+/// The first bytes of every `.npy` file.
+pub(crate) const NPY_MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Bytes that [`npy_header`] takes; a multiple of 64, as NumPy aligns its data.
+const HEADER: usize = 128;
+
+/// The header of an `.npy` file of `u8` pixels of shape (height, width, 3); the pixels follow.
+pub fn npy_header(size: Size) -> [u8; HEADER] {
+    let mut header = [b' '; HEADER];
+    let Size { width, height } = size;
+    let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, 3), }}");
+    header[..6].copy_from_slice(NPY_MAGIC);
+    header[6..10].copy_from_slice(&[1, 0, (HEADER - 10) as u8, 0]);
+    header[10..10 + text.len()].copy_from_slice(text.as_bytes());
+    header[HEADER - 1] = b'\n';
+    header
+}
+
+/// Size and pixels of an `.npy` file.
+fn npy(bytes: &[u8]) -> Result<(Size, &[u8])> {
+    let cut = || Error::decode(format!("npy header ends at byte {}", bytes.len()));
+    let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
+        [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
+        [2 | 3, _, a, b, c, d] => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
+        [major, ..] => return Err(Error::decode(format!("npy format version {major}; 1 to 3 are known"))),
+        [] => return Err(cut()),
+    };
+    let end = version + length;
+    let text = bytes.get(version..end).ok_or_else(|| {
+        Error::decode(format!("npy header claims to end at byte {end}, the file ends at {}", bytes.len()))
+    })?;
+    let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is no text"))?;
+    let shape = parse_shape(text).ok_or_else(|| {
+        let shown: String = text.trim_end().chars().take(120).collect();
+        Error::decode(format!("npy of {shown}; an image is '|u1', not in Fortran order, of shape (height, width, 3)"))
+    })?;
+    let pixels = &bytes[end..];
+    check_length("npy", pixels, shape, end)?;
+    Ok((shape, pixels))
+}
+
+fn parse_shape(text: &str) -> Option<Size> {
+    let value = |key: &str| Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start());
+    let descr = value("'descr'")?;
+    if !["'|u1'", "'u1'", "'<u1'"].iter().any(|d| descr.starts_with(d))
+        || !value("'fortran_order'")?.starts_with("False")
+    {
+        return None;
+    }
+    let mut numbers = value("'shape'")?.strip_prefix('(')?.split_once(')')?.0.split(',').map(str::trim);
+    let (height, width) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    (numbers.next()? == "3" && numbers.all(str::is_empty)).then_some(Size::new(width, height))
+}
+
+/// Whether `pixels`, which begin at byte `start`, are all there.
+fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
+    let claimed = size.area().saturating_mul(3);
+    if size.area() == 0 {
+        return Err(Error::decode(format!("{kind} of {}x{} pixels", size.width, size.height)));
+    }
+    if pixels.len() as u64 != claimed {
+        return Err(Error::decode(format!(
+            "{kind} of {}x{} pixels takes {claimed} bytes from byte {start} on, there are {}",
+            size.width,
+            size.height,
+            pixels.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Copies `region` of `pixels`, a picture of `size`, whose length has been checked.
+fn copy_region(pixels: &[u8], size: Size, region: Rect, out: &mut Pixels) -> Result<()> {
+    if !region.fits(size) {
+        return Err(Error::decode(format!("region {region:?} of a picture of {}x{}", size.width, size.height)));
+    }
+    let stride = size.width as usize * 3;
+    let rows = pixels.chunks_exact(stride).skip(region.y as usize);
+    let (left, length) = (region.x as usize * 3, region.width as usize * 3);
+    for (to, from) in out.reset(region.size()).chunks_exact_mut(length).zip(rows) {
+        to.copy_from_slice(&from[left..left + length]);
+    }
+    out.place(region.x, region.y, 0);
+    Ok(())
+}
+
+/// Decoder of `.npy` pictures.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Npy;
+
+impl Decode for Npy {
+    fn size(&self, bytes: &[u8]) -> Result<Size> {
+        npy(bytes).map(|(size, _)| size)
+    }
+
+    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+        let (size, pixels) = npy(bytes)?;
+        copy_region(pixels, size, want.region, out)
+    }
+}
+
+/// Decoder of bare pixels without a header, all of one size.
+#[derive(Debug, Clone, Copy)]
+pub struct RawRgb {
+    size: Size,
+}
+
+impl RawRgb {
+    /// Every sample is `width * height * 3` bytes.
+    pub fn new(width: u32, height: u32) -> Self {
+        RawRgb { size: Size::new(width, height) }
+    }
+}
+
+impl Decode for RawRgb {
+    fn size(&self, bytes: &[u8]) -> Result<Size> {
+        check_length("raw picture", bytes, self.size, 0).map(|()| self.size)
+    }
+
+    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+        copy_region(bytes, Decode::size(self, bytes)?, want.region, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture(size: Size) -> Vec<u8> {
+        (0..size.area() * 3).map(|i| (i * 7 % 251) as u8).collect()
+    }
+
+    #[test]
+    fn a_region_is_that_of_the_whole_picture() {
+        let size = Size::new(7, 5);
+        let pixels = picture(size);
+        let file = [&npy_header(size)[..], &pixels].concat();
+        assert_eq!(Npy.size(&file).unwrap(), size);
+        let (mut a, mut b) = (Pixels::new(), Pixels::new());
+        Npy.decode(&file, Want::exact(Rect::new(2, 1, 4, 3)), &mut a).unwrap();
+        RawRgb::new(7, 5).decode(&pixels, Want::exact(Rect::new(2, 1, 4, 3)), &mut b).unwrap();
+        assert_eq!((a.origin(), a.size()), ((2, 1), Size::new(4, 3)));
+        assert_eq!(a.data(), b.data());
+        for y in 0..3 {
+            assert_eq!(a.data()[y * 12..][..12], pixels[((y + 1) * 7 + 2) * 3..][..12]);
+        }
+    }
+
+    #[test]
+    fn a_header_written_by_numpy_is_read() {
+        // numpy.save of zeros((1, 2, 3), uint8), NumPy 2.
+        let mut file =
+            b"\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2, 3), }".to_vec();
+        file.resize(127, b' ');
+        file.extend(b"\n\0\0\0\0\0\0");
+        assert_eq!(Npy.size(&file).unwrap(), Size::new(2, 1));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_that_gives_both_numbers() {
+        let size = Size::new(4, 4);
+        let file = [&npy_header(size)[..], &picture(size)].concat();
+        let cause = |bytes: &[u8]| Npy.size(bytes).unwrap_err().cause().to_owned();
+        assert_eq!(cause(&file[..150]), "npy of 4x4 pixels takes 48 bytes from byte 128 on, there are 22");
+        assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, the file ends at 60");
+        assert_eq!(cause(&file[..8]), "npy header ends at byte 8");
+        for end in 0..file.len() {
+            Npy.size(&file[..end]).unwrap_err();
+        }
+        let floats = String::from_utf8_lossy(&file[..128]).replace("|u1", "<f4").into_bytes();
+        assert!(Npy.size(&floats).is_err());
+        let huge = [&npy_header(Size::new(u32::MAX, u32::MAX))[..], &[0; 9]].concat();
+        assert!(cause(&huge).contains("there are 9"));
+        assert!(RawRgb::new(4, 4).size(&[0; 47]).is_err());
+    }
+}
