@@ -2,7 +2,7 @@ use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::geometry::{self, Interval};
-use crate::transform::{ImageMut, Plan, Window};
+use crate::transform::{ImageMut, Plan, RandomErasing, Window};
 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -26,6 +26,7 @@ pub struct Augment {
     output: Size,
     flip: f64,
     vertical_flip: f64,
+    erase: Option<RandomErasing>,
     scaled_decode: bool,
     /// A setter that does not belong to the crop it was called on.
     misuse: Option<&'static str>,
@@ -52,6 +53,7 @@ impl Augment {
             output: Size::new(width, height),
             flip: 0.0,
             vertical_flip: 0.0,
+            erase: None,
             scaled_decode: false,
             misuse: None,
         }
@@ -125,6 +127,13 @@ impl Augment {
         self
     }
 
+    /// Fills a random rectangle of the image after normalisation; off by default.
+    #[must_use]
+    pub fn erase(mut self, erasing: RandomErasing) -> Self {
+        self.erase = Some(erasing);
+        self
+    }
+
     /// Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 where the part that is used stays at least as large as the output. Faster for
     /// pictures much larger than the output; the pixels differ a little from those of a full decode. Off by default.
     #[must_use]
@@ -155,6 +164,9 @@ impl Augment {
                 return Err(Error::config(format!("augment: {name} of {p} is no probability from 0 to 1")));
             }
         }
+        if let Some(erase) = &self.erase {
+            erase.check()?;
+        }
         match self.crop {
             Crop::Random { scale: [low, high], .. } if !(0.0 < low && low <= high && high <= 1.0) => {
                 Err(Error::config(format!("augment: scale of {low} to {high}; needs 0 < low <= high <= 1")))
@@ -171,7 +183,7 @@ impl Augment {
 
     /// Decides what happens to a sample whose picture is of `size`, before it is decoded.
     ///
-    /// Draws from `rng` in this order: the random box, flip, vertical flip; an option that is off draws nothing.
+    /// Draws from `rng` in this order: the random box, flip, vertical flip, erasing; an option that is off draws nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] where the picture cannot give the output: a centre crop larger than it, or another size than
@@ -215,6 +227,7 @@ impl Augment {
             output: self.output,
             flip: self.flip > 0.0 && rng.chance(self.flip),
             vertical_flip: self.vertical_flip > 0.0 && rng.chance(self.vertical_flip),
+            erase: self.erase.as_ref().and_then(|erase| erase.draw(self.output, rng)),
             scaled_decode: self.scaled_decode,
         })
     }

@@ -1,20 +1,23 @@
 //! Pixels to pixels: from the decoded part of a picture to an image of the batch's size.
 //!
 //! 1. `augment`: [`Augment`], what is done to every sample: crop, flip, and what follows.
-//! 2. `geometry`: where a crop lies, drawn and rounded as torchvision does.
-//! 3. `plan`: [`Plan`], what was decided for one sample before it is decoded.
-//! 4. `resize`: [`Resizer`], crop, antialiased resize and flip in one go.
-//! 5. `view`: [`ImageMut`], the image as a user's [`Transform`] sees it.
+//! 2. `erase`: [`RandomErasing`].
+//! 3. `geometry`: where a crop lies, drawn and rounded as torchvision does.
+//! 4. `plan`: [`Plan`], what was decided for one sample before it is decoded.
+//! 5. `resize`: [`Resizer`], crop, antialiased resize and flip in one go.
+//! 6. `view`: [`ImageMut`], the image as a user's [`Transform`] sees it.
 //!
 //! A sample's random numbers come from one [`Rng`] in a fixed order: first [`Augment::plan`], then the colour, then the user's transforms.
 
 mod augment;
+mod erase;
 mod geometry;
 mod plan;
 mod resize;
 mod view;
 
 pub use augment::Augment;
+pub use erase::{Erase, RandomErasing};
 pub use plan::{Plan, Window};
 pub use resize::Resizer;
 pub use view::ImageMut;

@@ -1,4 +1,5 @@
 use crate::decode::{Rect, Size, Want};
+use crate::transform::Erase;
 
 /// A window of a picture in fractions of a pixel; (0, 0) is the upper left corner of the first pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Plan {
     pub flip: bool,
     /// Mirror top and bottom.
     pub vertical_flip: bool,
+    /// The rectangle to be filled after normalisation.
+    pub erase: Option<Erase>,
     /// The decoder may deliver the picture at 1/2, 1/4 or 1/8.
     pub scaled_decode: bool,
 }

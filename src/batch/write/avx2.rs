@@ -1,0 +1,168 @@
+//! Eight elements at a time.
+//!
+//! **Invariants**
+//! 1. Functions marked `target_feature` run only behind [`choose`], which asks the CPU for AVX2, FMA and F16C.
+//! 2. Loads and stores are unaligned, and each goes through a reference to an array or slice of at least its width.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{Kind, Vector, Writer};
+use crate::batch::Layout;
+
+/// Pixels taken at once: 48 bytes, three vectors of 16.
+const STEP: usize = 16;
+
+/// The vector path, if this CPU has what it takes.
+pub(super) fn choose() -> Option<Vector> {
+    let able = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    // SAFETY: invariant 1; the features were just found.
+    able.then_some(|writer, image, dst| unsafe { write(writer, image, dst) })
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn write(writer: &Writer, image: &[u8], dst: &mut [u8]) -> usize {
+    let pixels = image.as_chunks::<{ 3 * STEP }>().0;
+    match (writer.layout, writer.kind) {
+        (Layout::Nhwc, Kind::U8) => return 0,
+        (Layout::Nhwc, Kind::F32) => interleaved::<F32>(writer, pixels, dst),
+        (Layout::Nhwc, Kind::F16) => interleaved::<F16>(writer, pixels, dst),
+        (Layout::Nhwc, Kind::Bf16) => interleaved::<BF16>(writer, pixels, dst),
+        (Layout::Nchw, Kind::U8) => planar::<U8>(writer, pixels, dst),
+        (Layout::Nchw, Kind::F32) => planar::<F32>(writer, pixels, dst),
+        (Layout::Nchw, Kind::F16) => planar::<F16>(writer, pixels, dst),
+        (Layout::Nchw, Kind::Bf16) => planar::<BF16>(writer, pixels, dst),
+    }
+    pixels.len() * STEP
+}
+
+// `Kind` as a constant parameter: its values.
+const U8: u8 = Kind::U8 as u8;
+const F32: u8 = Kind::F32 as u8;
+const F16: u8 = Kind::F16 as u8;
+const BF16: u8 = Kind::Bf16 as u8;
+
+/// Bytes of an element.
+const fn width(kind: u8) -> usize {
+    match kind {
+        U8 => 1,
+        F32 => 4,
+        _ => 2,
+    }
+}
+
+/// NHWC: the channels stay as they lie, so scale and bias come in three vectors that repeat.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn interleaved<const KIND: u8>(writer: &Writer, pixels: &[[u8; 3 * STEP]], dst: &mut [u8]) {
+    let around = |v: &[f32; 3], first: usize| {
+        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|lane| v[(first + lane) % 3]);
+        _mm256_setr_ps(a, b, c, d, e, f, g, h)
+    };
+    let scale = [around(&writer.scale, 0), around(&writer.scale, 8), around(&writer.scale, 16)];
+    let bias = [around(&writer.bias, 0), around(&writer.bias, 8), around(&writer.bias, 16)];
+    for (from, to) in pixels.iter().zip(dst.chunks_exact_mut(3 * STEP * width(KIND))) {
+        let parts = to.chunks_exact_mut(8 * width(KIND));
+        for (i, (from, to)) in from.as_chunks::<8>().0.iter().zip(parts).enumerate() {
+            store::<KIND>(_mm256_fmadd_ps(widen(i64::from_le_bytes(*from)), scale[i % 3], bias[i % 3]), to);
+        }
+    }
+}
+
+/// NCHW: 16 pixels are parted into their channels first.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn planar<const KIND: u8>(writer: &Writer, pixels: &[[u8; 3 * STEP]], dst: &mut [u8]) {
+    let plane = dst.len() / 3;
+    let (red, rest) = dst.split_at_mut(plane);
+    let (green, blue) = rest.split_at_mut(plane);
+    let step = STEP * width(KIND);
+    let planes = red.chunks_exact_mut(step).zip(green.chunks_exact_mut(step)).zip(blue.chunks_exact_mut(step));
+    let scale = writer.scale.map(|v| _mm256_set1_ps(v));
+    let bias = writer.bias.map(|v| _mm256_set1_ps(v));
+    for (from, ((red, green), blue)) in pixels.iter().zip(planes) {
+        let channels = deinterleave(from);
+        for (c, to) in [red, green, blue].into_iter().enumerate() {
+            if KIND == U8 {
+                store16(channels[c], to);
+                continue;
+            }
+            let (low, high) = to.split_at_mut(step / 2);
+            let upper = _mm_unpackhi_epi64(channels[c], channels[c]);
+            store::<KIND>(_mm256_fmadd_ps(widen(_mm_cvtsi128_si64(channels[c])), scale[c], bias[c]), low);
+            store::<KIND>(_mm256_fmadd_ps(widen(_mm_cvtsi128_si64(upper)), scale[c], bias[c]), high);
+        }
+    }
+}
+
+/// Eight bytes as floats.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn widen(bytes: i64) -> __m256 {
+    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes)))
+}
+
+/// The red, green and blue bytes of 16 pixels.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn deinterleave(pixels: &[u8; 3 * STEP]) -> [__m128i; 3] {
+    // Byte i of channel c is byte 3 i + c of the 48; `take` gathers those that lie in vector `v`, and zeroes the others' places.
+    const fn take(c: usize, v: usize) -> [u8; 16] {
+        let mut mask = [0x80; 16];
+        let mut i = 0;
+        while i < 16 {
+            if (3 * i + c) / 16 == v {
+                mask[i] = ((3 * i + c) % 16) as u8;
+            }
+            i += 1;
+        }
+        mask
+    }
+    const TAKE: [[[u8; 16]; 3]; 3] = [
+        [take(0, 0), take(0, 1), take(0, 2)],
+        [take(1, 0), take(1, 1), take(1, 2)],
+        [take(2, 0), take(2, 1), take(2, 2)],
+    ];
+    let parts = pixels.as_chunks::<16>().0;
+    let [a, b, c] = [load16(&parts[0]), load16(&parts[1]), load16(&parts[2])];
+    TAKE.map(|[x, y, z]| {
+        let (x, y) = (_mm_shuffle_epi8(a, load16(&x)), _mm_shuffle_epi8(b, load16(&y)));
+        _mm_or_si128(_mm_or_si128(x, y), _mm_shuffle_epi8(c, load16(&z)))
+    })
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: invariant 2, the reference is to 16 bytes.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Stores to the first 16 bytes of `to`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store16(value: __m128i, to: &mut [u8]) {
+    let to = &mut to[..16];
+    // SAFETY: invariant 2, the slice has 16 bytes.
+    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
+}
+
+/// Casts eight floats and stores them to the first bytes of `to`.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn store<const KIND: u8>(value: __m256, to: &mut [u8]) {
+    match KIND {
+        F32 => {
+            let to = &mut to[..32];
+            // SAFETY: invariant 2, the slice has 32 bytes.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr().cast(), value) }
+        }
+        F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), to),
+        _ => {
+            // Add half of what is cut off, less one if the last bit that stays is even: to nearest even. No NaN comes here.
+            let bits = _mm256_castps_si256(value);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+            let upper = _mm256_srli_epi32::<16>(rounded);
+            store16(_mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256::<1>(upper)), to);
+        }
+    }
+}

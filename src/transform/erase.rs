@@ -1,0 +1,87 @@
+use crate::decode::{Rect, Size};
+use crate::error::{Error, Result};
+use crate::order::Rng;
+use crate::transform::geometry::Interval;
+
+/// A rectangle of the output to be filled with one value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Erase {
+    /// Where, in pixels of the output.
+    pub rect: Rect,
+    /// Red, green and blue in the batch's own units: normalised floats, or 0 to 255 in a batch of bytes.
+    pub value: [f32; 3],
+}
+
+/// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017), applied after normalisation.
+///
+/// With probability `p` a rectangle is filled: its area uniform in `scale` (0.02 to 0.33) times the image's, its height / width log-uniform in
+/// `ratio` (0.3 to 3.3), ten tries until it is smaller than the image; no rectangle if all fail.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RandomErasing {
+    probability: f64,
+    scale: Interval,
+    ratio: Interval,
+    value: [f32; 3],
+}
+
+impl RandomErasing {
+    /// With probability `probability`, filled with 0, which is the mean colour after normalisation.
+    pub fn new(probability: f64) -> Self {
+        RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3] }
+    }
+
+    /// The rectangle's share of the image's area; 0.02 to 0.33 by default.
+    #[must_use]
+    pub fn scale(mut self, low: f64, high: f64) -> Self {
+        self.scale = [low, high];
+        self
+    }
+
+    /// The rectangle's height / width; 0.3 to 3.3 by default.
+    #[must_use]
+    pub fn ratio(mut self, low: f64, high: f64) -> Self {
+        self.ratio = [low, high];
+        self
+    }
+
+    /// What the rectangle is filled with, in the units of [`Erase::value`]; 0 by default.
+    #[must_use]
+    pub fn value(mut self, value: [f32; 3]) -> Self {
+        self.value = value;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let ([s0, s1], [r0, r1]) = (self.scale, self.ratio);
+        if !(0.0..=1.0).contains(&self.probability) {
+            return Err(Error::config(format!("erase: {} is no probability from 0 to 1", self.probability)));
+        }
+        if !(0.0 <= s0 && s0 <= s1 && s1 <= 1.0) {
+            return Err(Error::config(format!("erase: scale of {s0} to {s1}; needs 0 <= low <= high <= 1")));
+        }
+        if !(0.0 < r0 && r0 <= r1 && r1.is_finite()) {
+            return Err(Error::config(format!("erase: ratio of {r0} to {r1}; needs 0 < low <= high")));
+        }
+        Ok(())
+    }
+
+    /// Draws one number, and if it says so two a try and two for the place.
+    pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> Option<Erase> {
+        if !rng.chance(self.probability) {
+            return None;
+        }
+        for _ in 0..10 {
+            let area = size.area() as f64 * rng.range(self.scale[0], self.scale[1]);
+            let aspect = rng.range(self.ratio[0].ln(), self.ratio[1].ln()).exp();
+            let h = (area * aspect).sqrt().round_ties_even();
+            let w = (area / aspect).sqrt().round_ties_even();
+            if h < f64::from(size.height) && w < f64::from(size.width) {
+                let (w, h) = (w as u32, h as u32);
+                let y = rng.below(u64::from(size.height - h) + 1) as u32;
+                let x = rng.below(u64::from(size.width - w) + 1) as u32;
+                return Some(Erase { rect: Rect::new(x, y, w, h), value: self.value });
+            }
+        }
+        None
+    }
+}
