@@ -1,7 +1,49 @@
 //! Which sample next.
 //!
 //! 1. [`Rng`]: the random numbers of one sample, a pure function of (seed, epoch, sample).
+//! 2. [`Sequential`] and [`Shuffled`]: the order of an epoch, a pure function of (seed, epoch, position).
+//! 3. `schedule`: an order cut into batches.
+//!
+//! Nothing here keeps state between calls: any batch of any epoch is found in constant time and memory, so a run resumes in
+//! mid-epoch without replaying anything.
 
+mod permutation;
 mod rng;
+mod schedule;
 
+pub use permutation::Shuffled;
 pub use rng::Rng;
+pub use schedule::Last;
+pub(crate) use schedule::{Pick, Schedule};
+
+/// The order of an epoch.
+///
+/// Implement it for an order of your own; it must answer the same for the same arguments, whenever and from whichever thread it is asked.
+pub trait Order: Send + Sync {
+    /// Number of samples in `epoch`.
+    fn len(&self, epoch: u64) -> u64;
+
+    /// Index in the source of the sample at `position` of `epoch`; `position` is less than [`len`](Order::len).
+    fn index(&self, epoch: u64, position: u64) -> u64;
+}
+
+/// Every sample once, in the source's order, in each epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct Sequential(u64);
+
+impl Sequential {
+    /// The order of a source of `len` samples.
+    pub fn new(len: u64) -> Self {
+        Sequential(len)
+    }
+}
+
+impl Order for Sequential {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.0
+    }
+
+    fn index(&self, _epoch: u64, position: u64) -> u64 {
+        position
+    }
+}
