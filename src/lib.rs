@@ -2,9 +2,18 @@
 
 pub mod batch;
 pub mod decode;
+mod engine;
 mod error;
+mod loader;
 pub mod order;
 pub mod source;
+mod trace;
 pub mod transform;
 
+pub use batch::{Dtype, HostBatch, Layout, Normalize, View};
+pub use engine::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError};
 pub use error::{Error, ErrorKind, Result};
+pub use loader::Loader;
+pub use order::Last;
+pub use trace::Stats;
+pub use transform::Augment;

@@ -1,10 +1,25 @@
 //! Pixels to one host buffer.
 //!
-//! 1. `schema`: what a batch is made of: fields with a name, a [`Dtype`] and a shape.
+//! 1. `schema`: what a batch is made of: fields with a name, a [`Dtype`] and a shape, and where each lies in the buffer.
 //! 2. `write`: [`Writer`], the last pass over an image: normalise, cast, lay out.
+//! 3. `memory`: the buffer's bytes, page-locked or ordinary.
+//! 4. `slot`: one batch buffer on its way round: free, filling, full, and free again.
+//! 5. `host`: a full slot in the user's hands.
+//!
+//! Slots are allocated once, when the loader is opened, and never again.
 
+mod host;
+#[allow(unsafe_code)]
+mod memory;
 mod schema;
+#[allow(unsafe_code)]
+mod slot;
 mod write;
 
+pub(crate) use host::Home;
+pub use host::{HostBatch, View};
+pub(crate) use memory::Memory;
+pub(crate) use schema::Plan;
 pub use schema::{Dtype, Field, Layout, Normalize};
+pub(crate) use slot::{Free, Full, Part, Slots};
 pub use write::Writer;

@@ -100,3 +100,48 @@ impl Field {
         self.shape.iter().product::<usize>() * self.dtype.bytes()
     }
 }
+
+/// Where the fields of a batch lie in its buffer: one after the other, each from a multiple of [`ALIGN`] bytes, samples without gaps.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) batch: usize,
+    pub(crate) spans: Vec<Span>,
+    pub(crate) bytes: usize,
+}
+
+/// One field's place in the buffer.
+#[derive(Debug, Clone)]
+pub(crate) struct Span {
+    pub(crate) field: Field,
+    pub(crate) offset: usize,
+    pub(crate) sample_bytes: usize,
+}
+
+/// A cache line, an AVX-512 register, and more than any element type or 16-byte device load needs.
+pub(crate) const ALIGN: usize = 256;
+
+impl Plan {
+    /// The plan of a batch of `batch` samples.
+    ///
+    /// # Errors
+    /// If the buffer would be larger than the address space.
+    pub(crate) fn new(batch: usize, fields: Vec<Field>) -> Result<Self> {
+        let mut bytes = 0usize;
+        let mut spans = Vec::with_capacity(fields.len());
+        for field in fields {
+            let elements = field.shape.iter().try_fold(field.dtype.bytes(), |n, &d| n.checked_mul(d));
+            let sized = elements.and_then(|one| Some((one, one.checked_mul(batch)?.checked_next_multiple_of(ALIGN)?)));
+            let next = sized.and_then(|(_, all)| bytes.checked_add(all)).filter(|&n| n <= isize::MAX as usize);
+            let (Some((sample_bytes, _)), Some(next)) = (sized, next) else {
+                return Err(Error::config(format!(
+                    "a batch of {batch} samples of {:?} ({}) is larger than the address space",
+                    field.shape,
+                    field.dtype.name()
+                )));
+            };
+            spans.push(Span { field, offset: bytes, sample_bytes });
+            bytes = next;
+        }
+        Ok(Plan { batch, spans, bytes })
+    }
+}

@@ -1,0 +1,187 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam::channel::Sender;
+use half::{bf16, f16};
+
+use super::{Dtype, Free, Full};
+
+/// A batch in host memory.
+///
+/// It holds one of the loader's slots. Dropping it gives the slot back; keeping it is fine, but while all slots are kept the workers
+/// have nothing to fill.
+pub struct HostBatch {
+    full: Option<Full>,
+    home: Home,
+}
+
+/// Where a slot goes when its batch is dropped, and the count of those that are out.
+#[derive(Clone)]
+pub(crate) struct Home {
+    pub(crate) free: Sender<Free>,
+    pub(crate) held: Arc<AtomicUsize>,
+}
+
+impl HostBatch {
+    pub(crate) fn new(full: Full, home: &Home) -> Self {
+        home.held.fetch_add(1, Ordering::Relaxed);
+        HostBatch { full: Some(full), home: home.clone() }
+    }
+
+    fn full(&self) -> &Full {
+        self.full.as_ref().expect("the slot leaves in drop only")
+    }
+
+    /// Number of samples, N.
+    #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
+    pub fn len(&self) -> usize {
+        self.full().len()
+    }
+
+    /// The epoch it belongs to.
+    pub fn epoch(&self) -> u64 {
+        self.full().header().epoch
+    }
+
+    /// Its number in the epoch, from 0.
+    pub fn number(&self) -> u64 {
+        self.full().header().number
+    }
+
+    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw).
+    pub fn images(&self) -> View<'_> {
+        self.view(0)
+    }
+
+    /// The labels, N of them. A sample without a label has -1.
+    pub fn labels(&self) -> &[i64] {
+        self.view(1).as_i64().expect("labels are i64")
+    }
+
+    /// The field `name`: `image`, `label`, or one asked for with [`Loader::field`](crate::Loader::field).
+    pub fn field(&self, name: &str) -> Option<View<'_>> {
+        let span = self.full().plan().spans.iter().position(|s| s.field.name == name)?;
+        Some(self.view(span))
+    }
+
+    fn view(&self, span: usize) -> View<'_> {
+        let field = &self.full().plan().spans[span].field;
+        View { dtype: field.dtype, len: self.len(), sample_shape: &field.shape, bytes: self.full().bytes(span) }
+    }
+
+    /// Index in the source of each sample.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.full().header().picks.iter().map(|p| p.sample)
+    }
+
+    /// Key of each sample, such as `n01440764/n01440764_10026`.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
+        (0..self.len()).map(|place| self.full().meta(place).key.as_str())
+    }
+
+    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for stand-ins of samples that were skipped
+    /// ([`OnError::Skip`](crate::OnError::Skip)).
+    pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
+        self.full().header().picks.iter().map(|p| p.valid)
+    }
+
+    /// The labels as rows of `classes` probabilities, (N, `classes`), one-hot. A label outside
+    /// 0..`classes` gives a row of zeros.
+    pub fn soft_labels(&self, classes: usize) -> Vec<f32> {
+        let labels = self.labels();
+        let mut rows = vec![0.0; labels.len() * classes];
+        for (i, row) in rows.chunks_exact_mut(classes.max(1)).enumerate() {
+            if let Some(p) = usize::try_from(labels[i]).ok().and_then(|l| row.get_mut(l)) {
+                *p = 1.0;
+            }
+        }
+        rows
+    }
+}
+
+impl Drop for HostBatch {
+    fn drop(&mut self) {
+        if let Some(full) = self.full.take() {
+            self.home.held.fetch_sub(1, Ordering::Relaxed);
+            // The loader may be gone already: then the slot is freed here.
+            let _ = self.home.free.send(full.release());
+        }
+    }
+}
+
+impl std::fmt::Debug for HostBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (epoch, number) = (self.epoch(), self.number());
+        f.debug_struct("HostBatch")
+            .field("epoch", &epoch)
+            .field("number", &number)
+            .field("images", &self.images())
+            .finish()
+    }
+}
+
+/// One field of a batch: typed, shaped, borrowed.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    dtype: Dtype,
+    len: usize,
+    sample_shape: &'a [usize],
+    bytes: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Shape with the batch axis first.
+    pub fn shape(&self) -> Vec<usize> {
+        std::iter::once(self.len).chain(self.sample_shape.iter().copied()).collect()
+    }
+
+    /// Shape of one sample's part.
+    pub fn sample_shape(&self) -> &'a [usize] {
+        self.sample_shape
+    }
+
+    /// All bytes, in row-major order and the machine's byte order.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    fn typed<T: bytemuck::AnyBitPattern>(&self, dtype: Dtype) -> Option<&'a [T]> {
+        (self.dtype == dtype).then(|| bytemuck::cast_slice(self.bytes))
+    }
+
+    /// The elements, if they are `u8`.
+    pub fn as_u8(&self) -> Option<&'a [u8]> {
+        self.typed(Dtype::U8)
+    }
+
+    /// The elements, if they are `f32`.
+    pub fn as_f32(&self) -> Option<&'a [f32]> {
+        self.typed(Dtype::F32)
+    }
+
+    /// The elements, if they are `f16`.
+    pub fn as_f16(&self) -> Option<&'a [f16]> {
+        self.typed(Dtype::F16)
+    }
+
+    /// The elements, if they are `bf16`.
+    pub fn as_bf16(&self) -> Option<&'a [bf16]> {
+        self.typed(Dtype::Bf16)
+    }
+
+    /// The elements, if they are `i64`.
+    pub fn as_i64(&self) -> Option<&'a [i64]> {
+        self.typed(Dtype::I64)
+    }
+}
+
+impl std::fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}", self.dtype.name(), self.shape())
+    }
+}

@@ -1,0 +1,213 @@
+//! One batch buffer on its way round: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`].
+//!
+//! Each step consumes the token of the one before, so that what must not happen (filling a slot that is still being read, reading one that is
+//! still being filled) has no code that compiles.
+//!
+//! **Invariants**
+//! - For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one [`Full`]; only this file makes them.
+//! - A `Free` or `Full` token is exclusive: its holder alone touches the slot's bytes, metas and header.
+//! - The `Part`s of a slot cover disjoint ranges of samples. A part's holder alone touches its samples' bytes and metas; all parts may read the
+//!   header, which nobody writes while parts exist.
+//! - `left` counts the unfinished parts. The one that takes it to zero (with acquire-release ordering, so that it sees every other's writes)
+//!   becomes the `Full`.
+
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Memory, Plan};
+use crate::error::Error;
+use crate::order::Pick;
+
+/// What a batch is, set when it is begun.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Header {
+    /// Counts the calls of `Engine::start`: a part of an older run is not worth working on.
+    pub(crate) run: u64,
+    pub(crate) epoch: u64,
+    /// Number of the batch in its epoch.
+    pub(crate) number: u64,
+    pub(crate) picks: Vec<Pick>,
+}
+
+/// What is known of one sample beside its bytes. Its memory is kept from batch to batch.
+#[derive(Debug, Default)]
+pub(crate) struct Meta {
+    pub(crate) key: String,
+    /// Why the sample could not be delivered.
+    pub(crate) fault: Option<Error>,
+}
+
+struct Slot {
+    plan: Arc<Plan>,
+    memory: Memory,
+    header: UnsafeCell<Header>,
+    metas: Box<[UnsafeCell<Meta>]>,
+    left: AtomicUsize,
+}
+
+// SAFETY: the cells and the memory are reached through tokens only, which are exclusive or disjoint (invariants 2 and 3).
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    /// Bytes of field `span` of the samples in `range`.
+    fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
+        let span = &self.plan.spans[span];
+        assert!(
+            range.start <= range.end && range.end <= self.plan.batch,
+            "samples {range:?} of a batch of {}",
+            self.plan.batch
+        );
+        let start = span.offset + range.start * span.sample_bytes;
+        let len = range.len() * span.sample_bytes;
+        debug_assert!(start + len <= self.memory.len());
+        // SAFETY: `Plan::new` laid the spans one after the other inside `memory`, and the range is inside the span (asserted above).
+        std::ptr::slice_from_raw_parts_mut(unsafe { self.memory.base().add(start) }, len)
+    }
+}
+
+/// Makes the slots of a loader.
+pub(crate) struct Slots;
+
+impl Slots {
+    /// A free slot over `memory`, which holds at least `plan.bytes`.
+    pub(crate) fn make(plan: &Arc<Plan>, memory: Memory) -> Free {
+        assert!(memory.len() >= plan.bytes, "slot memory of {} bytes for a plan of {}", memory.len(), plan.bytes);
+        let metas = (0..plan.batch).map(|_| UnsafeCell::default()).collect();
+        let header = UnsafeCell::new(Header { picks: Vec::with_capacity(plan.batch), ..Header::default() });
+        Free(Arc::new(Slot { plan: plan.clone(), memory, header, metas, left: AtomicUsize::new(0) }))
+    }
+}
+
+/// A slot nobody uses.
+pub(crate) struct Free(Arc<Slot>);
+
+impl Free {
+    /// Starts a batch: `set` writes the header (whose memory is kept), then the samples are handed out in parts of `group`.
+    ///
+    /// `header.picks` must hold between 1 and the plan's number of samples when `set` returns.
+    pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
+        // SAFETY: a `Free` is exclusive (invariant 2).
+        let header = unsafe { &mut *self.0.header.get() };
+        set(header);
+        let len = header.picks.len();
+        assert!(0 < len && len <= self.0.plan.batch, "{len} samples for a slot of {}", self.0.plan.batch);
+        self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
+        let slot = self.0;
+        (0..len).step_by(group).map(move |start| Part { slot: slot.clone(), range: start..len.min(start + group) })
+    }
+
+    /// Samples it has room for.
+    pub(crate) fn batch(&self) -> usize {
+        self.0.plan.batch
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.0.memory.is_pinned()
+    }
+}
+
+/// The right to fill some of a slot's samples.
+///
+/// A part that is dropped unfinished takes its slot out of service: that only happens when the loader is being closed.
+pub(crate) struct Part {
+    slot: Arc<Slot>,
+    range: Range<usize>,
+}
+
+impl Part {
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: nobody writes the header while parts exist (invariant 3).
+        unsafe { &*self.slot.header.get() }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.slot.plan
+    }
+
+    /// Places in the batch that this part fills.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// What is known of the sample at `place`, which is in [`range`](Part::range).
+    pub(crate) fn meta(&mut self, place: usize) -> &mut Meta {
+        assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
+        // SAFETY: this part alone touches the metas of its range (invariant 3), and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.slot.metas[place].get() }
+    }
+
+    /// Bytes of field `span` of the sample at `place`, which is in [`range`](Part::range). They hold what an earlier batch left.
+    pub(crate) fn bytes(&mut self, span: usize, place: usize) -> &mut [u8] {
+        assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
+        // SAFETY: this part alone touches the bytes of its range (invariant 3), and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.slot.bytes(span, place..place + 1) }
+    }
+
+    /// Ends the part. The last of a slot's parts to end gets the full slot.
+    pub(crate) fn finish(self) -> Option<Full> {
+        let last = self.slot.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        last.then(|| Full(self.slot))
+    }
+}
+
+/// A slot with all its samples in it.
+pub(crate) struct Full(Arc<Slot>);
+
+impl Full {
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `header_mut`.
+        unsafe { &*self.0.header.get() }
+    }
+
+    pub(crate) fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.0.header.get() }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    /// Number of samples in the batch.
+    pub(crate) fn len(&self) -> usize {
+        self.header().picks.len()
+    }
+
+    pub(crate) fn meta(&self, place: usize) -> &Meta {
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `meta_mut`.
+        unsafe { &*self.0.metas[place].get() }
+    }
+
+    pub(crate) fn meta_mut(&mut self, place: usize) -> &mut Meta {
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.0.metas[place].get() }
+    }
+
+    /// Bytes of field `span`, all samples of the batch.
+    pub(crate) fn bytes(&self, span: usize) -> &[u8] {
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
+        unsafe { &*self.0.bytes(span, 0..self.len()) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self, span: usize) -> &mut [u8] {
+        let len = self.len();
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.0.bytes(span, 0..len) }
+    }
+
+    /// The slot's whole buffer: address and bytes, for a copy to a device. It stays valid and unwritten as long as this token lives.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn buffer(&self) -> (*const u8, usize) {
+        (self.0.memory.base(), self.0.plan.bytes)
+    }
+
+    /// Gives the slot back.
+    pub(crate) fn release(mut self) -> Free {
+        for place in 0..self.len() {
+            self.meta_mut(place).fault = None;
+        }
+        Free(self.0)
+    }
+}

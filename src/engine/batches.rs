@@ -1,0 +1,252 @@
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+
+use super::{Engine, Work};
+use crate::batch::HostBatch;
+use crate::error::{Error, Result};
+use crate::order::Schedule;
+use crate::source::Source;
+use crate::trace::Stats;
+
+/// What happens when a sample cannot be read, decoded or transformed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// The batch is an `Err` that names the sample, and the epoch ends.
+    #[default]
+    Stop,
+    /// Another sample of the batch stands in for it, marked as not [valid](crate::HostBatch::valid), so that the batch keeps its shape. Each is
+    /// logged and listed in [`Batches::faults`].
+    Skip {
+        /// More failures than this, over the life of the loader, are an `Err`.
+        at_most: u64,
+    },
+}
+
+/// A sample that was skipped.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Fault {
+    /// Epoch in which it failed.
+    pub epoch: u64,
+    /// Number of the batch it was meant for.
+    pub batch: u64,
+    /// The sample, and why it failed.
+    pub error: Error,
+}
+
+/// The memory a loader holds, all of it taken when it was opened. In bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MemoryPlan {
+    /// Batch buffers on the host.
+    pub slots: usize,
+    /// Bytes of one of them.
+    pub slot_bytes: usize,
+    /// Bytes of all of them.
+    pub host_bytes: usize,
+    /// How many of those are page-locked: all or none.
+    pub pinned_bytes: usize,
+    /// Bytes on the device.
+    pub device_bytes: usize,
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        let kind = if self.pinned_bytes > 0 { "page-locked" } else { "ordinary" };
+        write!(
+            f,
+            "{} slots of {:.1} MiB: {:.1} MiB of {kind} host memory",
+            self.slots,
+            mib(self.slot_bytes),
+            mib(self.host_bytes)
+        )?;
+        if self.device_bytes > 0 {
+            write!(f, ", {:.1} MiB on the device", mib(self.device_bytes))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where batches come from, in order: the seam between the engine and the kinds of batch.
+pub(crate) trait Feed: Send {
+    type Batch;
+
+    /// Begins `epoch` at batch `first`, dropping what is under way.
+    fn start(&mut self, epoch: u64, first: u64);
+
+    /// The next batch; `None` after the last, and after an error.
+    fn next(&mut self) -> Option<Result<Self::Batch>>;
+
+    /// Ends the epoch early.
+    fn stop(&mut self);
+}
+
+/// What is known of an open loader, whatever it delivers.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) work: Arc<Work>,
+    pub(crate) schedule: Schedule,
+    pub(crate) faults: Arc<Mutex<Vec<Fault>>>,
+    pub(crate) plan: MemoryPlan,
+    pub(crate) prefetch: usize,
+}
+
+impl Opened {
+    pub(crate) fn new(engine: &Engine, plan: MemoryPlan, prefetch: usize) -> Self {
+        Opened {
+            work: engine.work().clone(),
+            schedule: engine.schedule.clone(),
+            faults: engine.faults().clone(),
+            plan,
+            prefetch,
+        }
+    }
+}
+
+/// An open loader: workers running, buffers allocated. [`epoch`](Batches::epoch) delivers.
+///
+/// Dropping it stops the workers and joins their threads; batches still in the user's hands stay valid.
+pub struct Batches<B> {
+    feed: Box<dyn Feed<Batch = B>>,
+    opened: Opened,
+}
+
+impl<B> Batches<B> {
+    pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, opened: Opened) -> Self {
+        Batches { feed, opened }
+    }
+
+    /// The batches of epoch `epoch`, in order. Workers start at once, and go on while the consumer works.
+    ///
+    /// The order and every pixel depend on the seed and on `epoch` alone. Dropping the iterator early ends the epoch; what was
+    /// prepared ahead is dropped.
+    pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
+        self.epoch_from(epoch, 0)
+    }
+
+    /// The batches of epoch `epoch` from number `first` on, which costs no more than from 0.
+    pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
+        let end = self.batches(epoch);
+        self.feed.start(epoch, first.min(end));
+        Epoch { left: end.saturating_sub(first), batches: self }
+    }
+
+    /// Number of batches in `epoch`.
+    pub fn batches(&self, epoch: u64) -> u64 {
+        self.opened.schedule.batches(epoch)
+    }
+
+    /// Number of samples in the source.
+    pub fn samples(&self) -> usize {
+        self.opened.work.source.len()
+    }
+
+    /// Names of the classes by label, if the source knows them.
+    pub fn classes(&self) -> &[String] {
+        self.opened.work.source.classes()
+    }
+
+    /// The source.
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.opened.work.source
+    }
+
+    /// The memory it holds.
+    pub fn plan(&self) -> MemoryPlan {
+        self.opened.plan
+    }
+
+    /// Batches made ahead of the consumer.
+    pub fn prefetch(&self) -> usize {
+        self.opened.prefetch
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> Stats {
+        self.opened.work.counters.stats()
+    }
+
+    /// The samples that were skipped so far, with their places and causes; see [`OnError::Skip`].
+    pub fn faults(&self) -> Vec<Fault> {
+        self.opened.faults.lock().expect("nothing panics while holding it").clone()
+    }
+}
+
+impl<B> fmt::Debug for Batches<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batches")
+            .field("source", &self.opened.work.source.kind())
+            .field("plan", &self.opened.plan)
+            .finish()
+    }
+}
+
+/// The batches of one epoch; see [`Batches::epoch`].
+pub struct Epoch<'a, B> {
+    batches: &'a mut Batches<B>,
+    left: u64,
+}
+
+impl<B> Iterator for Epoch<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        let batch = self.batches.feed.next();
+        self.left = if let Some(Ok(_)) = batch { self.left - 1 } else { 0 };
+        batch
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // An error ends the epoch early.
+        (0, usize::try_from(self.left).ok())
+    }
+}
+
+impl<B> std::iter::FusedIterator for Epoch<'_, B> {}
+
+impl<B> Epoch<'_, B> {
+    /// What the loader did so far.
+    pub fn stats(&self) -> Stats {
+        self.batches.stats()
+    }
+}
+
+impl<B> Drop for Epoch<'_, B> {
+    fn drop(&mut self) {
+        self.batches.feed.stop();
+    }
+}
+
+/// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be opened, the only item is the error.
+pub struct IntoIter(State);
+
+enum State {
+    Open(Batches<HostBatch>),
+    Failed(Option<Error>),
+}
+
+impl IntoIter {
+    pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
+        IntoIter(match opened {
+            Ok(mut batches) => {
+                batches.feed.start(0, 0);
+                State::Open(batches)
+            }
+            Err(e) => State::Failed(Some(e)),
+        })
+    }
+}
+
+impl Iterator for IntoIter {
+    type Item = Result<HostBatch>;
+
+    fn next(&mut self) -> Option<Result<HostBatch>> {
+        match &mut self.0 {
+            State::Open(batches) => batches.feed.next(),
+            State::Failed(error) => error.take().map(Err),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam::channel::{Receiver, Sender};
+use crossbeam::select;
+
+use super::{Filled, Work};
+use crate::batch::{Free, Part};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::{Pick, Schedule};
+
+/// A run: the batches `first..end` of `epoch`.
+pub(super) struct Start {
+    pub(super) run: u64,
+    pub(super) epoch: u64,
+    pub(super) first: u64,
+    pub(super) end: u64,
+}
+
+/// The thread that takes a free slot, decides which samples go in, and hands it out in parts.
+///
+/// It is the only one that waits for slots, so that no worker ever does.
+pub(super) struct Coordinator {
+    pub(super) work: Arc<Work>,
+    pub(super) schedule: Schedule,
+    pub(super) started: Receiver<Start>,
+    pub(super) freed: Receiver<Free>,
+    pub(super) free: Sender<Free>,
+    pub(super) parts: Sender<Part>,
+    pub(super) broken: Sender<Filled>,
+    pub(super) group: usize,
+}
+
+impl Coordinator {
+    /// Runs until the other end of `started` is dropped.
+    pub(super) fn run(self) {
+        let mut picks = Vec::new();
+        let mut next_start = self.started.recv().ok();
+        while let Some(Start { run, epoch, first, end }) = next_start.take() {
+            for number in first..end {
+                let slot = select! {
+                    recv(self.started) -> start => match start {
+                        Ok(start) => { next_start = Some(start); break }
+                        Err(_) => return,
+                    },
+                    recv(self.freed) -> slot => match slot {
+                        Ok(slot) => slot,
+                        Err(_) => return,
+                    },
+                };
+                let wanted = self.work.run.load(Ordering::Relaxed) == run;
+                let picked = if wanted { self.pick(epoch, number, &mut picks) } else { Ok(()) };
+                if !wanted || picked.is_err() {
+                    let _ = self.free.send(slot);
+                    if let Err(e) = picked {
+                        let _ = self.broken.send(Err((run, e)));
+                    }
+                    break;
+                }
+                let parts = slot.begin(self.group, |header| {
+                    (header.run, header.epoch, header.number) = (run, epoch, number);
+                    std::mem::swap(&mut header.picks, &mut picks);
+                });
+                for part in parts {
+                    let _ = self.parts.send(part);
+                }
+            }
+            if next_start.is_none() {
+                next_start = self.started.recv().ok();
+            }
+        }
+    }
+
+    /// Asks the order, which may be the user's, for the places of a batch.
+    fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) -> Result<()> {
+        let len = self.work.source.len() as u64;
+        catch_unwind(AssertUnwindSafe(|| self.schedule.fill(epoch, number, picks))).map_err(|_| {
+            Error::new(ErrorKind::Panic, format!("the order panicked at batch {number} of epoch {epoch}"))
+        })?;
+        match picks.iter().find(|p| p.sample >= len) {
+            Some(p) => Err(Error::config(format!(
+                "the order gives sample {} in batch {number} of epoch {epoch}; the source has {len}",
+                p.sample
+            ))),
+            None => Ok(()),
+        }
+    }
+}

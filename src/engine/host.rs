@@ -1,0 +1,23 @@
+use super::{Engine, Feed};
+use crate::batch::HostBatch;
+use crate::error::Result;
+
+/// Delivers batches in host memory: a full slot is the batch.
+pub(crate) struct HostFeed(pub(crate) Engine);
+
+impl Feed for HostFeed {
+    type Batch = HostBatch;
+
+    fn start(&mut self, epoch: u64, first: u64) {
+        self.0.start(epoch, first);
+    }
+
+    fn next(&mut self) -> Option<Result<HostBatch>> {
+        let full = self.0.next()?;
+        Some(full.map(|full| HostBatch::new(full, self.0.home())))
+    }
+
+    fn stop(&mut self) {
+        self.0.stop();
+    }
+}

@@ -1,0 +1,288 @@
+//! The threads that drive the path. `README.md` beside this file tells why they are as they are.
+//!
+//! 1. `pool`: the worker threads.
+//! 2. `worker`: what a worker does with its part of a batch.
+//! 3. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
+//! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
+//! 5. `batches`: what the user holds.
+
+mod batches;
+mod coordinator;
+mod host;
+mod pool;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+
+use crate::batch::{Free, Full, Home};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Schedule;
+
+pub use batches::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError};
+pub(crate) use batches::{Feed, Opened};
+use coordinator::Start;
+pub(crate) use host::HostFeed;
+use pool::Pool;
+pub(crate) use worker::{MAX_GROUP, Work};
+
+/// How often a consumer that waits looks whether anything can still come.
+const TICK: Duration = Duration::from_millis(100);
+/// How often a stall is logged.
+const STALL: Duration = Duration::from_secs(30);
+
+/// What the engine is made of.
+pub(crate) struct Parts {
+    pub(crate) work: Work,
+    pub(crate) schedule: Schedule,
+    pub(crate) slots: Vec<Free>,
+    pub(crate) workers: usize,
+    /// Samples a worker takes at a time.
+    pub(crate) group: usize,
+    pub(crate) on_error: OnError,
+    /// How long the consumer may hold every slot while asking for more.
+    pub(crate) timeout: Duration,
+}
+
+/// A full slot, or why a run (the first number) has no more of them.
+type Filled = Result<Full, (u64, Error)>;
+
+/// Workers, coordinator and the order of what comes out.
+pub(crate) struct Engine {
+    work: Arc<Work>,
+    schedule: Schedule,
+    starts: Option<Sender<Start>>,
+    full: Receiver<Filled>,
+    home: Home,
+    slots: usize,
+    /// Slots that arrived before their turn, at `number % slots`.
+    early: Box<[Option<Full>]>,
+    run: u64,
+    next: u64,
+    end: u64,
+    on_error: OnError,
+    faults: Arc<std::sync::Mutex<Vec<Fault>>>,
+    timeout: Duration,
+    coordinator: Option<JoinHandle<()>>,
+    // Dropped, and so joined, last: after the coordinator let go of the channel that the workers wait on.
+    _pool: Pool,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Result<Self> {
+        let Parts { work, schedule, slots, workers, group, on_error, timeout } = parts;
+        let count = slots.len();
+        let work = Arc::new(work);
+        // Each channel can hold all there can be of what it carries, so that no thread ever waits to send.
+        let (starts, started) = unbounded();
+        let (free, freed) = bounded(count);
+        // One place more for an error of the order itself.
+        let (filled, full) = bounded(count + 1);
+        let parts_per_batch = work_parts(&slots, group);
+        let (parts, queue) = bounded(count * parts_per_batch);
+        for slot in slots {
+            free.send(slot).expect("the receiver is alive");
+        }
+        let home = Home { free, held: Arc::default() };
+
+        let pool = Pool::new(workers)?;
+        let shared = (work.clone(), queue, filled.clone(), home.free.clone());
+        pool.start(move |index| {
+            let (work, queue, filled, free) = &shared;
+            let mut worker = worker::Worker::new(work.clone(), index);
+            for part in queue {
+                let Some(full) = worker.run(part) else { continue };
+                if full.header().run == work.run.load(Ordering::Relaxed) {
+                    let _ = filled.send(Ok(full));
+                } else {
+                    let _ = free.send(full.release());
+                }
+            }
+        });
+        let coordinator = coordinator::Coordinator {
+            work: work.clone(),
+            schedule: schedule.clone(),
+            started,
+            freed,
+            free: home.free.clone(),
+            parts,
+            broken: filled,
+            group,
+        };
+        let coordinator = std::thread::Builder::new()
+            .name("warpfeed-order".into())
+            .spawn(move || coordinator.run())
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")))?;
+        Ok(Engine {
+            work,
+            schedule,
+            starts: Some(starts),
+            full,
+            home,
+            slots: count,
+            early: (0..count).map(|_| None).collect(),
+            run: 0,
+            next: 0,
+            end: 0,
+            on_error,
+            faults: Arc::default(),
+            timeout,
+            coordinator: Some(coordinator),
+            _pool: pool,
+        })
+    }
+
+    pub(crate) fn work(&self) -> &Arc<Work> {
+        &self.work
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn faults(&self) -> &Arc<std::sync::Mutex<Vec<Fault>>> {
+        &self.faults
+    }
+
+    /// Begins `epoch` at batch `first`; what an earlier run still has under way is dropped.
+    pub(crate) fn start(&mut self, epoch: u64, first: u64) {
+        self.stop();
+        self.run += 1;
+        self.work.run.store(self.run, Ordering::Relaxed);
+        (self.next, self.end) = (first, self.schedule.batches(epoch));
+        let start = Start { run: self.run, epoch, first, end: self.end };
+        self.starts.as_ref().expect("open until drop").send(start).expect("the coordinator lives until drop");
+    }
+
+    /// Ends the run; its slots go back as soon as their parts are passed on.
+    pub(crate) fn stop(&mut self) {
+        self.end = self.next;
+        self.work.run.store(0, Ordering::Relaxed);
+        for slot in &mut self.early {
+            if let Some(full) = slot.take() {
+                let _ = self.home.free.send(full.release());
+            }
+        }
+        for late in self.full.try_iter().flatten() {
+            let _ = self.home.free.send(late.release());
+        }
+    }
+
+    /// The next batch of the run, in order; `None` after the last, and after an error.
+    pub(crate) fn next(&mut self) -> Option<Result<Full>> {
+        if self.next == self.end {
+            return None;
+        }
+        let since = Instant::now();
+        let batch = self.wait(since).and_then(|full| self.judge(full));
+        match &batch {
+            Ok(full) => {
+                self.work.counters.delivered(full.len(), since);
+                self.next += 1;
+            }
+            Err(_) => self.stop(),
+        }
+        Some(batch)
+    }
+
+    fn wait(&mut self, since: Instant) -> Result<Full> {
+        let mut logged = since;
+        loop {
+            if let Some(full) = self.early[(self.next % self.slots as u64) as usize].take() {
+                return Ok(full);
+            }
+            match self.full.recv_timeout(TICK) {
+                Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
+                Ok(Ok(full)) => {
+                    let number = full.header().number;
+                    self.early[(number % self.slots as u64) as usize] = Some(full);
+                }
+                Ok(Err((run, e))) if run == self.run => return Err(e),
+                Ok(Err(_)) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let held = self.home.held.load(Ordering::Relaxed);
+                    if held == self.slots && since.elapsed() > self.timeout {
+                        return Err(Error::new(
+                            ErrorKind::Timeout,
+                            format!(
+                                "batch {} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
+                                 before asking for more, or raise prefetch",
+                                self.next,
+                                since.elapsed().as_secs_f64()
+                            ),
+                        ));
+                    }
+                    if logged.elapsed() > STALL {
+                        logged = Instant::now();
+                        tracing::warn!(
+                            batch = self.next,
+                            waited_seconds = since.elapsed().as_secs(),
+                            slots_held_by_the_consumer = held,
+                            "waiting for a batch: {}",
+                            self.work.counters.activity().join(", ")
+                        );
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(
+                        ErrorKind::Panic,
+                        "the worker threads have ended; see standard error for why",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Applies the policy for failed samples.
+    fn judge(&mut self, full: Full) -> Result<Full> {
+        let failed = (0..full.len()).filter(|&place| full.meta(place).fault.is_some()).count();
+        if failed == 0 {
+            return Ok(full);
+        }
+        let errors = || (0..full.len()).filter_map(|place| full.meta(place).fault.clone());
+        let result = match self.on_error {
+            OnError::Stop => Err(errors().next().expect("at least one failed")),
+            OnError::Skip { at_most } => {
+                let mut faults = self.faults.lock().expect("nothing panics while holding it");
+                let (epoch, batch) = (full.header().epoch, full.header().number);
+                for error in errors() {
+                    tracing::warn!(epoch, batch, "skipped: {error}");
+                    faults.push(Fault { epoch, batch, error });
+                }
+                let last = faults.last().expect("at least one failed").error.clone();
+                if faults.len() as u64 > at_most {
+                    let cause = format!("{} samples failed, at most {at_most} may; the last: {last}", faults.len());
+                    Err(Error::new(ErrorKind::TooManySkipped, cause))
+                } else if failed == full.len() {
+                    let cause =
+                        format!("all {failed} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
+                    Err(Error::new(ErrorKind::TooManySkipped, cause))
+                } else {
+                    return Ok(full);
+                }
+            }
+        };
+        let _ = self.home.free.send(full.release());
+        result
+    }
+}
+
+/// Parts that the fullest batch is cut into.
+fn work_parts(slots: &[Free], group: usize) -> usize {
+    slots.first().map_or(1, |slot| slot.batch().div_ceil(group))
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+        // Without starts the coordinator ends and lets go of the parts; without parts the workers end; the pool joins them.
+        drop(self.starts.take());
+        if let Some(coordinator) = self.coordinator.take() {
+            let _ = coordinator.join();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What a worker does with its part of a batch: read, decode, transform, write.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+
+use crate::batch::{Full, Part, Writer};
+use crate::decode::{Decode, Job, Pixels};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Rng;
+use crate::source::{Sample, Source};
+use crate::trace::{Counters, Stage};
+use crate::transform::{self, Augment, ImageMut, Resizer, Transform};
+
+/// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
+pub(crate) const MAX_GROUP: usize = 8;
+
+/// What is done to every sample; shared by all workers.
+pub(crate) struct Work {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) decoder: Arc<dyn Decode>,
+    pub(crate) augment: Augment,
+    pub(crate) transforms: Vec<Arc<dyn Transform>>,
+    pub(crate) writer: Writer,
+    pub(crate) seed: u64,
+    /// Whether a sample that fails is replaced by another of its batch.
+    pub(crate) stand_in: bool,
+    /// The run that is wanted now; parts of any other are passed on untouched.
+    pub(crate) run: AtomicU64,
+    pub(crate) counters: Counters,
+}
+
+/// One worker's memory, kept from sample to sample.
+pub(crate) struct Worker {
+    work: Arc<Work>,
+    index: usize,
+    encoded: [Vec<u8>; MAX_GROUP],
+    pixels: [Pixels; MAX_GROUP],
+    image: Vec<u8>,
+    resizer: Resizer,
+}
+
+/// A sample that was read and planned.
+struct Planned<'a> {
+    place: usize,
+    id: u64,
+    sample: Sample<'a>,
+    plan: transform::Plan,
+    rng: Rng,
+}
+
+impl Worker {
+    pub(crate) fn new(work: Arc<Work>, index: usize) -> Self {
+        let size = work.augment.output_size();
+        Worker {
+            index,
+            encoded: Default::default(),
+            pixels: Default::default(),
+            image: vec![0; size.area() as usize * 3],
+            resizer: Resizer::new(),
+            work,
+        }
+    }
+
+    /// Fills `part` if its run is still wanted. The last part of a batch gives the full slot.
+    pub(crate) fn run(&mut self, mut part: Part) -> Option<Full> {
+        if part.header().run == self.work.run.load(Ordering::Relaxed) {
+            self.fill(&mut part);
+        }
+        let mut full = part.finish()?;
+        if self.work.stand_in {
+            replace_faulty(&mut full);
+        }
+        Some(full)
+    }
+
+    fn fill(&mut self, part: &mut Part) {
+        let Worker { work, index, encoded, pixels, image, resizer } = self;
+        let counters = work.counters.worker(*index);
+        let epoch = part.header().epoch;
+
+        let mut now = Instant::now();
+        let mut planned = ArrayVec::<Planned<'_>, MAX_GROUP>::new();
+        let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
+        for ((place, encoded), pixels) in part.range().zip(encoded).zip(pixels.iter_mut()) {
+            let id = part.header().picks[place].sample;
+            counters.enter(Stage::Read, id);
+            let meta = part.meta(place);
+            meta.key.clear();
+            meta.fault = None;
+            match guarded(|| work.source.read(id as usize, encoded)) {
+                Ok(sample) => {
+                    meta.key.push_str(sample.key());
+                    let rng = Rng::new(work.seed, epoch, id);
+                    match guarded(|| work.prepare(&sample, rng)) {
+                        Ok((bytes, plan, rng)) => {
+                            counters.sample(bytes.len());
+                            jobs.push(Job { bytes, want: plan.want(), out: pixels, result: Ok(()) });
+                            planned.push(Planned { place, id, sample, plan, rng });
+                        }
+                        Err(e) => meta.fault = Some(place_of(e, id, &sample)),
+                    }
+                }
+                Err(e) => meta.fault = Some(e.at_sample(id, "")),
+            }
+        }
+        now = counters.leave(Stage::Read, now);
+
+        if let Some(first) = planned.first() {
+            counters.enter(Stage::Decode, first.id);
+        }
+        decode(&*work.decoder, &mut jobs);
+        now = counters.leave(Stage::Decode, now);
+
+        for (job, mut planned) in jobs.into_iter().zip(planned) {
+            counters.enter(Stage::Transform, planned.id);
+            let written = job.result.and_then(|()| {
+                guarded(|| work.finish(job.out, &mut planned, resizer, image, part))?;
+                now = counters.leave(Stage::Transform, now);
+                counters.enter(Stage::Write, planned.id);
+                guarded(|| work.write(image, &planned, part))
+            });
+            now = counters.leave(Stage::Write, now);
+            if let Err(e) = written {
+                part.meta(planned.place).fault = Some(place_of(e, planned.id, &planned.sample));
+            }
+        }
+        counters.idle();
+    }
+}
+
+impl Work {
+    /// Finds the image of a sample and decides what happens to it.
+    fn prepare<'a>(&self, sample: &Sample<'a>, mut rng: Rng) -> Result<(&'a [u8], transform::Plan, Rng)> {
+        let (_, bytes) = sample.image().ok_or_else(|| {
+            let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
+            Error::source(format!("no image among the fields {names:?}"))
+        })?;
+        let size = self.decoder.size(bytes)?;
+        let plan = self.augment.plan(size, &mut rng)?;
+        Ok((bytes, plan, rng))
+    }
+
+    /// From decoded pixels to the finished image: in the slot itself where it takes bytes as they are, else in `image`.
+    fn finish(
+        &self,
+        pixels: &Pixels,
+        planned: &mut Planned<'_>,
+        resizer: &mut Resizer,
+        image: &mut [u8],
+        part: &mut Part,
+    ) -> Result<()> {
+        let Planned { place, plan, rng, .. } = planned;
+        let image = if self.writer.is_copy() { part.bytes(0, *place) } else { image };
+        resizer.run(pixels, plan, image)?;
+        let mut image = ImageMut::new(image, plan.output.width, plan.output.height);
+        self.augment.colour(&mut image, rng);
+        self.transforms.iter().try_for_each(|t| t.apply(&mut image, rng))
+    }
+
+    /// Writes the finished image, the label and the other fields into the slot.
+    fn write(&self, image: &[u8], planned: &Planned<'_>, part: &mut Part) -> Result<()> {
+        let Planned { place, sample, plan, .. } = planned;
+        if !self.writer.is_copy() {
+            self.writer.write(image, plan.erase.as_ref(), part.bytes(0, *place))?;
+        } else if let Some(erase) = &plan.erase {
+            self.writer.erase(erase, part.bytes(0, *place))?;
+        }
+        let label = sample.label()?.unwrap_or(-1);
+        part.bytes(1, *place).copy_from_slice(&label.to_ne_bytes());
+        for span in 2..part.plan().spans.len() {
+            let name = &part.plan().spans[span].field.name;
+            let bytes = sample.field(name).ok_or_else(|| {
+                let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
+                Error::source(format!("no field {name:?} among {names:?}"))
+            })?;
+            let expected = part.plan().spans[span].sample_bytes;
+            if bytes.len() != expected {
+                let cause = format!("field {name:?} has {} bytes, its dtype and shape need {expected}", bytes.len());
+                return Err(Error::source(cause));
+            }
+            part.bytes(span, *place).copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Decodes all jobs; a panic is blamed on the job that raises it when tried alone.
+fn decode(decoder: &dyn Decode, jobs: &mut [Job<'_>]) {
+    let group = guarded(|| {
+        decoder.decode_group(jobs);
+        Ok(())
+    });
+    if group.is_err() {
+        for job in jobs {
+            job.result = guarded(|| decoder.decode(job.bytes, job.want, job.out));
+        }
+    }
+}
+
+/// Runs code that may be the user's, and makes an error of a panic.
+fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten before they are read again.
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(Error::new(ErrorKind::Panic, text.unwrap_or_else(|| "with a value that is no text".into())))
+    })
+}
+
+fn place_of(e: Error, id: u64, sample: &Sample<'_>) -> Error {
+    match sample.image() {
+        Some((extension, _)) => e.at_sample(id, &format!("{}.{extension}", sample.key())),
+        None => e.at_sample(id, sample.key()),
+    }
+}
+
+/// Puts a copy of the next sound sample of the batch into the place of each that failed, so that the batch keeps its shape. A batch
+/// without a sound sample stays as it is.
+fn replace_faulty(full: &mut Full) {
+    let len = full.len();
+    let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();
+    for place in 0..len {
+        if sound(full, place) {
+            continue;
+        }
+        let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
+        for span in 0..full.plan().spans.len() {
+            let bytes = full.plan().spans[span].sample_bytes;
+            full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
+        }
+        full.header_mut().picks[place].valid = false;
+    }
+}

@@ -1,0 +1,378 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::batch::{Dtype, Field, HostBatch, Layout, Memory, Normalize, Plan, Slots, Writer};
+use crate::decode::{Auto, Decode};
+use crate::engine::{Batches, Engine, HostFeed, IntoIter, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Work};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::{Last, Order, Schedule, Sequential, Shuffled};
+use crate::source::{Folder, Source};
+use crate::trace::Counters;
+use crate::transform::{Augment, Transform};
+
+/// The options of a data loader.
+///
+/// Setters take and give the loader by value, and never fail; all checks happen when it is opened, by [`host`](Loader::host) or by going into
+/// a `for` loop.
+///
+/// ```no_run
+/// # fn main() -> warpfeed::Result<()> {
+/// use warpfeed::{Augment, Loader};
+///
+/// let mut batches = Loader::new("train").batch(256).shuffle(42).augment(Augment::train(224)).workers(8).prefetch(4).host()?;
+/// for epoch in 0..90 {
+///     for batch in batches.epoch(epoch) {
+///         let batch = batch?;
+///         println!("{:?} {:?}", batch.images(), batch.labels());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a loader does nothing until it is opened with `host` or iterated"]
+#[derive(Clone)]
+pub struct Loader {
+    input: Input,
+    batch: usize,
+    shuffle: bool,
+    seed: u64,
+    order: Option<Arc<dyn Order>>,
+    last: Last,
+    workers: usize,
+    pinned: bool,
+    prefetch: usize,
+    decode: Option<Arc<dyn Decode>>,
+    augment: Augment,
+    transforms: Vec<Arc<dyn Transform>>,
+    normalize: Option<Normalize>,
+    dtype: Option<Dtype>,
+    layout: Layout,
+    fields: Vec<Field>,
+    on_error: OnError,
+    timeout: Duration,
+    memory_limit: Option<usize>,
+}
+
+#[derive(Clone)]
+enum Input {
+    Path(PathBuf),
+    Source(Arc<dyn Source>),
+}
+
+impl Loader {
+    /// A loader of the data set at `path`: a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of shards, or a
+    /// pattern such as `train-{000..099}.tar`. Which one is found out when it is opened.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self::from_input(Input::Path(path.as_ref().to_owned()))
+    }
+
+    /// A loader of a source of your own, or of one opened before.
+    pub fn source(source: impl Source + 'static) -> Self {
+        Self::shared_source(Arc::new(source))
+    }
+
+    /// A loader of a source that others use too, such as a second loader with other augmentation.
+    pub fn shared_source(source: Arc<dyn Source>) -> Self {
+        Self::from_input(Input::Source(source))
+    }
+
+    fn from_input(input: Input) -> Self {
+        Loader {
+            input,
+            batch: 32,
+            shuffle: false,
+            seed: 0,
+            order: None,
+            last: Last::default(),
+            workers: 0,
+            pinned: false,
+            prefetch: 0,
+            decode: None,
+            augment: Augment::eval(256, 224),
+            transforms: Vec::new(),
+            normalize: None,
+            dtype: None,
+            layout: Layout::default(),
+            fields: Vec::new(),
+            on_error: OnError::default(),
+            timeout: Duration::from_secs(30),
+            memory_limit: None,
+        }
+    }
+
+    /// Samples in a batch, N; 32 by default. Larger batches cost N times the memory of a sample in every slot. 0 is an error.
+    pub fn batch(mut self, samples: usize) -> Self {
+        self.batch = samples;
+        self
+    }
+
+    /// Delivers the samples in an order that is shuffled anew in each epoch, and sets the [`seed`](Loader::seed). Not shuffled by default.
+    ///
+    /// It costs no memory and no time at an epoch's start, whatever the number of samples.
+    pub fn shuffle(mut self, seed: u64) -> Self {
+        (self.shuffle, self.seed) = (true, seed);
+        self
+    }
+
+    /// Seed of the shuffle and of all augmentation; 0 by default.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// An order of your own, in place of [`shuffle`](Loader::shuffle).
+    pub fn order(mut self, order: impl Order + 'static) -> Self {
+        self.order = Some(Arc::new(order));
+        self
+    }
+
+    /// What happens to an epoch's last batch when the samples do not fill it; [`Last::Keep`] by default.
+    pub fn last(mut self, last: Last) -> Self {
+        self.last = last;
+        self
+    }
+
+    /// Worker threads that read, decode and transform. 0, the default, is one for each processor this process may use.
+    ///
+    /// The number changes the speed and nothing else: batches are the same, bit for bit, for any number.
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.workers = threads;
+        self
+    }
+
+    /// Whether batches lie in page-locked memory, which the GPU can copy from without the host's help; off by default.
+    ///
+    /// Without a CUDA driver there is none to be had: a warning is logged once, ordinary memory is used, and
+    /// [`Batches::plan`] says so. It costs time when the loader is opened, about 0.3 ms a MB, and the memory cannot be swapped out.
+    pub fn pinned(mut self, pinned: bool) -> Self {
+        self.pinned = pinned;
+        self
+    }
+
+    /// Batches that are made ahead of the consumer. 0, the default, is automatic (now 2).
+    ///
+    /// Each costs a slot of memory; one more is in the consumer's hands and one more is being filled, so that
+    /// the loader holds `prefetch + 2` slots. More than a few help only when the time that samples or steps take varies much.
+    pub fn prefetch(mut self, batches: usize) -> Self {
+        self.prefetch = batches;
+        self
+    }
+
+    /// Crop, resize, flip and what else is done to each picture, and so the size of the images; `Augment::eval(256, 224)` by default.
+    pub fn augment(mut self, augment: Augment) -> Self {
+        self.augment = augment;
+        self
+    }
+
+    /// Adds a step of your own on the `u8` image after [`augment`](Loader::augment), before it is normalised. Called more than once, the
+    /// steps follow each other.
+    pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
+        self.transforms.push(Arc::new(transform));
+        self
+    }
+
+    /// Per-channel `(pixel / 255 - mean) / std`, such as [`Normalize::IMAGENET`]. It makes the dtype F32 unless [`dtype`](Loader::dtype) says
+    /// another float. Without it, float images are `pixel / 255`.
+    pub fn normalize(mut self, normalize: Normalize) -> Self {
+        self.normalize = Some(normalize);
+        self
+    }
+
+    /// Element type of the images: U8 (the default: pixels as they are), F32, F16 or BF16.
+    pub fn dtype(mut self, dtype: Dtype) -> Self {
+        self.dtype = Some(dtype);
+        self
+    }
+
+    /// Order of the images' axes; [`Layout::Nhwc`] by default.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// A decoder of your own for the image field, in place of [`Auto`].
+    pub fn decode(mut self, decoder: impl Decode + 'static) -> Self {
+        self.decode = Some(Arc::new(decoder));
+        self
+    }
+
+    /// Delivers one more field of every sample: its bytes must be a little-endian array of `dtype` and `shape`, without a header.
+    ///
+    /// Found in the batch with [`HostBatch::field`] under the same name. A sample without it, or with another number of bytes, is an error.
+    pub fn field(mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Self {
+        self.fields.push(Field { name: name.to_owned(), dtype, shape: shape.to_vec() });
+        self
+    }
+
+    /// What happens when a sample cannot be read, decoded or transformed; [`OnError::Stop`] by default.
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.on_error = on_error;
+        self
+    }
+
+    /// How long the consumer may keep every slot while asking for another batch, before that is an error; 30 s by default. (A slow worker is
+    /// no error: it is logged.)
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Refuses to open if the loader would hold more than `bytes` of batch memory. No limit by default.
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Opens the loader with batches in host memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for an option that cannot work, [`ErrorKind::Io`] or [`ErrorKind::Source`] for a data set that cannot be
+    /// opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit).
+    pub fn host(self) -> Result<Batches<HostBatch>> {
+        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
+        let (layout, pinned) = (self.layout, self.pinned);
+        let opening = self.open(dtype, layout)?;
+        let slots = opening.prefetch + 2;
+        let bytes = slots.saturating_mul(opening.plan.bytes);
+        opening.check_limit(bytes)?;
+        let slots: Vec<_> =
+            (0..slots).map(|_| Slots::make(&opening.plan, host_memory(opening.plan.bytes, pinned))).collect();
+        let plan = MemoryPlan {
+            slots: slots.len(),
+            slot_bytes: opening.plan.bytes,
+            host_bytes: bytes,
+            pinned_bytes: slots.iter().filter(|s| s.is_pinned()).count() * opening.plan.bytes,
+            device_bytes: 0,
+        };
+        let prefetch = opening.prefetch;
+        let engine = Engine::new(opening.into_parts(slots))?;
+        let opened = Opened::new(&engine, plan, prefetch);
+        Ok(Batches::new(Box::new(HostFeed(engine)), opened))
+    }
+
+    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`.
+    fn open(self, dtype: Dtype, layout: Layout) -> Result<Opening> {
+        if self.batch == 0 {
+            return Err(Error::config("batch(0): a batch has at least one sample"));
+        }
+        if dtype == Dtype::U8 && self.normalize.is_some() {
+            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
+        }
+        let normalize = self.normalize.unwrap_or(Normalize::UNIT);
+        self.augment.check()?;
+        if let Some(twice) = self.fields.iter().enumerate().find_map(|(i, f)| {
+            let taken =
+                ["image", "label"].contains(&f.name.as_str()) || self.fields[..i].iter().any(|g| g.name == f.name);
+            taken.then_some(&f.name)
+        }) {
+            return Err(Error::config(format!("field {twice:?} is there already")));
+        }
+
+        let source = match self.input {
+            Input::Path(path) => Arc::new(Folder::open(&path)?),
+            Input::Source(source) => source,
+        };
+        if source.is_empty() {
+            return Err(Error::source(format!("the {} source has no samples", source.kind())));
+        }
+        let order = self.order.unwrap_or_else(|| match (source.len() as u64, self.shuffle) {
+            (len, true) => Arc::new(Shuffled::new(len, self.seed)),
+            (len, false) => Arc::new(Sequential::new(len)),
+        });
+        let workers = match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let size = self.augment.output_size();
+        let (h, w) = (size.height as usize, size.width as usize);
+        let shape = match layout {
+            Layout::Nhwc => vec![h, w, 3],
+            Layout::Nchw => vec![3, h, w],
+        };
+        let mut fields = vec![
+            Field { name: "image".into(), dtype, shape },
+            Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] },
+        ];
+        fields.extend(self.fields);
+        let work = Work {
+            source,
+            decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new())),
+            augment: self.augment,
+            transforms: self.transforms,
+            writer: Writer::new(size, dtype, layout, normalize)?,
+            seed: self.seed,
+            stand_in: matches!(self.on_error, OnError::Skip { .. }),
+            run: AtomicU64::new(0),
+            counters: Counters::new(workers),
+        };
+        Ok(Opening {
+            work,
+            schedule: Schedule::new(order, self.batch, self.last),
+            plan: Arc::new(Plan::new(self.batch, fields)?),
+            workers,
+            prefetch: if self.prefetch == 0 { 2 } else { self.prefetch },
+            // A quarter of a worker's share of the batch, so that the shares even out.
+            group: self.batch.div_ceil(4 * workers).clamp(1, MAX_GROUP),
+            on_error: self.on_error,
+            timeout: self.timeout,
+            memory_limit: self.memory_limit,
+        })
+    }
+}
+
+/// A loader whose options are checked and whose source is open; what is left is memory and threads.
+struct Opening {
+    work: Work,
+    schedule: Schedule,
+    plan: Arc<Plan>,
+    workers: usize,
+    prefetch: usize,
+    group: usize,
+    on_error: OnError,
+    timeout: Duration,
+    memory_limit: Option<usize>,
+}
+
+impl Opening {
+    fn check_limit(&self, bytes: usize) -> Result<()> {
+        match self.memory_limit {
+            Some(limit) if bytes > limit => Err(Error::new(
+                ErrorKind::Memory,
+                format!(
+                    "{bytes} bytes of batch memory ({} slots of {}) exceed the limit of {limit}; lower prefetch ({}) or batch ({})",
+                    self.prefetch + 2,
+                    self.plan.bytes,
+                    self.prefetch,
+                    self.plan.batch
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn into_parts(self, slots: Vec<crate::batch::Free>) -> Parts {
+        let Opening { work, schedule, workers, group, on_error, timeout, .. } = self;
+        Parts { work, schedule, slots, workers, group, on_error, timeout }
+    }
+}
+
+/// Memory for one slot, page-locked if that is wanted and can be had.
+fn host_memory(bytes: usize, pinned: bool) -> Memory {
+    if pinned {
+        static WARNED: std::sync::Once = std::sync::Once::new();
+        WARNED.call_once(|| tracing::warn!("pinned(true) without a CUDA driver: batches lie in ordinary memory"));
+    }
+    Memory::heap(bytes)
+}
+
+impl IntoIterator for Loader {
+    type Item = Result<HostBatch>;
+    type IntoIter = IntoIter;
+
+    /// Opens the loader and makes one pass, epoch 0. An error of opening is the first and only item.
+    fn into_iter(self) -> IntoIter {
+        IntoIter::new(self.host())
+    }
+}

@@ -1,0 +1,89 @@
+//! Promise: memory is bounded. Slots are allocated once; while the user keeps them all, workers wait, and asking for more is an
+//! error that says so.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Numbers, loader, no_hang};
+use warpfeed::ErrorKind;
+
+/// Waits until `value` has not changed for 200 ms.
+fn settled(value: impl Fn() -> usize) -> usize {
+    let mut last = value();
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        match value() {
+            now if now == last => return now,
+            now => last = now,
+        }
+    }
+}
+
+#[test]
+fn no_more_is_read_than_the_slots_hold() {
+    let source = Numbers::new(10_000);
+    let mut batches = loader(source.clone()).batch(10).workers(3).prefetch(2).host().unwrap();
+    assert_eq!(batches.plan().slots, 4);
+    assert_eq!(source.reads(), 0, "nothing is read before an epoch is asked for");
+    let mut epoch = batches.epoch(0);
+    assert_eq!(settled(|| source.reads()), 40);
+    let kept = epoch.next().unwrap().unwrap();
+    assert_eq!(settled(|| source.reads()), 40, "a batch that is kept keeps its slot");
+    drop(kept);
+    assert_eq!(settled(|| source.reads()), 50, "a batch that is dropped gives it back");
+}
+
+#[test]
+fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
+    no_hang(|| {
+        let wait = Duration::from_millis(300);
+        let mut batches = loader(Numbers::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
+        let mut kept = Vec::new();
+        let started = Instant::now();
+        let error = loop {
+            match batches.epoch_from(0, kept.len() as u64).next().unwrap() {
+                Ok(batch) => kept.push(batch),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!((kept.len(), error.kind()), (3, ErrorKind::Timeout));
+        assert!(error.to_string().contains("all 3 slots are held"), "{error}");
+        assert!(started.elapsed() >= wait);
+        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        assert_eq!(ids, (0..21).collect::<Vec<_>>(), "what was kept is untouched");
+        kept.clear();
+        assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is whole again");
+    });
+}
+
+#[test]
+fn slots_are_reused_and_not_reallocated() {
+    let mut batches = loader(Numbers::new(700)).workers(2).prefetch(2).host().unwrap();
+    let mut addresses = std::collections::HashSet::new();
+    for epoch in 0..3 {
+        for batch in batches.epoch(epoch) {
+            addresses.insert(batch.unwrap().images().bytes().as_ptr() as usize);
+        }
+    }
+    assert!(addresses.len() <= batches.plan().slots, "{} buffers for {:?}", addresses.len(), batches.plan());
+}
+
+#[test]
+fn a_plan_beyond_the_limit_is_refused_with_the_knobs() {
+    let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().plan();
+    assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
+    loader(Numbers::new(10)).prefetch(3).memory_limit(plan.host_bytes).host().unwrap();
+    let e = loader(Numbers::new(10)).prefetch(3).memory_limit(plan.host_bytes - 1).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory);
+    assert!(e.to_string().contains("lower prefetch (3) or batch (7)"), "{e}");
+}
+
+#[test]
+fn pinned_without_a_driver_falls_back_and_the_plan_says_so() {
+    let batches = loader(Numbers::new(10)).pinned(true).host().unwrap();
+    let plan = batches.plan();
+    assert!(plan.pinned_bytes == 0 || plan.pinned_bytes == plan.host_bytes, "{plan:?}");
+    let ordinary = plan.to_string().contains("ordinary");
+    assert_eq!(ordinary, plan.pinned_bytes == 0, "{plan}");
+}

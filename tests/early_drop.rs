@@ -1,0 +1,40 @@
+//! Promise: breaking out of an epoch or dropping the loader at any point ends cleanly: threads joined, slots back, batches still valid.
+//! One test alone in its process, since it counts threads.
+
+mod support;
+
+use support::{Content, Numbers, loader, no_hang, wait_for_threads};
+use warpfeed::order::Rng;
+
+#[test]
+fn dropping_at_any_point_joins_threads_and_returns_slots() {
+    no_hang(|| {
+        let source = Numbers::new(300);
+        let make = || loader(source.clone()).shuffle(3).workers(4).prefetch(3);
+        let whole: Vec<_> = make().into_iter().map(|b| Content::from(&b.unwrap())).collect();
+        wait_for_threads(0);
+
+        let mut rng = Rng::new(11, 0, 0);
+        for _ in 0..60 {
+            let mut batches = make().host().unwrap();
+            wait_for_threads(5); // four workers and the coordinator
+            let mut kept = None;
+            for _ in 0..rng.below(4) {
+                let stop = rng.below(whole.len() as u64 + 1) as usize;
+                for (i, batch) in batches.epoch(0).take(stop).enumerate() {
+                    let batch = batch.unwrap();
+                    assert!(Content::from(&batch) == whole[i], "batch {i} of an epoch after a break");
+                    kept = Some((i, batch));
+                }
+            }
+            if rng.chance(0.5) {
+                drop(batches.epoch(1));
+            }
+            drop(batches);
+            wait_for_threads(0);
+            if let Some((i, batch)) = kept {
+                assert!(Content::from(&batch) == whole[i], "a batch outlives its loader");
+            }
+        }
+    });
+}

@@ -1,0 +1,159 @@
+//! Promise: a bad sample is an error that names it, or is skipped and listed; a panic in the user's code is an error; the loader lives on.
+
+mod support;
+
+use support::{Content, Draw, Numbers, loader, no_hang};
+use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::order::{Order, Rng};
+use warpfeed::transform::ImageMut;
+use warpfeed::{Error, ErrorKind, OnError, Result};
+
+/// Fails or panics for some numbers.
+struct Faulty {
+    bad: fn(u64) -> bool,
+    panic: bool,
+}
+
+impl Decode for Faulty {
+    fn size(&self, bytes: &[u8]) -> Result<Size> {
+        Draw.size(bytes)
+    }
+
+    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+        let n = Draw::number(bytes)?;
+        if (self.bad)(n) {
+            assert!(!self.panic, "cannot draw {n}");
+            return Err(Error::decode(format!("{n} is bad")));
+        }
+        Draw.decode(bytes, want, out)
+    }
+}
+
+fn quiet() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+#[test]
+fn the_first_bad_sample_in_order_is_named_whatever_the_workers() {
+    no_hang(|| {
+        for workers in [1, 4] {
+            for _ in 0..20 {
+                let bad = Faulty { bad: |n| n == 25 || n == 26 || n == 30, panic: false };
+                let mut batches = loader(Numbers::new(60)).decode(bad).workers(workers).host().unwrap();
+                let mut epoch = batches.epoch(0);
+                for _ in 0..3 {
+                    epoch.next().unwrap().unwrap();
+                }
+                let e = epoch.next().unwrap().unwrap_err();
+                assert_eq!(e.to_string(), "sample 25 (class5/000025.img): decode: 25 is bad");
+                assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(25), Some("class5/000025.img")));
+                assert!(epoch.next().is_none(), "an error ends the epoch");
+                drop(epoch);
+                assert!(batches.epoch_from(0, 5).all(|b| b.is_ok()), "the loader lives on");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_panic_in_the_users_code_is_an_error_that_names_the_sample() {
+    quiet();
+    no_hang(|| {
+        let bad = Faulty { bad: |n| n == 13, panic: true };
+        let mut batches = loader(Numbers::new(60)).decode(bad).workers(3).host().unwrap();
+        for _ in 0..3 {
+            let e = batches.epoch(0).find_map(Result::err).unwrap();
+            assert_eq!(e.to_string(), "sample 13 (class3/000013.img): panic: cannot draw 13");
+        }
+        let transform = |_: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> { panic!("no transform today") };
+        let e = loader(Numbers::new(60)).transform(transform).into_iter().find_map(Result::err).unwrap();
+        assert_eq!((e.kind(), e.cause(), e.sample()), (ErrorKind::Panic, "no transform today", Some(0)));
+    });
+}
+
+#[test]
+fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
+    let bad = || Faulty { bad: |n| n % 10 == 0, panic: false };
+    let policy = OnError::Skip { at_most: 1000 };
+    let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
+    let image = 16 * 16 * 3;
+    for workers in [1, 3] {
+        let mut batches = loader(Numbers::new(60)).decode(bad()).on_error(policy).workers(workers).host().unwrap();
+        for (batch, expected) in batches.epoch(0).zip(&reference) {
+            let batch = batch.unwrap();
+            assert_eq!(batch.len(), expected.ids.len(), "the batch keeps its shape");
+            let (pixels, valid) = (batch.images().as_u8().unwrap(), batch.valid().collect::<Vec<_>>());
+            for place in 0..batch.len() {
+                assert_eq!(valid[place], expected.ids[place] % 10 != 0);
+                let donor = (0..batch.len()).map(|d| (place + d) % batch.len()).find(|&p| valid[p]).unwrap();
+                assert_eq!(pixels[place * image..][..image], expected.images[donor * image..][..image]);
+                assert_eq!(batch.labels()[place], expected.labels[donor]);
+            }
+        }
+        let faults = batches.faults();
+        assert_eq!(faults.iter().map(|f| f.error.sample().unwrap()).collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50]);
+        assert_eq!(faults[1].batch, 1);
+        assert_eq!(faults[1].error.to_string(), "sample 10 (class0/000010.img): decode: 10 is bad");
+    }
+}
+
+#[test]
+fn more_failures_than_allowed_are_an_error() {
+    let bad = Faulty { bad: |n| n % 10 == 0, panic: false };
+    let mut batches = loader(Numbers::new(60)).decode(bad).on_error(OnError::Skip { at_most: 2 }).host().unwrap();
+    let results: Vec<_> = batches.epoch(0).collect();
+    let e = results.last().unwrap().as_ref().unwrap_err();
+    assert_eq!((results.len(), e.kind()), (3, ErrorKind::TooManySkipped));
+    assert!(e.to_string().contains("3 samples failed, at most 2 may") && e.to_string().contains("sample 20"), "{e}");
+
+    let all = Faulty { bad: |_| true, panic: false };
+    let e = loader(Numbers::new(60))
+        .decode(all)
+        .on_error(OnError::Skip { at_most: 1000 })
+        .into_iter()
+        .next()
+        .unwrap()
+        .unwrap_err();
+    assert!(e.to_string().contains("all 7 samples of batch 0 of epoch 0 failed"), "{e}");
+}
+
+#[test]
+fn an_order_that_errs_is_an_error_and_not_a_hang() {
+    quiet();
+    struct Wild(bool);
+    impl Order for Wild {
+        fn len(&self, _: u64) -> u64 {
+            40
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            assert!(!self.0 || position < 14, "lost");
+            position + 20
+        }
+    }
+    no_hang(|| {
+        let last =
+            |panics| loader(Numbers::new(50)).order(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err();
+        assert_eq!(
+            last(false).to_string(),
+            "config: the order gives sample 50 in batch 4 of epoch 0; the source has 50"
+        );
+        assert_eq!(last(true).to_string(), "panic: the order panicked at batch 2 of epoch 0");
+    });
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
+    use warpfeed::{Dtype, Normalize};
+    let refused = |loader: warpfeed::Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
+    };
+    let make = || loader(Numbers::new(10));
+    refused(make().batch(0), "batch(0)");
+    refused(make().dtype(Dtype::I64), "int64");
+    refused(make().dtype(Dtype::U8).normalize(Normalize::IMAGENET), "normalize needs dtype");
+    refused(make().normalize(Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] }), "no std may be 0");
+    refused(make().field("label", Dtype::F32, &[1]), "there already");
+    refused(make().batch(usize::MAX), "larger than the address space");
+    assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
+}

@@ -1,0 +1,179 @@
+//! A drawn data set, and the naive loop that the loader must equal.
+#![allow(dead_code, unreachable_pub)] // each test uses its part
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use warpfeed::decode::{Decode, Pixels, Rect, Size, Want};
+use warpfeed::order::{Order, Rng, Sequential, Shuffled};
+use warpfeed::source::{Sample, Source};
+use warpfeed::transform::{Augment, Resizer};
+use warpfeed::{Error, HostBatch, Loader, Result};
+
+/// A source of `len` samples whose image field is the sample's number; counts its reads.
+#[derive(Clone)]
+pub struct Numbers {
+    pub len: usize,
+    pub reads: Arc<AtomicUsize>,
+}
+
+impl Numbers {
+    pub fn new(len: usize) -> Self {
+        Numbers { len, reads: Arc::default() }
+    }
+
+    pub fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+}
+
+impl Source for Numbers {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        scratch.clear();
+        scratch.extend_from_slice(&(index as u64).to_le_bytes());
+        scratch.extend_from_slice(format!("class{}/{index:06}", index % 10).as_bytes());
+        let (number, key) = scratch.split_at(8);
+        let key = std::str::from_utf8(key).expect("written above");
+        Ok(Sample::new(key).with_field("img", number)?.with_label(index as i64 % 10))
+    }
+}
+
+/// Draws the picture of a number: every pixel depends on the number, its place and its channel.
+pub struct Draw;
+
+impl Draw {
+    pub fn number(bytes: &[u8]) -> Result<u64> {
+        let bytes = bytes.try_into().map_err(|_| Error::decode(format!("{} bytes are no number", bytes.len())))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+impl Decode for Draw {
+    fn size(&self, bytes: &[u8]) -> Result<Size> {
+        let n = Self::number(bytes)? as u32;
+        Ok(Size::new(20 + n % 31, 20 + n % 17))
+    }
+
+    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+        let n = Self::number(bytes)?;
+        let Rect { x, y, width, height } = want.region;
+        let data = out.reset(want.region.size());
+        for row in 0..height {
+            for column in 0..width {
+                for channel in 0..3 {
+                    let place = u64::from(y + row) << 20 | u64::from(x + column) << 2 | channel;
+                    let at = ((row * width + column) * 3) as usize + channel as usize;
+                    data[at] = Rng::new(n, 0, place).next_u64() as u8;
+                }
+            }
+        }
+        out.place(x, y, 0);
+        Ok(())
+    }
+}
+
+/// A loader of `source` that draws its pictures and crops them to 16 by 16.
+pub fn loader(source: Numbers) -> Loader {
+    Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(7)
+}
+
+/// What a batch of u8 images is, for comparison.
+#[derive(Debug, PartialEq, Clone)]
+pub struct Content {
+    pub ids: Vec<u64>,
+    pub keys: Vec<String>,
+    pub labels: Vec<i64>,
+    pub images: Vec<u8>,
+}
+
+impl From<&HostBatch> for Content {
+    fn from(batch: &HostBatch) -> Self {
+        Content {
+            ids: batch.ids().collect(),
+            keys: batch.keys().map(str::to_owned).collect(),
+            labels: batch.labels().to_vec(),
+            images: batch.images().as_u8().expect("u8 images").to_vec(),
+        }
+    }
+}
+
+/// The epoch as one thread makes it, sample after sample, without any of the engine.
+pub fn reference(
+    source: &dyn Source,
+    decoder: &dyn Decode,
+    augment: &Augment,
+    seed: Option<u64>,
+    epoch: u64,
+    batch: usize,
+) -> Vec<Content> {
+    let len = source.len() as u64;
+    let order: Box<dyn Order> = match seed {
+        Some(seed) => Box::new(Shuffled::new(len, seed)),
+        None => Box::new(Sequential::new(len)),
+    };
+    let size = augment.output_size();
+    let mut batches = Vec::new();
+    for position in 0..len {
+        if position % batch as u64 == 0 {
+            batches.push(Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] });
+        }
+        let content = batches.last_mut().expect("pushed above");
+        let id = order.index(epoch, position);
+        let mut scratch = Vec::new();
+        let sample = source.read(id as usize, &mut scratch).unwrap();
+        let bytes = sample.image().unwrap().1;
+        let mut rng = Rng::new(seed.unwrap_or(0), epoch, id);
+        let plan = augment.plan(decoder.size(bytes).unwrap(), &mut rng).unwrap();
+        let mut pixels = Pixels::new();
+        decoder.decode(bytes, plan.want(), &mut pixels).unwrap();
+        let mut image = vec![0; size.area() as usize * 3];
+        Resizer::new().run(&pixels, &plan, &mut image).unwrap();
+        content.ids.push(id);
+        content.keys.push(sample.key().to_owned());
+        content.labels.push(sample.label().unwrap().unwrap_or(-1));
+        content.images.extend(image);
+    }
+    batches
+}
+
+/// Waits until the process has `expected` threads that the crate started: a thread takes its name, and leaves the list, a moment after it is
+/// started and joined.
+pub fn wait_for_threads(expected: usize) {
+    for _ in 0..500 {
+        if threads() == expected {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(threads(), expected, "threads of the crate, after waiting 5 s");
+}
+
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let names = tasks.flatten().filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("warpfeed")).count()
+}
+
+/// Ends the process if `body` is not done in two minutes: a hang must fail, not block.
+pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
+    let done = Arc::new(AtomicUsize::new(0));
+    let watched = done.clone();
+    std::thread::spawn(move || {
+        for _ in 0..1200 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            if watched.load(Ordering::SeqCst) > 0 {
+                return;
+            }
+        }
+        eprintln!("hang: not done after 120 s");
+        std::process::exit(101);
+    });
+    let result = body();
+    done.store(1, Ordering::SeqCst);
+    result
+}
