@@ -1,6 +1,7 @@
 //! warpfeed
 
 pub mod batch;
+pub mod cuda;
 pub mod decode;
 mod engine;
 mod error;

@@ -1,0 +1,322 @@
+#![allow(unsafe_code)]
+//! The kernels of `kernels/convert.cu`: loaded, sized and launched.
+//!
+//! **Invariants**
+//! 1. The parameter list of each launch is that of the entry point in `convert.cu`: same order, same widths. `kernels/convert.ptx` is what
+//!    that source compiles to (`tests/kernels.rs` compares), and `tests/gpu.rs` runs every entry point against the host.
+//! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count` samples.
+//! 3. A module outlives its functions: they are private to the struct that unloads it in `drop`.
+
+use std::ffi::{CString, c_void};
+use std::sync::LazyLock;
+
+use cudarc::driver::{result, sys};
+
+use super::driver::{Context, Doing};
+use super::memory::Memory;
+use super::occupancy;
+use super::stream::Stream;
+use crate::batch::{Dtype, Layout, Normalize};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Compiled from `convert.cu` by NVRTC 12.8 for compute capability 7.0: every later device runs it, and so does every driver from 570 on.
+const PTX: &str = include_str!("kernels/convert.ptx");
+
+/// Most threads a block may have; the kernels are compiled with that bound.
+const MAX_BLOCK: u32 = 256;
+/// Most blocks along y; the kernels loop over what is beyond.
+const MAX_GRID_Y: usize = 65535;
+/// Bytes of one sample's parameters, `device::SampleOps`.
+pub(crate) const OPS_BYTES: usize = 112;
+
+/// The kernel that turns u8 (N, H, W, 3) into what a model takes, for one dtype, layout and image size.
+///
+/// Numbers are those of the host path, bit for bit: one fused multiply-add a value, rounded to nearest even.
+pub struct Convert {
+    module: Module,
+    function: sys::CUfunction,
+    dtype: Dtype,
+    pixels: usize,
+    height: u32,
+    width: u32,
+    per_thread: u32,
+    block: u32,
+    normalize: ScaleBias,
+}
+
+// SAFETY: a `CUfunction` is an address in the driver that is only read, from any thread that has bound the context.
+unsafe impl Send for Convert {}
+// SAFETY: as above.
+unsafe impl Sync for Convert {}
+
+/// `Normalize` of the kernel source.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ScaleBias {
+    scale: [f32; 3],
+    bias: [f32; 3],
+}
+
+impl Convert {
+    /// Loads the kernel for images of (`height`, `width`). `normalize` is not used for [`Dtype::U8`]. `with_ops`: whether launches will
+    /// bring per-sample parameters; a kernel that never sees any is faster.
+    ///
+    /// The driver compiles the one entry point that is needed, which takes some tens of milliseconds the first time on a machine.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the dtype or the size has no kernel, [`ErrorKind::Cuda`] from the driver.
+    pub fn load(
+        context: &Context,
+        dtype: Dtype,
+        layout: Layout,
+        (height, width): (usize, usize),
+        normalize: Normalize,
+        with_ops: bool,
+    ) -> Result<Self> {
+        let pixels = height * width;
+        if pixels == 0 || pixels > (1 << 30) {
+            return Err(Error::config(format!("images of {width}x{height} pixels cannot be converted on the device")));
+        }
+        let (name, per_thread) = entry_point(dtype, layout, width, with_ops)?;
+        let module = Module::load(context, &name)?;
+        let function = module.function(&name)?;
+        let groups = (pixels / per_thread) as u32;
+        let block = occupancy::driver_block(function, MAX_BLOCK).min(groups.next_multiple_of(32));
+        let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
+        Ok(Convert {
+            module,
+            function,
+            dtype,
+            pixels,
+            height: height as u32,
+            width: width as u32,
+            per_thread: per_thread as u32,
+            block,
+            normalize: ScaleBias { scale, bias },
+        })
+    }
+
+    /// Queues the conversion of `count` samples from offset `from` to offset `to` of `memory`, both multiples of 16. `ops` is the offset
+    /// of `count` parameter records, a multiple of 4; only for a kernel loaded with them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        memory: &Memory,
+        to: usize,
+        from: usize,
+        ops: Option<usize>,
+        count: usize,
+    ) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        assert!(
+            from.is_multiple_of(16) && to.is_multiple_of(16),
+            "device offsets {from} and {to} are not multiples of 16"
+        );
+        stream.same_context(memory.context())?;
+        let values = count * self.pixels * 3;
+        let mut to = memory.at(to, values * self.dtype.bytes());
+        let mut from = memory.at(from, values);
+        let mut ops = ops.map_or(0, |at| memory.at(at, count * OPS_BYTES));
+        let (mut n, mut height, mut width, mut normalize) = (count as u32, self.height, self.width, self.normalize);
+        let groups = self.width / self.per_thread * self.height;
+        let grid = (groups.div_ceil(self.block), count.min(MAX_GRID_Y) as u32);
+        let mut parameters: [*mut c_void; 7] = [
+            (&raw mut to).cast(),
+            (&raw mut from).cast(),
+            (&raw mut ops).cast(),
+            (&raw mut n).cast(),
+            (&raw mut height).cast(),
+            (&raw mut width).cast(),
+            (&raw mut normalize).cast(),
+        ];
+        // SAFETY: invariants 1 to 3; the driver copies the parameters before it returns.
+        unsafe { self.module.launch(self.function, grid, self.block, stream, &mut parameters) }
+            .doing(|| format!("launching the conversion of {count} images to {}", self.dtype.name()))
+    }
+}
+
+/// Labels as f32 rows of `classes` shares, for batches whose samples are mixed.
+pub struct SoftLabels {
+    module: Module,
+    function: sys::CUfunction,
+    classes: u32,
+    smoothing: f32,
+}
+
+// SAFETY: as for `Convert`.
+unsafe impl Send for SoftLabels {}
+// SAFETY: as for `Convert`.
+unsafe impl Sync for SoftLabels {}
+
+impl SoftLabels {
+    /// Loads the kernel. `smoothing` of each row (0 to 1) is spread evenly over the classes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
+        let classes = u32::try_from(classes).ok().filter(|&c| c > 0);
+        let classes = classes.ok_or_else(|| Error::config("soft labels need 1 to 2^32 - 1 classes"))?;
+        let module = Module::load(context, "soft_labels")?;
+        let function = module.function("soft_labels")?;
+        Ok(SoftLabels { module, function, classes, smoothing })
+    }
+
+    /// Queues the rows of `count` labels (i64 at offset `from`) to offset `to`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        memory: &Memory,
+        to: usize,
+        from: usize,
+        ops: Option<usize>,
+        count: usize,
+    ) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        stream.same_context(memory.context())?;
+        let mut to = memory.at(to, count * self.classes as usize * 4);
+        let mut from = memory.at(from, count * 8);
+        let mut ops = ops.map_or(0, |at| memory.at(at, count * OPS_BYTES));
+        let (mut n, mut classes, mut smoothing) = (count as u32, self.classes, self.smoothing);
+        let grid = (classes.div_ceil(MAX_BLOCK), count.min(MAX_GRID_Y) as u32);
+        let mut parameters: [*mut c_void; 6] = [
+            (&raw mut to).cast(),
+            (&raw mut from).cast(),
+            (&raw mut ops).cast(),
+            (&raw mut n).cast(),
+            (&raw mut classes).cast(),
+            (&raw mut smoothing).cast(),
+        ];
+        // SAFETY: invariants 1 to 3; the driver copies the parameters before it returns.
+        unsafe { self.module.launch(self.function, grid, MAX_BLOCK, stream, &mut parameters) }
+            .doing(|| format!("launching the soft labels of {count} samples"))
+    }
+}
+
+/// The entry point for a dtype, a layout and a width, and the pixels that one of its threads takes.
+fn entry_point(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<(String, usize)> {
+    let kind = match dtype {
+        Dtype::U8 => "u8",
+        Dtype::F32 => "f32",
+        Dtype::F16 => "f16",
+        Dtype::Bf16 => "bf16",
+        other => {
+            return Err(Error::config(format!(
+                "images cannot be {}: u8, f32, f16 and bf16 have kernels",
+                other.name()
+            )));
+        }
+    };
+    let layout = match layout {
+        Layout::Nchw => "nchw",
+        Layout::Nhwc => "nhwc",
+    };
+    let wide = (16 / dtype.bytes()).min(8);
+    Ok(if !with_ops && width.is_multiple_of(wide) {
+        (format!("{kind}_{layout}"), wide)
+    } else if width.is_multiple_of(4) {
+        (format!("{kind}_{layout}_ops"), 4)
+    } else {
+        (format!("{kind}_{layout}_any"), 1)
+    })
+}
+
+/// The module text with the one entry point `name`: the driver compiles what it is given, and all of them would take a second.
+fn entry_text(name: &str) -> Option<String> {
+    static PARTS: LazyLock<(&str, Vec<&str>)> = LazyLock::new(|| {
+        let head = PTX.find(".visible .entry ").unwrap_or(PTX.len());
+        let body = &PTX[head..];
+        let starts = body.match_indices(".visible .entry ").map(|(at, _)| at).chain([body.len()]).collect::<Vec<_>>();
+        (&PTX[..head], starts.windows(2).map(|w| &body[w[0]..w[1]]).collect())
+    });
+    let (head, entries) = &*PARTS;
+    let opening = format!(".visible .entry {name}(");
+    entries.iter().find(|text| text.starts_with(&opening)).map(|text| format!("{head}{text}"))
+}
+
+/// A loaded module.
+struct Module {
+    raw: sys::CUmodule,
+    context: Context,
+}
+
+// SAFETY: the handle is only read, by threads that have bound the context.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Module {
+    fn load(context: &Context, name: &str) -> Result<Self> {
+        context.bind()?;
+        let text = entry_text(name)
+            .ok_or_else(|| Error::new(ErrorKind::Cuda, format!("kernel {name} is not in convert.ptx")))?;
+        let text = CString::new(text).map_err(|_| Error::new(ErrorKind::Cuda, "convert.ptx holds a zero byte"))?;
+        // SAFETY: a zero-terminated PTX text; the context is bound.
+        let raw =
+            unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;
+        Ok(Module { raw, context: context.clone() })
+    }
+
+    fn function(&self, name: &str) -> Result<sys::CUfunction> {
+        let symbol = CString::new(name).map_err(|_| Error::config("a kernel name with a zero byte"))?;
+        // SAFETY: the module is loaded and its context bound.
+        unsafe { result::module::get_function(self.raw, symbol) }.doing(|| format!("finding kernel {name}"))
+    }
+
+    /// # Safety
+    /// `parameters` point to values of the types that the entry point declares, and the addresses among them cover what it touches.
+    unsafe fn launch(
+        &self,
+        function: sys::CUfunction,
+        (x, y): (u32, u32),
+        block: u32,
+        stream: &Stream,
+        parameters: &mut [*mut c_void],
+    ) -> Result<(), result::DriverError> {
+        // SAFETY: the caller's promise; the context is bound by `same_context`.
+        unsafe { result::launch_kernel(function, (x, y, 1), (block, 1, 1), 0, stream.handle(), parameters) }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: loaded by `load`, unloaded once.
+            let _ = unsafe { result::module::unload(self.raw) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_has_its_entry_point() {
+        for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            for layout in [Layout::Nchw, Layout::Nhwc] {
+                for width in [224, 225, 228, 300] {
+                    for with_ops in [false, true] {
+                        let (name, per_thread) = entry_point(dtype, layout, width, with_ops).unwrap();
+                        assert_eq!(width % per_thread, 0, "{name}");
+                        let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
+                        assert_eq!(text.matches(".visible .entry").count(), 1);
+                        assert!(text.starts_with("//") && text.contains(".target sm_70"));
+                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
+                    }
+                }
+            }
+        }
+        assert!(entry_point(Dtype::I64, Layout::Nchw, 224, false).is_err());
+        assert!(entry_text("soft_labels").is_some() && entry_text("f32").is_none());
+    }
+}

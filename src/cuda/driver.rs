@@ -1,0 +1,138 @@
+#![allow(unsafe_code)]
+//! Is there a driver, and what did it say.
+//!
+//! **Invariants**
+//! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned `Ok` in this process: cudarc panics when
+//!    libcuda cannot be opened. A [`Context`] exists only after that.
+//! 2. Every raw driver call in this folder runs with the context of its object bound to the calling thread ([`Context::bind`]).
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::result::DriverError;
+use cudarc::driver::{CudaContext, CudaStream};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whether a CUDA driver can be opened. The answer is looked up once a process.
+///
+/// # Errors
+/// [`ErrorKind::Cuda`] with what the dynamic linker said.
+pub fn available() -> Result<()> {
+    static DRIVER: OnceLock<Result<(), String>> = OnceLock::new();
+    let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+    let found = DRIVER.get_or_init(|| {
+        // SAFETY: libcuda's initialisers have no preconditions. The handle is leaked on purpose: the driver stays loaded anyhow, and
+        // unloading it while cudarc holds a handle of its own would gain nothing.
+        match unsafe { libloading::Library::new(name) } {
+            Ok(library) => {
+                std::mem::forget(library);
+                Ok(())
+            }
+            Err(e) => Err(e.to_string()),
+        }
+    });
+    found.clone().map_err(|why| {
+        let cause = format!("no NVIDIA driver found ({name}: {why}); use .host() for batches in host memory");
+        Error::new(ErrorKind::Cuda, cause)
+    })
+}
+
+/// A new non-blocking stream on device `ordinal`, for programs that have none of their own yet.
+///
+/// # Errors
+/// [`ErrorKind::Cuda`] without a driver, or without that device.
+pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
+    available()?;
+    let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
+    context.new_stream().doing(|| format!("making a stream on device {ordinal}"))
+}
+
+/// One device's context, shared with the program's own streams.
+#[derive(Clone)]
+pub struct Context(Arc<CudaContext>);
+
+impl Context {
+    /// The context that `stream` belongs to.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if the context is no longer usable.
+    pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
+        available()?;
+        let context = Context(stream.context().clone());
+        context.bind()?;
+        Ok(context)
+    }
+
+    /// Makes it the calling thread's context.
+    pub(super) fn bind(&self) -> Result<()> {
+        self.0.bind_to_thread().doing(|| format!("binding the context of device {}", self.0.ordinal()))
+    }
+
+    /// cudarc's handle.
+    pub fn cudarc(&self) -> &Arc<CudaContext> {
+        &self.0
+    }
+
+    /// The device's number.
+    pub fn ordinal(&self) -> usize {
+        self.0.ordinal()
+    }
+
+    /// The device's name, such as `NVIDIA H200`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if the driver does not say.
+    pub fn name(&self) -> Result<String> {
+        self.0.name().doing(|| format!("asking for the name of device {}", self.ordinal()))
+    }
+
+    /// Free and total bytes of device memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if the driver does not say.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        self.0.mem_get_info().doing(|| format!("asking for the memory of device {}", self.ordinal()))
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context(device {})", self.ordinal())
+    }
+}
+
+/// A driver call's result, with what was being done when it failed.
+pub(super) trait Doing<T> {
+    fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
+}
+
+impl<T> Doing<T> for Result<T, DriverError> {
+    fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T> {
+        self.map_err(|e| {
+            let words =
+                |text: Result<&std::ffi::CStr, DriverError>| text.ok().map(|t| t.to_string_lossy().into_owned());
+            let name = words(e.error_name()).unwrap_or_else(|| format!("code {}", e.0 as u32));
+            let meaning = words(e.error_string()).unwrap_or_else(|| "unknown to the driver".into());
+            Error::new(ErrorKind::Cuda, format!("{}: {name} ({meaning})", what().into()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there is a driver this says nothing; `tests/gpu.rs` goes on from there.
+    #[test]
+    fn a_missing_driver_is_one_sentence_and_no_panic() {
+        if available().is_ok() {
+            return eprintln!("skipped: this machine has a driver");
+        }
+        let e = stream(0).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Cuda);
+        let text = e.to_string();
+        assert!(text.starts_with("cuda: no NVIDIA driver found (libcuda.so.1: "), "{text}");
+        assert!(text.ends_with("use .host() for batches in host memory"), "{text}");
+    }
+}

@@ -1,0 +1,85 @@
+#![allow(unsafe_code)]
+//! Device memory.
+//!
+//! **Invariants**
+//! 1. `start` comes from `cuMemAlloc` with `len` bytes and is given to `cuMemFree` once, in `drop`. `cuMemFree` waits for the work that
+//!    the device still has, so memory is never taken from under a running kernel, whichever stream it runs on.
+//! 2. Every offset given out lies inside: `at` checks.
+
+use std::fmt;
+
+use cudarc::driver::{result, sys};
+
+use super::driver::{Context, Doing};
+use crate::error::{Error, ErrorKind, Result};
+
+/// One block of device memory, taken when a loader opens and given back when its last batch is gone.
+pub struct Memory {
+    start: sys::CUdeviceptr,
+    len: usize,
+    context: Context,
+}
+
+impl Memory {
+    /// `len` bytes, not initialised; the start is aligned to at least 256 bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the device has too little left, with both numbers and the options that would need less.
+    pub fn new(context: &Context, len: usize) -> Result<Self> {
+        context.bind()?;
+        // SAFETY: the context is bound; the contents are written before they are read by whoever lays out the block.
+        let start = unsafe { result::malloc_sync(len.max(1)) };
+        let start = start.doing(|| "allocating").map_err(|e| {
+            let free = context.memory().map_or(0, |(free, _)| free);
+            let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
+            Error::new(
+                ErrorKind::Memory,
+                format!("{want:.1} MB wanted on device {device}, {free:.1} MB free: {}; a smaller batch or .prefetch(n) needs less", e.cause()),
+            )
+        })?;
+        Ok(Memory { start, len, context: context.clone() })
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The device address of `bytes` bytes at `offset`.
+    ///
+    /// # Panics
+    /// If they do not lie inside the block: the layout is the crate's own, so that is a bug in it.
+    pub fn at(&self, offset: usize, bytes: usize) -> u64 {
+        assert!(
+            offset <= self.len && bytes <= self.len - offset,
+            "{bytes} bytes at {offset} of {} on the device",
+            self.len
+        );
+        self.start + offset as u64
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.
+            let _ = unsafe { result::memory_free(self.start) };
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} bytes on device {})", self.len, self.context.ordinal())
+    }
+}

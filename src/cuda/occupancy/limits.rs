@@ -1,0 +1,140 @@
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// A compute capability, such as 9.0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Capability {
+    /// The architecture.
+    pub major: u32,
+    /// The variant.
+    pub minor: u32,
+}
+
+impl FromStr for Capability {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let parts = text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let (major, minor) =
+            parts.ok_or_else(|| Error::config(format!("compute capability {text:?}: want two numbers, as in 9.0")))?;
+        Ok(Capability { major, minor })
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What one multiprocessor has: the technical specifications per compute capability of the CUDA C++ Programming Guide, and the units in
+/// which the CUDA Occupancy Calculator allocates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The compute capability they belong to.
+    pub capability: Capability,
+    /// The architecture's name, with a device that has it.
+    pub name: &'static str,
+    /// Threads a warp.
+    pub warp_size: u32,
+    /// Threads a block at most.
+    pub threads_per_block: u32,
+    /// Warps a multiprocessor.
+    pub warps: u32,
+    /// Blocks a multiprocessor.
+    pub blocks: u32,
+    /// 32-bit registers a multiprocessor, and a block at most.
+    pub registers: u32,
+    /// Registers a thread at most.
+    pub registers_per_thread: u32,
+    /// Registers are given to warps in multiples of this.
+    pub register_unit: u32,
+    /// Parts of a multiprocessor that have their own registers and scheduler.
+    pub partitions: u32,
+    /// Bytes of shared memory a multiprocessor.
+    pub shared: usize,
+    /// Bytes of shared memory a block at most, after opting in above 48 KB.
+    pub shared_per_block: usize,
+    /// Bytes of shared memory the driver keeps in every block.
+    pub shared_reserved: usize,
+    /// Shared memory is given to blocks in multiples of this many bytes.
+    pub shared_unit: usize,
+}
+
+/// Major, minor, name, warps, blocks, KB of shared memory a multiprocessor.
+type Line = (u32, u32, &'static str, u32, u32, usize);
+
+const TABLE: [Line; 13] = [
+    (7, 0, "Volta, V100", 64, 32, 96),
+    (7, 2, "Volta, Xavier", 64, 32, 96),
+    (7, 5, "Turing, T4", 32, 16, 64),
+    (8, 0, "Ampere, A100", 64, 32, 164),
+    (8, 6, "Ampere, A10", 48, 16, 100),
+    (8, 7, "Ampere, Orin", 48, 16, 164),
+    (8, 9, "Ada, L4", 48, 24, 100),
+    (9, 0, "Hopper, H100", 64, 32, 228),
+    (10, 0, "Blackwell, B200", 64, 32, 228),
+    (10, 3, "Blackwell, B300", 64, 32, 228),
+    (11, 0, "Blackwell, Thor", 48, 24, 228),
+    (12, 0, "Blackwell, RTX 5090", 48, 24, 100),
+    (12, 1, "Blackwell, GB10", 48, 24, 100),
+];
+
+impl Limits {
+    /// The limits of `capability`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it is not in the table, with those that are.
+    pub fn of(capability: Capability) -> Result<Self> {
+        let found = Self::all().find(|limits| limits.capability == capability);
+        found.ok_or_else(|| {
+            let known = Self::all().map(|l| l.capability.to_string()).collect::<Vec<_>>().join(", ");
+            Error::config(format!("compute capability {capability} is not in the table: {known}"))
+        })
+    }
+
+    /// All compute capabilities in the table, oldest first.
+    pub fn all() -> impl Iterator<Item = Limits> {
+        TABLE.into_iter().map(|(major, minor, name, warps, blocks, kilobytes)| {
+            // The driver's own kilobyte, and the finer unit, came with 8.0.
+            let (shared_reserved, shared_unit) = if major >= 8 { (1024, 128) } else { (0, 256) };
+            Limits {
+                capability: Capability { major, minor },
+                name,
+                warp_size: 32,
+                threads_per_block: 1024,
+                warps,
+                blocks,
+                registers: 65536,
+                registers_per_thread: 255,
+                register_unit: 256,
+                partitions: 4,
+                shared: kilobytes * 1024,
+                shared_per_block: kilobytes * 1024 - shared_reserved,
+                shared_reserved,
+                shared_unit,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capability_is_two_numbers() {
+        assert_eq!("12.0".parse::<Capability>().unwrap(), Capability { major: 12, minor: 0 });
+        for bad in ["9", "9.", "sm_90", ""] {
+            let text = bad.parse::<Capability>().unwrap_err().to_string();
+            assert_eq!(text, format!("config: compute capability {bad:?}: want two numbers, as in 9.0"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_capability_names_the_known_ones() {
+        let text = Limits::of("6.1".parse().unwrap()).unwrap_err().to_string();
+        assert!(text.starts_with("config: compute capability 6.1 is not in the table: 7.0, 7.2, 7.5, 8.0"), "{text}");
+    }
+}

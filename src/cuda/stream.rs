@@ -1,0 +1,256 @@
+#![allow(unsafe_code)]
+//! Streams, events and copies.
+//!
+//! The raw handles are used rather than cudarc's own objects because making a stream through cudarc turns on its event tracking for every
+//! slice of the program, and because its launches and views allocate; here nothing is allocated after opening.
+//!
+//! **Invariants**
+//! 1. A handle made here is destroyed once, in `drop`; the driver allows that while work is pending. A stream that was lent by the
+//!    program is kept alive by the `Arc` in it and never destroyed here.
+//! 2. Handles of one context only meet handles of the same context: `Stream` and `Event` carry theirs, and every call compares them.
+//! 3. Addresses come from [`Memory::at`], which checks the range.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaStream, result, sys};
+
+use super::driver::{Context, Doing};
+use super::memory::Memory;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A queue of work on the device.
+pub struct Stream {
+    raw: sys::CUstream,
+    context: Context,
+    lender: Option<Arc<CudaStream>>,
+}
+
+// SAFETY: the driver's stream calls may be made from any thread; the handle is never mutated.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A non-blocking stream of the greatest priority: its few short kernels go before the blocks of a long one that still wait.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn new(context: &Context) -> Result<Self> {
+        context.bind()?;
+        let (_, greatest) =
+            result::stream::get_priority_range().doing(|| "asking for the range of stream priorities")?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        let raw = result::stream::create_with_priority(kind, greatest).doing(|| "making a stream")?;
+        Ok(Stream { raw, context: context.clone(), lender: None })
+    }
+
+    /// The program's own stream.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if its context is no longer usable.
+    pub fn lent(stream: &Arc<CudaStream>) -> Result<Self> {
+        Ok(Stream { raw: stream.cu_stream(), context: Context::of(stream)?, lender: Some(stream.clone()) })
+    }
+
+    /// The `CUstream`, as an address.
+    pub fn raw(&self) -> usize {
+        self.raw as usize
+    }
+
+    pub(super) fn handle(&self) -> sys::CUstream {
+        self.raw
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// cudarc's stream, if it was lent.
+    pub fn cudarc(&self) -> Option<&Arc<CudaStream>> {
+        self.lender.as_ref()
+    }
+
+    /// What comes after in this stream begins when what `event` marks is done. Costs the host about 0.1 us and never blocks it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.same_context(&event.context)?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both handles live (invariant 1) and belong to the bound context (invariant 2).
+        unsafe { result::stream::wait_event(self.raw, event.raw, flags) }.doing(|| "making a stream wait for an event")
+    }
+
+    /// Copies `from` to `offset` in `to`, asynchronously.
+    ///
+    /// # Safety
+    /// `from` stays allocated and unchanged until an event recorded in this stream after the call is done; and nothing else on the device
+    /// reads or writes the target in between, other than in the order that streams and events give.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn upload(&self, to: &Memory, offset: usize, from: &[u8]) -> Result<()> {
+        self.same_context(to.context())?;
+        let address = to.at(offset, from.len());
+        // SAFETY: the range is checked (invariant 3); the lifetime of `from` is the caller's promise.
+        unsafe { result::memcpy_htod_async(address, from, self.raw) }
+            .doing(|| format!("copying {} bytes to the device", from.len()))
+    }
+
+    /// Copies `bytes` bytes inside `memory`, asynchronously.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn copy(&self, memory: &Memory, to: usize, from: usize, bytes: usize) -> Result<()> {
+        self.same_context(memory.context())?;
+        let (to, from) = (memory.at(to, bytes), memory.at(from, bytes));
+        // SAFETY: both ranges are checked (invariant 3) and the memory outlives the work (`Memory`, invariant 1).
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
+            .doing(|| format!("copying {bytes} bytes on the device"))
+    }
+
+    /// Copies `to.len()` bytes from `offset` in `from`, after everything before it in the stream, and waits. For tests and examples.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn download(&self, to: &mut [u8], from: &Memory, offset: usize) -> Result<()> {
+        self.same_context(from.context())?;
+        let address = from.at(offset, to.len());
+        // SAFETY: the range is checked (invariant 3), and `to` is borrowed until the copy is done.
+        unsafe { result::memcpy_dtoh_async(to, address, self.raw) }
+            .doing(|| format!("copying {} bytes to the host", to.len()))?;
+        self.synchronize()
+    }
+
+    /// Waits on the host until all work in the stream is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`], also for work that failed earlier.
+    pub fn synchronize(&self) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the handle lives (invariant 1).
+        unsafe { result::stream::synchronize(self.raw) }.doing(|| "waiting for a stream")
+    }
+
+    /// Binds the context, and checks that `other` is the same (invariant 2).
+    pub(super) fn same_context(&self, other: &Context) -> Result<()> {
+        if self.context.cudarc() != other.cudarc() {
+            let (a, b) = (self.context.ordinal(), other.ordinal());
+            return Err(Error::new(
+                ErrorKind::Cuda,
+                format!("a stream of device {a} cannot use a context of device {b}"),
+            ));
+        }
+        self.context.bind()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.lender.is_none() && self.context.bind().is_ok() {
+            // SAFETY: invariant 1.
+            let _ = unsafe { result::stream::destroy(self.raw) };
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({:p} on device {})", self.raw, self.context.ordinal())
+    }
+}
+
+/// A mark in a stream. It may be recorded again and again; a wait means the mark as it stood when the wait was queued.
+pub struct Event {
+    raw: sys::CUevent,
+    context: Context,
+}
+
+// SAFETY: the driver's event calls may be made from any thread; the handle is never mutated.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that orders, without a clock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// An event that also takes the device's time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn timed(context: &Context) -> Result<Self> {
+        Self::with(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn with(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
+        context.bind()?;
+        let raw = result::event::create(flags).doing(|| "making an event")?;
+        Ok(Event { raw, context: context.clone() })
+    }
+
+    /// Marks the work queued in `stream` so far.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        stream.same_context(&self.context)?;
+        // SAFETY: both handles live (`Stream`, `Event`: invariant 1) and belong to the bound context (invariant 2).
+        unsafe { result::event::record(self.raw, stream.raw) }.doing(|| "recording an event")
+    }
+
+    /// Whether the marked work is done. An event that was never recorded is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`], also for work that failed earlier.
+    pub fn is_done(&self) -> Result<bool> {
+        self.context.bind()?;
+        // SAFETY: the handle lives (invariant 1).
+        match unsafe { result::event::query(self.raw) } {
+            Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            other => other.doing(|| "asking whether an event is done").map(|()| true),
+        }
+    }
+
+    /// Waits on the host until the marked work is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`], also for work that failed earlier.
+    pub fn synchronize(&self) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the handle lives (invariant 1).
+        unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
+    }
+
+    /// Milliseconds on the device's clock from `self` to `end`, to half a microsecond. Both must be [`timed`](Event::timed) and done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if one of them is not.
+    pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
+        self.context.bind()?;
+        // SAFETY: both handles live (invariant 1).
+        unsafe { result::event::elapsed(self.raw, end.raw) }.doing(|| "reading the time between two events")
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: invariant 1.
+            let _ = unsafe { result::event::destroy(self.raw) };
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event({:p} on device {})", self.raw, self.context.ordinal())
+    }
+}

@@ -1,0 +1,103 @@
+//! The committed PTX is what its source compiles to.
+//!
+//! NVRTC compiles without a GPU, so this runs wherever the library is: `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` where
+//! the dynamic linker finds it (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` has it). With `WARPFEED_BLESS=1` the files are written anew.
+#![cfg(feature = "cuda")]
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
+
+use libloading::{Library, Symbol};
+
+const OPTIONS: [&str; 3] = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false"];
+/// The release whose PTX every driver from 570 on loads, and the last that compiles for compute capability 7.0.
+const RELEASE: (c_int, c_int) = (12, 8);
+
+type Create =
+    unsafe extern "C" fn(*mut *mut c_void, *const c_char, *const c_char, c_int, *const c_void, *const c_void) -> c_int;
+type Compile = unsafe extern "C" fn(*mut c_void, c_int, *const *const c_char) -> c_int;
+type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> c_int;
+type Text = unsafe extern "C" fn(*mut c_void, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+
+fn nvrtc() -> Option<Library> {
+    let name = std::env::var("WARPFEED_NVRTC").unwrap_or_else(|_| "libnvrtc.so.12".into());
+    // SAFETY: NVRTC's initialisers have no preconditions.
+    match unsafe { Library::new(&name) } {
+        Ok(library) => Some(library),
+        Err(e) => {
+            eprintln!("skipped: no NVRTC ({e}); set WARPFEED_NVRTC to libnvrtc.so.12");
+            None
+        }
+    }
+}
+
+fn text(library: &Library, program: *mut c_void, size: &[u8], get: &[u8]) -> String {
+    // SAFETY: both symbols have these signatures (nvrtc.h), and the buffer has the size the library asked for.
+    unsafe {
+        let (size, get): (Symbol<Size>, Symbol<Text>) = (library.get(size).unwrap(), library.get(get).unwrap());
+        let mut bytes = 0;
+        assert_eq!(size(program, &mut bytes), 0);
+        let mut buffer = vec![0u8; bytes];
+        assert_eq!(get(program, buffer.as_mut_ptr().cast()), 0);
+        buffer.pop();
+        String::from_utf8(buffer).unwrap()
+    }
+}
+
+fn compile(library: &Library, source: &str) -> String {
+    let source = CString::new(source).unwrap();
+    let options = OPTIONS.map(|o| CString::new(o).unwrap());
+    let pointers = options.each_ref().map(|o| o.as_ptr());
+    // SAFETY: the symbols have these signatures (nvrtc.h); every pointer lives through its call.
+    unsafe {
+        let create: Symbol<Create> = library.get(b"nvrtcCreateProgram").unwrap();
+        let compile: Symbol<Compile> = library.get(b"nvrtcCompileProgram").unwrap();
+        let destroy: Symbol<Destroy> = library.get(b"nvrtcDestroyProgram").unwrap();
+        let mut program = std::ptr::null_mut();
+        assert_eq!(
+            create(&mut program, source.as_ptr(), c"kernel.cu".as_ptr(), 0, std::ptr::null(), std::ptr::null()),
+            0
+        );
+        let code = compile(program, pointers.len() as c_int, pointers.as_ptr());
+        let log = text(library, program, b"nvrtcGetProgramLogSize", b"nvrtcGetProgramLog");
+        assert_eq!(code, 0, "{log}");
+        let ptx = text(library, program, b"nvrtcGetPTXSize", b"nvrtcGetPTX");
+        destroy(&mut program);
+        ptx
+    }
+}
+
+#[test]
+fn the_committed_ptx_is_what_the_source_gives() {
+    let Some(library) = nvrtc() else { return };
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: nvrtcVersion takes two integers to fill (nvrtc.h).
+    unsafe { library.get::<Version>(b"nvrtcVersion").unwrap()(&mut major, &mut minor) };
+    if (major, minor) != RELEASE {
+        return eprintln!("skipped: NVRTC is {major}.{minor}, the committed PTX is from {}.{}", RELEASE.0, RELEASE.1);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["src/cuda/kernels", "examples/kernels"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let source = entry.unwrap().path();
+            if source.extension().is_none_or(|e| e != "cu") {
+                continue;
+            }
+            let ptx = compile(&library, &std::fs::read_to_string(&source).unwrap());
+            let committed = source.with_extension("ptx");
+            if std::env::var_os("WARPFEED_BLESS").is_some() {
+                std::fs::write(&committed, &ptx).unwrap();
+            }
+            let same = std::fs::read_to_string(&committed).is_ok_and(|text| text == ptx);
+            assert!(
+                same,
+                "{} is not what {} compiles to; run with WARPFEED_BLESS=1",
+                committed.display(),
+                source.display()
+            );
+        }
+    }
+}
