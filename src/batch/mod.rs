@@ -5,12 +5,14 @@
 //! 3. `memory`: the buffer's bytes, page-locked or ordinary.
 //! 4. `slot`: one batch buffer on its way round: free, filling, full, and free again.
 //! 5. `host`: a full slot in the user's hands.
+//! 6. `mix`: [`mix`](mix()), MixUp and CutMix over a batch that is complete.
 //!
 //! Slots are allocated once, when the loader is opened, and never again.
 
 mod host;
 #[allow(unsafe_code)]
 mod memory;
+mod mix;
 mod schema;
 #[allow(unsafe_code)]
 mod slot;
@@ -19,6 +21,7 @@ mod write;
 pub(crate) use host::Home;
 pub use host::{HostBatch, View};
 pub(crate) use memory::Memory;
+pub use mix::mix;
 pub(crate) use schema::Plan;
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Slots};

@@ -2,7 +2,7 @@ use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::geometry::{self, Interval};
-use crate::transform::{ImageMut, Plan, RandomErasing, Window};
+use crate::transform::{ColorJitter, ImageMut, Mix, Mixing, Plan, RandomErasing, Window};
 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -26,7 +26,9 @@ pub struct Augment {
     output: Size,
     flip: f64,
     vertical_flip: f64,
+    jitter: Option<ColorJitter>,
     erase: Option<RandomErasing>,
+    mix: Option<Mix>,
     scaled_decode: bool,
     /// A setter that does not belong to the crop it was called on.
     misuse: Option<&'static str>,
@@ -53,7 +55,9 @@ impl Augment {
             output: Size::new(width, height),
             flip: 0.0,
             vertical_flip: 0.0,
+            jitter: None,
             erase: None,
+            mix: None,
             scaled_decode: false,
             misuse: None,
         }
@@ -127,10 +131,24 @@ impl Augment {
         self
     }
 
+    /// Jitters the colours after the resize; off by default.
+    #[must_use]
+    pub fn jitter(mut self, jitter: ColorJitter) -> Self {
+        self.jitter = Some(jitter);
+        self
+    }
+
     /// Fills a random rectangle of the image after normalisation; off by default.
     #[must_use]
     pub fn erase(mut self, erasing: RandomErasing) -> Self {
         self.erase = Some(erasing);
+        self
+    }
+
+    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch then says with which weight, for the labels.
+    #[must_use]
+    pub fn mix(mut self, mix: Mix) -> Self {
+        self.mix = Some(mix);
         self
     }
 
@@ -166,6 +184,12 @@ impl Augment {
         }
         if let Some(erase) = &self.erase {
             erase.check()?;
+        }
+        if let Some(jitter) = &self.jitter {
+            jitter.check()?;
+        }
+        if let Some(mix) = &self.mix {
+            mix.check()?;
         }
         match self.crop {
             Crop::Random { scale: [low, high], .. } if !(0.0 < low && low <= high && high <= 1.0) => {
@@ -233,7 +257,16 @@ impl Augment {
     }
 
     /// Changes the colours of a sample's image after the resize, drawing from the same `rng` that [`plan`](Augment::plan) drew from.
-    pub fn colour(&self, _image: &mut ImageMut<'_>, _rng: &mut Rng) {}
+    pub fn colour(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
+        if let Some(jitter) = &self.jitter {
+            jitter.apply(image, rng);
+        }
+    }
+
+    /// How batch number `batch` of epoch `epoch` is mixed; `None` if it stays as it is.
+    pub fn mixing(&self, seed: u64, epoch: u64, batch: u64) -> Option<Mixing> {
+        self.mix.as_ref()?.draw(seed, epoch, batch, self.output)
+    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,29 @@
 //! Pixels to pixels: from the decoded part of a picture to an image of the batch's size.
 //!
 //! 1. `augment`: [`Augment`], what is done to every sample: crop, flip, and what follows.
-//! 2. `erase`: [`RandomErasing`].
-//! 3. `geometry`: where a crop lies, drawn and rounded as torchvision does.
-//! 4. `plan`: [`Plan`], what was decided for one sample before it is decoded.
-//! 5. `resize`: [`Resizer`], crop, antialiased resize and flip in one go.
-//! 6. `view`: [`ImageMut`], the image as a user's [`Transform`] sees it.
+//! 2. `colour`: [`ColorJitter`].
+//! 3. `erase`: [`RandomErasing`].
+//! 4. `geometry`: where a crop lies, drawn and rounded as torchvision does.
+//! 5. `mix`: [`Mix`], how a batch's samples are mixed with their neighbours.
+//! 6. `plan`: [`Plan`], what was decided for one sample before it is decoded.
+//! 7. `resize`: [`Resizer`], crop, antialiased resize and flip in one go.
+//! 8. `view`: [`ImageMut`], the image as a user's [`Transform`] sees it.
 //!
 //! A sample's random numbers come from one [`Rng`] in a fixed order: first [`Augment::plan`], then the colour, then the user's transforms.
 
 mod augment;
+mod colour;
 mod erase;
 mod geometry;
+mod mix;
 mod plan;
 mod resize;
 mod view;
 
 pub use augment::Augment;
+pub use colour::ColorJitter;
 pub use erase::{Erase, RandomErasing};
+pub use mix::{Mix, Mixing};
 pub use plan::{Plan, Window};
 pub use resize::Resizer;
 pub use view::ImageMut;

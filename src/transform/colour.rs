@@ -1,0 +1,214 @@
+use crate::error::{Error, Result};
+use crate::order::Rng;
+use crate::transform::ImageMut;
+use crate::transform::geometry::Interval;
+
+/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors): brightness, contrast, saturation and hue, each by a factor of its own, in an
+/// order drawn anew for each sample.
+///
+/// After the resize, so a sample costs the same whatever its picture's size. Each step rounds as torchvision does; within one level of
+/// it, because sums of 32-bit floats may round differently there.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ColorJitter {
+    brightness: Option<Interval>,
+    contrast: Option<Interval>,
+    saturation: Option<Interval>,
+    hue: Option<Interval>,
+}
+
+impl ColorJitter {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives black, 1 the image.
+    #[must_use]
+    pub fn brightness(mut self, amount: f64) -> Self {
+        self.brightness = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
+        self
+    }
+
+    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the image's mean grey, 1 the image.
+    #[must_use]
+    pub fn contrast(mut self, amount: f64) -> Self {
+        self.contrast = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
+        self
+    }
+
+    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives greys, 1 the image.
+    #[must_use]
+    pub fn saturation(mut self, amount: f64) -> Self {
+        self.saturation = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
+        self
+    }
+
+    /// A turn of the colour circle uniform in `-amount` to `amount`, at most half of it: 0.5. By far the dearest of the four.
+    #[must_use]
+    pub fn hue(mut self, amount: f64) -> Self {
+        self.hue = Some([-amount, amount]);
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let steps = [
+            ("brightness", self.brightness, f64::MAX),
+            ("contrast", self.contrast, f64::MAX),
+            ("saturation", self.saturation, f64::MAX),
+            ("hue", self.hue, 0.5),
+        ];
+        for (name, interval, limit) in steps {
+            if let Some([low, high]) = interval
+                && !(low <= high && high <= limit)
+            {
+                return Err(Error::config(format!("jitter: {name} of {low} to {high} cannot be")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws three numbers for the order and one for each step that is on, then changes `image`.
+    pub(super) fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
+        let mut order = [0, 1, 2, 3];
+        for last in (1..4).rev() {
+            order.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+        let factors = [self.brightness, self.contrast, self.saturation, self.hue]
+            .map(|interval| interval.map(|[low, high]| rng.range(low, high)));
+        for step in order {
+            match (step, factors[step]) {
+                (0, Some(factor)) => brightness(image, factor),
+                (1, Some(factor)) => contrast(image, factor),
+                (2, Some(factor)) => saturation(image, factor),
+                (3, Some(factor)) => hue(image, factor),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Replaces each channel value by what `f` makes of it.
+fn map_levels(image: &mut ImageMut<'_>, f: impl Fn(f32) -> f32) {
+    let table: [u8; 256] = std::array::from_fn(|v| f(v as f32) as u8);
+    image.data_mut().iter_mut().for_each(|v| *v = table[usize::from(*v)]);
+}
+
+/// `a * b + c` rounded once, as PyTorch's vector loops do it. The product of two floats is exact in a double.
+fn fused(a: f32, b: f32, c: f32) -> f32 {
+    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
+}
+
+/// ITU-R BT.601 luma, cut to a whole number.
+fn grey(pixel: &[u8; 3]) -> f32 {
+    let [r, g, b] = pixel.map(f32::from);
+    fused(b, 0.114, fused(g, 0.587, r * 0.2989)) as u8 as f32
+}
+
+/// `_blend`: `ratio` of `value`, and the rest of `other`.
+fn blend(value: f32, other: f32, ratio: f64) -> f32 {
+    fused(other, (1.0 - ratio) as f32, value * ratio as f32).clamp(0.0, 255.0)
+}
+
+/// `adjust_brightness`.
+fn brightness(image: &mut ImageMut<'_>, factor: f64) {
+    map_levels(image, |v| (v * factor as f32).clamp(0.0, 255.0));
+}
+
+/// `adjust_contrast`: blend with the mean of the greys.
+fn contrast(image: &mut ImageMut<'_>, factor: f64) {
+    let count = image.size().area();
+    let sum: u64 = image.pixels_mut().map(|pixel| grey(pixel) as u64).sum();
+    let mean = (sum as f64 / count as f64) as f32;
+    map_levels(image, |v| blend(v, mean, factor));
+}
+
+/// `adjust_saturation`: blend with the pixel's grey.
+fn saturation(image: &mut ImageMut<'_>, factor: f64) {
+    for pixel in image.pixels_mut() {
+        let grey = grey(pixel);
+        *pixel = pixel.map(|v| blend(f32::from(v), grey, factor) as u8);
+    }
+}
+
+/// `adjust_hue`: to HSV, turn, and back; the conversions are those of torchvision's `_rgb_to_hsv` and `_hsv_to_rgb`.
+fn hue(image: &mut ImageMut<'_>, turn: f64) {
+    for pixel in image.pixels_mut() {
+        let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
+        let (max, min) = (r.max(g).max(b), r.min(g).min(b));
+        if max == min {
+            continue;
+        }
+        let range = max - min;
+        let saturation = range / max;
+        let [rc, gc, bc] = [(max - r) / range, (max - g) / range, (max - b) / range];
+        let sector = if max == r {
+            bc - gc
+        } else if max == g {
+            2.0 + rc - bc
+        } else {
+            4.0 + gc - rc
+        };
+        let h = (sector / 6.0 + 1.0) % 1.0 + turn as f32;
+        let h6 = (h - h.floor()) * 6.0;
+        let whole = h6.floor();
+        let f = h6 - whole;
+        let p = (max * (1.0 - saturation)).clamp(0.0, 1.0);
+        let q = (max * (1.0 - saturation * f)).clamp(0.0, 1.0);
+        let t = (max * (1.0 - saturation * (1.0 - f))).clamp(0.0, 1.0);
+        let turned = match whole as u32 % 6 {
+            0 => [max, t, p],
+            1 => [q, max, p],
+            2 => [p, max, t],
+            3 => [p, q, max],
+            4 => [t, p, max],
+            _ => [max, p, q],
+        };
+        // `to_dtype(uint8, scale=True)` cuts 255.999 times the value.
+        *pixel = turned.map(|v| (v * 255.999) as u8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A picture made by `tests/fixtures/parity/make.py`.
+    fn fixture(name: &str) -> Vec<u8> {
+        let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
+        image::open(path).unwrap().into_rgb8().into_raw()
+    }
+
+    #[test]
+    fn each_step_is_within_one_level_of_torchvision() {
+        let steps: [(&str, fn(&mut ImageMut<'_>)); 4] = [
+            ("brightness", |image| brightness(image, 1.3)),
+            ("contrast", |image| contrast(image, 0.6)),
+            ("saturation", |image| saturation(image, 1.7)),
+            ("hue", |image| hue(image, -0.21)),
+        ];
+        for (name, step) in steps {
+            let (mut ours, theirs) = (fixture("colour"), fixture(&format!("colour.{name}")));
+            assert_ne!(ours, theirs);
+            step(&mut ImageMut::new(&mut ours, 32, 24));
+            let far = ours.iter().zip(&theirs).filter(|(a, b)| a.abs_diff(**b) > 1).count();
+            let off = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
+            assert!(far == 0 && off * 100 <= ours.len(), "{name}: {off} of {} off by one, {far} by more", ours.len());
+        }
+    }
+
+    #[test]
+    fn the_order_and_the_factors_vary() {
+        let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
+        jitter.check().unwrap();
+        let image = fixture("colour");
+        let run = |sample| {
+            let mut image = image.clone();
+            jitter.apply(&mut ImageMut::new(&mut image, 32, 24), &mut Rng::new(0, 0, sample));
+            image
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+        assert!(ColorJitter::new().hue(0.6).check().unwrap_err().cause().contains("hue of -0.6 to 0.6"));
+        assert!(ColorJitter::new().brightness(f64::NAN).check().is_err());
+    }
+}

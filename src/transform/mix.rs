@@ -1,0 +1,164 @@
+use crate::decode::{Rect, Size};
+use crate::error::{Error, Result};
+use crate::order::Rng;
+
+/// Mixing of neighbours in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
+///
+/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, all of a batch with the same weight (torchvision rolls the batch by one).
+/// The numbers are drawn from (seed, epoch, batch), so they depend neither on the workers nor on the samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mix {
+    mixup: Option<f64>,
+    cutmix: Option<f64>,
+    probability: f64,
+}
+
+impl Mix {
+    /// Weighted sums of two images; the weight is drawn from Beta(`alpha`, `alpha`). Zhang et al., "mixup: Beyond Empirical Risk Minimization"
+    /// (2017); ImageNet recipes use 0.2.
+    pub fn mixup(alpha: f64) -> Self {
+        Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
+    }
+
+    /// A rectangle of the one image put into the other; its area is drawn from Beta(`alpha`, `alpha`). Yun et al., "CutMix: Regularization
+    /// Strategy to Train Strong Classifiers with Localizable Features" (2019); recipes use 1.
+    pub fn cutmix(alpha: f64) -> Self {
+        Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
+    }
+
+    /// Either of them, each for half of the batches, as torchvision's training reference does with `RandomChoice`.
+    pub fn either(mixup_alpha: f64, cutmix_alpha: f64) -> Self {
+        Mix { mixup: Some(mixup_alpha), cutmix: Some(cutmix_alpha), probability: 1.0 }
+    }
+
+    /// Share of the batches that are mixed at all; 1 by default.
+    #[must_use]
+    pub fn probability(mut self, probability: f64) -> Self {
+        self.probability = probability;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        for (name, alpha) in [("mixup", self.mixup), ("cutmix", self.cutmix)] {
+            if let Some(alpha) = alpha
+                && !(alpha > 0.0 && alpha.is_finite())
+            {
+                return Err(Error::config(format!("mix: {name} with an alpha of {alpha}; needs more than 0")));
+            }
+        }
+        if !(0.0..=1.0).contains(&self.probability) {
+            return Err(Error::config(format!("mix: {} is no probability from 0 to 1", self.probability)));
+        }
+        Ok(())
+    }
+
+    /// How batch number `batch` of epoch `epoch` is mixed, its images being of `size`; `None` if it is not.
+    pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
+        // Not the generator of sample number `batch`.
+        let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
+        if !rng.chance(self.probability) {
+            return None;
+        }
+        match (self.mixup, self.cutmix) {
+            (Some(alpha), None) => Some(Mixing { weight: beta(alpha, &mut rng) as f32, cut: None }),
+            (None, Some(alpha)) => Some(cut(alpha, size, &mut rng)),
+            (Some(mixup), Some(_)) if rng.chance(0.5) => {
+                Some(Mixing { weight: beta(mixup, &mut rng) as f32, cut: None })
+            }
+            (Some(_), Some(cutmix)) => Some(cut(cutmix, size, &mut rng)),
+            (None, None) => None,
+        }
+    }
+}
+
+/// How one batch is mixed, and with it its labels: sample `i` is `weight` its own class and `1 - weight` that of its
+/// [`partner`](Mixing::partner).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mixing {
+    /// The sample's own share, 0 to 1; torchvision's `lam`.
+    pub weight: f32,
+    /// The rectangle that comes from the partner (`CutMix`); none means a weighted sum (`MixUp`).
+    pub cut: Option<Rect>,
+}
+
+impl Mixing {
+    /// The sample that sample `index` of a batch of `count` is mixed with: the one before it, and the last for the first.
+    pub fn partner(index: usize, count: usize) -> usize {
+        if index == 0 { count - 1 } else { index - 1 }
+    }
+}
+
+/// torchvision's `CutMix.make_params`: a box around a uniform centre, cut off at the image's edges, and the weight that is left.
+fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
+    let weight = beta(alpha, rng);
+    let (w, h) = (i64::from(size.width), i64::from(size.height));
+    let (x, y) = (rng.below(w as u64) as i64, rng.below(h as u64) as i64);
+    let r = 0.5 * (1.0 - weight).sqrt();
+    let (half_w, half_h) = ((r * w as f64) as i64, (r * h as f64) as i64);
+    let (x1, y1) = ((x - half_w).max(0), (y - half_h).max(0));
+    let (x2, y2) = ((x + half_w).min(w), (y + half_h).min(h));
+    let rect = Rect::new(x1 as u32, y1 as u32, (x2 - x1) as u32, (y2 - y1) as u32);
+    Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
+}
+
+/// Beta(`alpha`, `alpha`) as X / (X + Y) of two gamma variates, in logarithms so that a tiny `alpha` does not underflow.
+fn beta(alpha: f64, rng: &mut Rng) -> f64 {
+    let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
+    1.0 / (1.0 + (y - x).exp())
+}
+
+/// The logarithm of a gamma variate of shape `alpha`: Marsaglia and Tsang, "A simple method for generating gamma variables" (2000), for shape
+/// `alpha + 1`, times U^(1 / `alpha`). The normal variates are Box and Muller's cosine.
+fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
+    let d = alpha + 1.0 - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    // 1 - unit is in (0, 1], so that its logarithm exists.
+    let boost = (1.0 - rng.unit()).ln() / alpha;
+    loop {
+        let normal = (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos();
+        let v = (1.0 + c * normal).powi(3);
+        if v > 0.0 && (1.0 - rng.unit()).ln() < 0.5 * normal * normal + d - d * v + d * v.ln() {
+            return d.ln() + v.ln() + boost;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_have_the_moments_of_beta() {
+        for alpha in [0.2, 1.0, 4.0] {
+            let n = 40_000;
+            let weights: Vec<f64> = (0..n).map(|i| beta(alpha, &mut Rng::new(11, 0, i))).collect();
+            let mean = weights.iter().sum::<f64>() / n as f64;
+            let variance = weights.iter().map(|w| (w - mean).powi(2)).sum::<f64>() / n as f64;
+            let expected = 1.0 / (4.0 * (2.0 * alpha + 1.0));
+            assert!((mean - 0.5).abs() < 0.01, "alpha {alpha}: mean {mean}");
+            assert!((variance / expected - 1.0).abs() < 0.03, "alpha {alpha}: variance {variance}, not {expected}");
+        }
+        assert!((0..1000).all(|i| (0.0..=1.0).contains(&beta(1e-3, &mut Rng::new(0, 0, i)))));
+    }
+
+    #[test]
+    fn a_cut_fits_and_its_weight_is_the_area_left() {
+        let size = Size::new(31, 17);
+        for batch in 0..2000 {
+            let mixing = Mix::cutmix(1.0).draw(5, 1, batch, size).unwrap();
+            let rect = mixing.cut.unwrap();
+            assert!(rect.x + rect.width <= 31 && rect.y + rect.height <= 17);
+            let left = 1.0 - rect.size().area() as f32 / 527.0;
+            assert!((mixing.weight - left).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn either_means_each_for_half_of_the_batches() {
+        let mix = Mix::either(0.2, 1.0).probability(0.5);
+        let drawn: Vec<_> = (0..4000).filter_map(|batch| mix.draw(1, 0, batch, Size::new(8, 8))).collect();
+        let cuts = drawn.iter().filter(|m| m.cut.is_some()).count();
+        assert!((1880..2120).contains(&drawn.len()), "{}", drawn.len());
+        assert!((900..1100).contains(&cuts), "{cuts}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Crop, resize and sampling agree with torchvision and Pillow. The pictures beside `make.py` in `tests/fixtures/parity` are theirs.
+
+use warpfeed::decode::{Pixels, Rect, Size};
+use warpfeed::order::Rng;
+use warpfeed::transform::{Augment, Plan, Resizer};
+
+const SOURCE: Size = Size { width: 233, height: 177 };
+
+/// The picture that `make.py` computes.
+fn source() -> Pixels {
+    let mut pixels = Pixels::new();
+    let data = pixels.reset(SOURCE);
+    let places = (0..SOURCE.height).flat_map(|y| (0..SOURCE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
+    for (value, (x, y, c)) in data.iter_mut().zip(places) {
+        let ramp = (x * (3 + c) + y * (2 + 2 * c) + 40 * c) % 512;
+        let wave = if ramp < 256 { ramp } else { 511 - ramp };
+        let hash = x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663) ^ c.wrapping_mul(83_492_791);
+        let edge = ((x / 24 + y / 18) & 1) * 40;
+        *value = (wave * 3 / 4 + (hash >> 8 & 31) + edge).min(255) as u8;
+    }
+    pixels
+}
+
+fn fixture(name: &str) -> (Size, Vec<u8>) {
+    let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
+    let image = image::open(path).unwrap().into_rgb8();
+    (Size::new(image.width(), image.height()), image.into_raw())
+}
+
+/// Mean and largest absolute difference in levels of 0 to 255.
+fn difference(a: &[u8], b: &[u8]) -> (f64, u8) {
+    assert_eq!(a.len(), b.len());
+    let sum: u64 = a.iter().zip(b).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+    (sum as f64 / a.len() as f64, a.iter().zip(b).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0))
+}
+
+fn run(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
+    let mut out = vec![0; plan.output.area() as usize * 3];
+    Resizer::new().run(pixels, plan, &mut out).unwrap();
+    out
+}
+
+/// The plan that crops `rect` and resizes it to `output`.
+fn crop(rect: Rect, output: Size) -> Plan {
+    let mut plan = Augment::resize(output.width, output.height).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
+    (plan.region, plan.window) = (rect, rect.into());
+    plan
+}
+
+fn assert_near(name: &str, ours: &[u8], theirs: &[u8]) {
+    let (mean, largest) = difference(ours, theirs);
+    println!("{name}: mean difference {mean:.4} levels, largest {largest}");
+    assert!(mean < 0.5 && largest <= 2, "{name}: mean difference {mean:.3} of 255, largest {largest}");
+}
+
+#[test]
+fn a_resized_crop_is_that_of_torchvision_and_pillow() {
+    let pixels = source();
+    for (name, rect) in [
+        ("shrink", Rect::new(0, 0, 233, 177)),
+        ("mild", Rect::new(17, 9, 100, 91)),
+        ("grow", Rect::new(60, 50, 31, 40)),
+        ("mixed", Rect::new(5, 100, 210, 20)),
+        ("same", Rect::new(33, 21, 40, 30)),
+    ] {
+        for library in ["tensor", "pillow"] {
+            let name = format!("{name}.{library}");
+            let (size, theirs) = fixture(&name);
+            assert_near(&name, &run(&pixels, &crop(rect, size)), &theirs);
+        }
+    }
+}
+
+#[test]
+fn evaluation_is_resize_and_centre_crop_of_torchvision_and_pillow() {
+    let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
+    let ours = run(&source(), &plan);
+    for library in ["tensor", "pillow"] {
+        assert_near(&format!("eval.{library}"), &ours, &fixture(&format!("eval.{library}")).1);
+    }
+}
+
+#[test]
+fn flips_mirror_and_change_nothing_else() {
+    let pixels = source();
+    let mut plan = crop(Rect::new(17, 9, 100, 91), Size::new(30, 21));
+    let plain = run(&pixels, &plan);
+    (plan.flip, plan.vertical_flip) = (true, true);
+    let turned = run(&pixels, &plan);
+    let mut expected = plain.as_chunks::<3>().0.to_vec();
+    expected.reverse();
+    assert_eq!(turned.as_chunks::<3>().0, expected);
+}
+
+#[test]
+fn a_part_of_the_picture_gives_the_pixels_of_the_whole() {
+    let whole = source();
+    let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
+    let Rect { x, y, width, height } = plan.region;
+    assert!(plan.region != Rect::full(SOURCE));
+    let mut part = Pixels::new();
+    for (row, to) in part.reset(plan.region.size()).chunks_exact_mut(width as usize * 3).enumerate() {
+        let at = ((y as usize + row) * SOURCE.width as usize + x as usize) * 3;
+        to.copy_from_slice(&whole.data()[at..at + to.len()]);
+    }
+    part.place(x, y, 0);
+    assert_eq!(height as usize * width as usize * 3, part.data().len());
+    assert_eq!(run(&part, &plan), run(&whole, &plan));
+}
+
+#[test]
+fn random_boxes_have_the_moments_of_torchvisions() {
+    // Means and deviations of area share, ln(ratio), and the centre's place, over 200,000 boxes of torchvision's RandomResizedCrop.get_params
+    // for pictures of these sizes (`boxes.py`).
+    for (width, height, expected) in TORCHVISION_BOXES {
+        let size = Size::new(width, height);
+        let augment = Augment::train(224);
+        let n = 50_000;
+        let mut columns = [const { Vec::new() }; 4];
+        for sample in 0..n {
+            let r = augment.plan(size, &mut Rng::new(3, 0, sample)).unwrap().region;
+            columns[0].push(r.size().area() as f64 / size.area() as f64);
+            columns[1].push((f64::from(r.width) / f64::from(r.height)).ln());
+            columns[2].push((f64::from(r.x) + f64::from(r.width) / 2.0) / f64::from(width));
+            columns[3].push((f64::from(r.y) + f64::from(r.height) / 2.0) / f64::from(height));
+        }
+        for (column, (mean, deviation)) in columns.iter().zip(expected) {
+            let m = column.iter().sum::<f64>() / n as f64;
+            let d = (column.iter().map(|v| (v - m).powi(2)).sum::<f64>() / n as f64).sqrt();
+            // Five standard errors of 50,000 boxes.
+            assert!((m - mean).abs() < 5.0 * deviation / (n as f64).sqrt(), "{size:?}: mean {m}, not {mean}");
+            assert!((d / deviation - 1.0).abs() < 0.02, "{size:?}: deviation {d}, not {deviation}");
+        }
+    }
+}
+
+const TORCHVISION_BOXES: [(u32, u32, [(f64, f64); 4]); 3] = [
+    (500, 375, [(0.43388, 0.21679), (0.03081, 0.16413), (0.49975, 0.13585), (0.50012, 0.09747)]),
+    (375, 500, [(0.43275, 0.21652), (-0.03085, 0.16458), (0.50031, 0.09812), (0.50013, 0.13607)]),
+    (640, 160, [(0.19183, 0.07596), (0.06955, 0.17242), (0.49946, 0.21444), (0.49987, 0.06576)]),
+];
