@@ -475,3 +475,38 @@ impl<'a> Bits<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::libjpeg::{self, Options};
+    use super::*;
+
+    fn compare(jpeg: &[u8]) {
+        let expected = libjpeg::coefficients(jpeg).unwrap();
+        let mut found = Coefficients::default();
+        found.decode(jpeg, &Header::read(jpeg).unwrap()).unwrap();
+        assert_eq!(found.planes().len(), expected.len());
+        for (found, expected) in found.planes().iter().zip(&expected) {
+            for (y, row) in expected.data.chunks_exact(expected.wide * 64).enumerate() {
+                let start = y * found.wide * 64;
+                assert!(found.data[start..start + row.len()] == *row, "block row {y} differs");
+            }
+        }
+    }
+
+    #[test]
+    fn every_scan_type_gives_the_coefficients_that_libjpeg_reads() {
+        let (width, height) = (61, 45);
+        let noise = |i: u32| (i.wrapping_mul(2654435761) >> 24) as u8 / 4 + (i % (3 * width)) as u8;
+        let pixels: Vec<u8> = (0..width * height * 3).map(noise).collect();
+        for (h, v) in [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)] {
+            for (progressive, restart, optimise) in
+                [(false, 0, false), (false, 3, true), (true, 0, true), (true, 5, true), (false, 1, false)]
+            {
+                let options = Options { progressive, restart, optimise, ..Options::new(92, h, v) };
+                compare(&libjpeg::encode(&pixels, width, height, 3, &options));
+                compare(&libjpeg::encode(&pixels[..(width * height) as usize], width, height, 1, &options));
+            }
+        }
+    }
+}

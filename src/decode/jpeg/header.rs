@@ -202,7 +202,7 @@ impl Header {
                     self.read_scan(segment, at)?;
                     return Ok(true);
                 }
-                0xe0 => self.jfif |= segment.body.starts_with(b"JFIF\0"),
+                0xe0 => self.jfif |= segment.body.len() >= 14 && segment.body.starts_with(b"JFIF\0"),
                 0xe1 if self.orientation == 1 => self.orientation = exif_orientation(segment.body).unwrap_or(1),
                 0xee if segment.body.len() >= 12 && segment.body.starts_with(b"Adobe") => {
                     self.adobe_transform = Some(segment.body[11]);

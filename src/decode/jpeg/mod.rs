@@ -1,12 +1,28 @@
-//! The crate's own JPEG decoder.
+//! The crate's own JPEG decoder: the pixels of libjpeg-turbo, of a region alone where only that is wanted.
 //!
 //! 1. `header`: the marker segments, checked.
 //! 2. `huffman`: Huffman tables, as written in a file and as looked up.
 //! 3. `coefficients`: every scan of any Huffman-coded file into planes of coefficients; slow and plain.
+//! 4. `layout`: where samples lie on the grid of MCUs, and which of them a region needs.
+//! 5. `kernels`: transform, upsampling and colour, for each instruction set.
+//! 6. `rows`: coefficients to rows of pixels.
+//! 7. `orientation`: turning pictures upright.
+//! 8. `decoder`: [`Jpeg`], which puts them together.
 
 #[allow(dead_code)]
 pub(crate) mod coefficients;
+mod decoder;
 #[allow(dead_code)]
 pub(crate) mod header;
 #[allow(dead_code)]
 pub(crate) mod huffman;
+mod kernels;
+mod layout;
+mod orientation;
+mod rows;
+
+pub use decoder::Jpeg;
+
+#[cfg(test)]
+#[path = "../../../tests/libjpeg/mod.rs"]
+mod libjpeg;

@@ -1,0 +1,176 @@
+//! Where samples lie: the picture's components on the grid of MCUs, and the part of it that a region needs.
+
+use std::ops::Range;
+
+use super::header::{Coding, Header};
+use crate::decode::{Rect, Size};
+
+/// How a component's samples become one for each pixel. The choice is libjpeg-turbo's (`jinit_upsampler`, with fancy upsampling).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Upsampling {
+    /// Already full size.
+    None,
+    /// Twice as many columns, by the triangle filter.
+    H2V1,
+    /// Twice as many rows.
+    H1V2,
+    /// Twice as many of both.
+    H2V2,
+    /// Every sample so many times across and down.
+    Replicate(u32, u32),
+}
+
+impl Upsampling {
+    /// Whether a row of pixels needs the row of samples above or below its own.
+    pub(super) fn looks_up_and_down(self) -> bool {
+        matches!(self, Upsampling::H1V2 | Upsampling::H2V2)
+    }
+
+    /// Whether a pixel needs the sample left or right of its own.
+    pub(super) fn looks_sideways(self) -> bool {
+        matches!(self, Upsampling::H2V1 | Upsampling::H2V2)
+    }
+}
+
+/// What the samples of the components mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Colour {
+    Grey,
+    YCbCr,
+    Rgb,
+}
+
+/// One component on the grid.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code)]
+pub(super) struct Part {
+    /// Blocks of this component in an MCU, across and down.
+    pub(super) h: u32,
+    pub(super) v: u32,
+    /// Its first block's place in an MCU.
+    pub(super) first: u32,
+    /// Pixels a sample stands for, across and down.
+    pub(super) across: u32,
+    pub(super) down: u32,
+    /// Samples that hold pixels of the picture.
+    pub(super) size: Size,
+    pub(super) upsampling: Upsampling,
+}
+
+/// A picture of one or three components that this decoder takes.
+#[derive(Debug, Clone)]
+#[allow(dead_code)]
+pub(super) struct Layout {
+    /// As stored.
+    pub(super) size: Size,
+    pub(super) colour: Colour,
+    parts: [Part; 3],
+    count: usize,
+    /// MCUs in a row, and rows of them.
+    pub(super) mcus: (u32, u32),
+    /// Pixels of an MCU, across and down.
+    pub(super) mcu: (u32, u32),
+    /// Blocks in an MCU.
+    pub(super) blocks: u32,
+}
+
+impl Layout {
+    /// The layout of a file, or what of it only a general decoder takes.
+    pub(super) fn new(header: &Header) -> Result<Layout, String> {
+        let frame = &header.frame;
+        if let Coding::Other(marker) = frame.coding {
+            return Err(format!("coding {}", super::header::marker_name(marker)));
+        }
+        if frame.precision != 8 {
+            return Err(format!("{} bits a sample", frame.precision));
+        }
+        let components = frame.components();
+        let ids = [0, 1, 2].map(|i| components.get(i).map_or(0, |c| c.id));
+        let colour = match (components.len(), header.jfif, header.adobe_transform) {
+            (1, ..) => Colour::Grey,
+            (3, true, _) => Colour::YCbCr,
+            (3, false, Some(0)) => Colour::Rgb,
+            (3, false, None) if ids == *b"RGB" => Colour::Rgb,
+            (3, ..) => Colour::YCbCr,
+            (n, ..) => return Err(format!("{n} components")),
+        };
+        // A scan of one component has one block in an MCU, whatever its sampling factors.
+        let grey = components.len() == 1;
+        let (h_max, v_max) = if grey { (1, 1) } else { frame.max_sampling() };
+        let mut blocks = 0;
+        let empty = Part { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
+        let mut parts = [empty; 3];
+        for (part, c) in parts.iter_mut().zip(components) {
+            let (h, v) = if grey { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
+            if h_max % h != 0 || v_max % v != 0 {
+                return Err(format!("sampling factors {h}x{v} beside {h_max}x{v_max}"));
+            }
+            let (across, down) = (h_max / h, v_max / v);
+            let size = Size::new(frame.size.width.div_ceil(across), frame.size.height.div_ceil(down));
+            let upsampling = match (across, down) {
+                (1, 1) => Upsampling::None,
+                (2, 1) if size.width > 2 => Upsampling::H2V1,
+                (1, 2) => Upsampling::H1V2,
+                (2, 2) if size.width > 2 => Upsampling::H2V2,
+                _ => Upsampling::Replicate(across, down),
+            };
+            *part = Part { h, v, first: blocks, across, down, size, upsampling };
+            blocks += h * v;
+        }
+        let mcu = (8 * h_max, 8 * v_max);
+        let mcus = (frame.size.width.div_ceil(mcu.0), frame.size.height.div_ceil(mcu.1));
+        Ok(Layout { size: frame.size, colour, parts, count: components.len(), mcus, mcu, blocks })
+    }
+
+    /// The components, one or three.
+    pub(super) fn parts(&self) -> &[Part] {
+        &self.parts[..self.count]
+    }
+}
+
+/// The part of one component that a region needs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Span {
+    /// Columns and rows of blocks.
+    pub(super) columns: Range<u32>,
+    pub(super) rows: Range<u32>,
+}
+
+/// What a region needs.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    /// In pixels of the stored picture.
+    pub(super) region: Rect,
+    /// Columns and rows of MCUs, with the margin that upsampling looks at.
+    pub(super) columns: Range<u32>,
+    pub(super) rows: Range<u32>,
+    spans: [Span; 3],
+}
+
+impl Window {
+    /// The window of `region`, which lies inside the picture.
+    pub(super) fn new(layout: &Layout, region: Rect) -> Window {
+        let mut window = Window { region, columns: u32::MAX..0, rows: u32::MAX..0, spans: Default::default() };
+        for (part, span) in layout.parts().iter().zip(&mut window.spans) {
+            let margin = |looks: bool| u32::from(looks);
+            let reach = |from: u32, count: u32, step: u32, margin: u32, end: u32| {
+                let (first, last) = (from / step, (from + count - 1) / step);
+                first.saturating_sub(margin) / 8..((last + margin).min(end - 1)) / 8 + 1
+            };
+            let sideways = margin(part.upsampling.looks_sideways());
+            let upright = margin(part.upsampling.looks_up_and_down());
+            span.columns = reach(region.x, region.width, part.across, sideways, part.size.width);
+            span.rows = reach(region.y, region.height, part.down, upright, part.size.height);
+            window.columns.start = window.columns.start.min(span.columns.start / part.h);
+            window.columns.end = window.columns.end.max((span.columns.end - 1) / part.h + 1);
+            window.rows.start = window.rows.start.min(span.rows.start / part.v);
+            window.rows.end = window.rows.end.max((span.rows.end - 1) / part.v + 1);
+        }
+        window
+    }
+
+    /// The blocks needed of component `index`.
+    pub(super) fn span(&self, index: usize) -> &Span {
+        &self.spans[index]
+    }
+}

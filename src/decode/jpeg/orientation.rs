@@ -1,0 +1,104 @@
+//! EXIF orientation: which stored pixels an upright region needs, and turning them upright.
+
+use crate::decode::{Rect, Size};
+
+/// One of the eight values of EXIF tag 0x0112, as three steps that lead from the stored picture to the upright one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Orientation {
+    /// Columns become rows, before any mirroring.
+    transposed: bool,
+    /// Left and right are exchanged.
+    mirrored: bool,
+    /// Top and bottom are exchanged.
+    flipped: bool,
+}
+
+impl Orientation {
+    /// From the tag's value, 1 to 8; another one is upright.
+    pub(super) fn new(tag: u8) -> Self {
+        let (transposed, mirrored, flipped) = match tag {
+            2 => (false, true, false),
+            3 => (false, true, true),
+            4 => (false, false, true),
+            5 => (true, false, false),
+            6 => (true, true, false),
+            7 => (true, true, true),
+            8 => (true, false, true),
+            _ => (false, false, false),
+        };
+        Orientation { transposed, mirrored, flipped }
+    }
+
+    /// Whether stored and upright picture are the same.
+    pub(super) fn is_upright(self) -> bool {
+        self == Orientation::new(1)
+    }
+
+    /// The upright size of a picture stored with `size`.
+    pub(super) fn size(self, stored: Size) -> Size {
+        if self.transposed { Size::new(stored.height, stored.width) } else { stored }
+    }
+
+    /// Where the upright `region` lies in a picture stored with size `stored`.
+    pub(super) fn region(self, region: Rect, stored: Size) -> Rect {
+        let upright = self.size(stored);
+        let Rect { mut x, mut y, width, height } = region;
+        if self.mirrored {
+            x = upright.width - x - width;
+        }
+        if self.flipped {
+            y = upright.height - y - height;
+        }
+        if self.transposed { Rect::new(y, x, height, width) } else { Rect::new(x, y, width, height) }
+    }
+
+    /// Turns `stored`, RGB pixels of `size`, into `upright` of the same length.
+    pub(super) fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
+        let Size { width, height } = self.size(size);
+        let (stride, width, height) = (size.width as usize * 3, width as usize, height as usize);
+        for (y, row) in upright.chunks_exact_mut(width * 3).enumerate() {
+            let y = if self.flipped { height - 1 - y } else { y };
+            for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
+                let x = if self.mirrored { width - 1 - x } else { x };
+                let at = if self.transposed { x * stride + y * 3 } else { y * stride + x * 3 };
+                pixel.copy_from_slice(&stored[at..at + 3]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The upright picture of a 2 x 3 one with pixels 0 1 / 2 3 / 4 5, for each tag value as the EXIF standard describes it.
+    #[test]
+    fn every_tag_turns_as_exif_says() {
+        let size = Size::new(2, 3);
+        let stored: Vec<u8> = (0..6).flat_map(|i| [i; 3]).collect();
+        let expected: [&[u8]; 8] = [
+            &[0, 1, 2, 3, 4, 5],
+            &[1, 0, 3, 2, 5, 4],
+            &[5, 4, 3, 2, 1, 0],
+            &[4, 5, 2, 3, 0, 1],
+            &[0, 2, 4, 1, 3, 5],
+            &[4, 2, 0, 5, 3, 1],
+            &[5, 3, 1, 4, 2, 0],
+            &[1, 3, 5, 0, 2, 4],
+        ];
+        for (tag, expected) in (1..).zip(expected) {
+            let orientation = Orientation::new(tag);
+            let mut upright = vec![0; 18];
+            orientation.turn(&stored, size, &mut upright);
+            let found: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
+            assert_eq!(found, expected, "tag {tag}");
+
+            // Each single pixel asked for as a region comes from where the whole picture has it.
+            let whole = orientation.size(size);
+            for (i, value) in (0..).zip(expected) {
+                let raw = orientation.region(Rect::new(i % whole.width, i / whole.width, 1, 1), size);
+                assert_eq!((raw.y * 2 + raw.x) as u8, *value, "tag {tag}, pixel {i}");
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! From coefficients to rows of RGB: one row of MCUs is transformed at a time, and the pixel rows it completes are upsampled, converted
+//! and written while its samples are in the cache.
+
+use std::ops::Range;
+
+use super::kernels::{Kernels, PADDING};
+use super::layout::{Colour, Layout, Part, Upsampling, Window};
+
+/// Samples before the first one of a row: one for upsampling to look at, and alignment.
+const MARGIN: usize = 64;
+
+/// Where coefficients lie.
+pub(super) trait Blocks {
+    /// Appends the offsets, into the slice returned, of the blocks of component `index` in block row `row` and `columns`.
+    fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
+}
+
+/// The stage between coefficients and pixels. Its memory is kept from one picture to the next.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    stripes: [Stripe; 3],
+    offsets: Vec<u32>,
+    /// The next row of pixels to write, in the stored picture.
+    next: u32,
+}
+
+/// Samples of one component: the latest two rows of MCUs, and one row upsampled.
+#[derive(Debug, Default)]
+struct Stripe {
+    samples: Vec<u8>,
+    stride: usize,
+    /// Rows of samples that there is room for.
+    rows: u32,
+    /// Column of the first sample.
+    left: u32,
+    wide: Vec<u8>,
+}
+
+impl Stripe {
+    /// The samples of row `row` from column `column` on; column -1 of a picture exists.
+    fn from(&self, row: u32, column: i64) -> &[u8] {
+        let start = (row % self.rows) as usize * self.stride;
+        let at = (column - i64::from(self.left)) + MARGIN as i64;
+        &self.samples[start..start + self.stride][at as usize..]
+    }
+}
+
+impl Rows {
+    /// Begins a picture, or the part of it in `window`.
+    pub(super) fn begin(&mut self, layout: &Layout, window: &Window) {
+        self.next = window.region.y;
+        for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
+            let span = window.span(i);
+            stripe.left = 8 * span.columns.start;
+            stripe.rows = 2 * 8 * part.v;
+            stripe.stride = MARGIN + 8 * span.columns.len() + PADDING;
+            let samples = stripe.rows as usize * stripe.stride;
+            stripe.samples.resize(samples.max(stripe.samples.len()), 0);
+            let wide = window.region.width as usize + 2 * part.across as usize + 2 * PADDING;
+            stripe.wide.resize(wide.max(stripe.wide.len()), 0);
+        }
+    }
+
+    /// Transforms MCU row `row` and writes the rows of pixels that are complete with it. Rows of MCUs come in order; `rgb` is the
+    /// window's region.
+    pub(super) fn mcu_row(
+        &mut self,
+        kernels: &Kernels,
+        layout: &Layout,
+        window: &Window,
+        quant: &[[u16; 64]; 3],
+        row: u32,
+        blocks: &impl Blocks,
+        rgb: &mut [u8],
+    ) {
+        for (i, part) in layout.parts().iter().enumerate() {
+            let span = window.span(i);
+            let rows = span.rows.start.max(row * part.v)..span.rows.end.min((row + 1) * part.v);
+            for block_row in rows {
+                self.offsets.clear();
+                let coefficients = blocks.locate(i, block_row, span.columns.clone(), &mut self.offsets);
+                self.stripes[i].transform(kernels, part, 8 * block_row, coefficients, &self.offsets, &quant[i]);
+            }
+        }
+
+        let region = window.region;
+        let delayed = layout.parts().iter().any(|part| part.upsampling.looks_up_and_down());
+        let bottom = region.y + region.height;
+        let end = if row + 1 >= window.rows.end { bottom } else { (row + 1) * layout.mcu.1 - u32::from(delayed) };
+        let width = region.width as usize;
+        while self.next < end.min(bottom) {
+            let y = self.next;
+            for (stripe, part) in self.stripes.iter_mut().zip(layout.parts()) {
+                stripe.upsample(kernels, part, region.x, width, y);
+            }
+            let line = &mut rgb[(y - region.y) as usize * width * 3..][..width * 3];
+            let [a, b, c] = std::array::from_fn(|i| match layout.parts().get(i) {
+                Some(part) => self.stripes[i].line(part, region.x, y),
+                None => &[],
+            });
+            match layout.colour {
+                Colour::Grey => line.chunks_exact_mut(3).zip(a).for_each(|(pixel, &grey)| pixel.fill(grey)),
+                Colour::YCbCr => (kernels.ycc)(a, b, c, line),
+                Colour::Rgb => {
+                    for (((pixel, &red), &green), &blue) in line.chunks_exact_mut(3).zip(a).zip(b).zip(c) {
+                        pixel.copy_from_slice(&[red, green, blue]);
+                    }
+                }
+            }
+            self.next += 1;
+        }
+    }
+}
+
+impl Stripe {
+    /// Fills the eight rows of samples from `row` on.
+    fn transform(
+        &mut self,
+        kernels: &Kernels,
+        part: &Part,
+        row: u32,
+        coefficients: &[i16],
+        offsets: &[u32],
+        quant: &[u16; 64],
+    ) {
+        let start = (row % self.rows) as usize * self.stride;
+        let rows = &mut self.samples[start..start + 8 * self.stride];
+        (kernels.idct)(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
+        if part.upsampling.looks_sideways() {
+            // The triangle filter weighs an edge sample's missing neighbour as the sample itself.
+            let end = MARGIN + part.size.width.saturating_sub(self.left) as usize;
+            for row in rows.chunks_exact_mut(self.stride) {
+                row[MARGIN - 1] = row[MARGIN];
+                if end < row.len() {
+                    row[end] = row[end - 1];
+                }
+            }
+        }
+    }
+
+    /// Upsamples what row `y` of the picture needs, unless [`line`](Stripe::line) can take the samples as they are.
+    fn upsample(&mut self, kernels: &Kernels, part: &Part, x: u32, width: usize, y: u32) {
+        let row = y / part.down;
+        let last = part.size.height - 1;
+        let far = if y % 2 == 0 { row.saturating_sub(1) } else { (row + 1).min(last) };
+        let first = i64::from(x / part.across);
+        let n = (x as usize + width - 1) / part.across as usize + 1 - first as usize;
+        let mut wide = std::mem::take(&mut self.wide);
+        match part.upsampling {
+            Upsampling::None => {}
+            Upsampling::H2V1 => (kernels.h2v1)(self.from(row, first - 1), n, &mut wide),
+            Upsampling::H1V2 => {
+                let bias = 1 + (y % 2) as u8;
+                (kernels.h1v2)(self.from(row, first), self.from(far, first), n, bias, &mut wide);
+            }
+            Upsampling::H2V2 => (kernels.h2v2)(self.from(row, first - 1), self.from(far, first - 1), n, &mut wide),
+            Upsampling::Replicate(across, _) => {
+                for (group, &sample) in wide.chunks_exact_mut(across as usize).zip(&self.from(row, first)[..n]) {
+                    group.fill(sample);
+                }
+            }
+        }
+        self.wide = wide;
+    }
+
+    /// Row `y` of the picture from column `x` on, after [`upsample`](Stripe::upsample).
+    fn line(&self, part: &Part, x: u32, y: u32) -> &[u8] {
+        match part.upsampling {
+            Upsampling::None => self.from(y, x.into()),
+            _ => &self.wide[(x % part.across) as usize..],
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! libjpeg (mozjpeg's C code without SIMD, whose decoder is libjpeg-turbo's) as the oracle of the JPEG tests: what it makes of a file,
+//! and files of every shape that it writes.
+
+#![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use mozjpeg_sys::*;
+
+/// How [`encode`] writes a file.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub quality: u8,
+    /// Sampling factors (h, v) of Y, Cb and Cr; of grey its own alone.
+    pub sampling: [(u8, u8); 3],
+    /// MCUs between restart markers, 0 for none.
+    pub restart: u32,
+    pub optimise: bool,
+    pub progressive: bool,
+    /// Keeps RGB as it is, which an Adobe marker says.
+    pub rgb: bool,
+}
+
+impl Options {
+    pub fn new(quality: u8, h: u8, v: u8) -> Self {
+        let sampling = [(h, v), (1, 1), (1, 1)];
+        Options { quality, sampling, restart: 0, optimise: false, progressive: false, rgb: false }
+    }
+}
+
+/// What libjpeg makes of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoded {
+    pub width: u32,
+    pub height: u32,
+    pub rgb: Vec<u8>,
+    /// How often it found the data damaged and went on.
+    pub warnings: i64,
+}
+
+/// The coefficients of one component: blocks in a row, rows, and `64 * wide * high` values in natural order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plane {
+    pub wide: usize,
+    pub high: usize,
+    pub data: Vec<i16>,
+}
+
+/// Writes a picture of `channels` (1 or 3) interleaved samples a pixel.
+pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: &Options) -> Vec<u8> {
+    compress(|c| unsafe {
+        c.image_width = width;
+        c.image_height = height;
+        c.input_components = channels as i32;
+        c.in_color_space = if channels == 1 { J_COLOR_SPACE::JCS_GRAYSCALE } else { J_COLOR_SPACE::JCS_RGB };
+        jpeg_c_set_int_param(c, J_INT_PARAM::JINT_COMPRESS_PROFILE, JCP_FASTEST as i32);
+        jpeg_set_defaults(c);
+        if options.rgb && channels == 3 {
+            jpeg_set_colorspace(c, J_COLOR_SPACE::JCS_RGB);
+        }
+        jpeg_set_quality(c, options.quality.into(), 1);
+        for (i, (h, v)) in options.sampling.iter().enumerate().take(channels) {
+            let component = &mut *c.comp_info.add(i);
+            (component.h_samp_factor, component.v_samp_factor) = ((*h).into(), (*v).into());
+        }
+        c.restart_interval = options.restart;
+        c.optimize_coding = options.optimise.into();
+        if options.progressive {
+            jpeg_simple_progression(c);
+        }
+        jpeg_start_compress(c, 1);
+        for row in pixels.chunks_exact(width as usize * channels) {
+            jpeg_write_scanlines(c, &row.as_ptr(), 1);
+        }
+        jpeg_finish_compress(c);
+    })
+}
+
+/// The same coefficients in a sequential file with a restart marker every `restart` MCUs, as `jpegtran -restart` writes it.
+pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8>, String> {
+    decompress(jpeg, |d| unsafe {
+        let coefficients = jpeg_read_coefficients(d);
+        compress(|c| {
+            jpeg_c_set_int_param(c, J_INT_PARAM::JINT_COMPRESS_PROFILE, JCP_FASTEST as i32);
+            jpeg_copy_critical_parameters(d, c);
+            c.restart_interval = restart;
+            c.optimize_coding = optimise.into();
+            c.num_scans = 0;
+            c.scan_info = std::ptr::null();
+            jpeg_write_coefficients(c, coefficients);
+            jpeg_finish_compress(c);
+        })
+    })
+}
+
+/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling.
+pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
+    decompress(jpeg, |d| unsafe {
+        d.out_color_space = J_COLOR_SPACE::JCS_RGB;
+        jpeg_start_decompress(d);
+        let (width, height) = (d.output_width, d.output_height);
+        let mut rgb = vec![0; width as usize * height as usize * 3];
+        while d.output_scanline < height {
+            let mut row = rgb.as_mut_ptr().add(d.output_scanline as usize * width as usize * 3);
+            jpeg_read_scanlines(d, &mut row, 1);
+        }
+        Decoded { width, height, rgb, warnings: (*d.common.err).num_warnings }
+    })
+}
+
+/// Reads the coefficients.
+pub fn coefficients(jpeg: &[u8]) -> Result<Vec<Plane>, String> {
+    decompress(jpeg, |d| unsafe {
+        let arrays = jpeg_read_coefficients(d);
+        let access = (*d.common.mem).access_virt_barray.expect("libjpeg sets it");
+        (0..d.num_components as usize)
+            .map(|i| {
+                let component = &*d.comp_info.add(i);
+                let (wide, high) = (component.width_in_blocks as usize, component.height_in_blocks as usize);
+                let mut data = Vec::with_capacity(wide * high * 64);
+                for y in 0..high {
+                    let row = *access(&mut d.common, *arrays.add(i), y as u32, 1, 0);
+                    data.extend((0..wide).flat_map(|x| *row.add(x)));
+                }
+                Plane { wide, high, data }
+            })
+            .collect()
+    })
+}
+
+fn compress(body: impl FnOnce(&mut jpeg_compress_struct)) -> Vec<u8> {
+    unsafe {
+        let mut errors = error_manager();
+        errors.error_exit = Some(fail);
+        let mut c: jpeg_compress_struct = std::mem::zeroed();
+        c.common.err = &mut errors;
+        jpeg_create_compress(&mut c);
+        let (mut buffer, mut size) = (std::ptr::null_mut(), 0);
+        jpeg_mem_dest(&mut c, &mut buffer, &mut size);
+        body(&mut c);
+        jpeg_destroy_compress(&mut c);
+        let bytes = std::slice::from_raw_parts(buffer, size as usize).to_vec();
+        libc::free(buffer.cast());
+        bytes
+    }
+}
+
+fn decompress<T>(jpeg: &[u8], body: impl FnOnce(&mut jpeg_decompress_struct) -> T) -> Result<T, String> {
+    unsafe {
+        let mut errors = error_manager();
+        let mut d: jpeg_decompress_struct = std::mem::zeroed();
+        d.common.err = &mut errors;
+        jpeg_create_decompress(&mut d);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            jpeg_mem_src(&mut d, jpeg.as_ptr(), jpeg.len() as _);
+            jpeg_read_header(&mut d, 1);
+            body(&mut d)
+        }));
+        jpeg_destroy_decompress(&mut d);
+        outcome.map_err(|panic| match panic.downcast::<Refused>() {
+            Ok(refused) => refused.0,
+            Err(other) => resume_unwind(other),
+        })
+    }
+}
+
+struct Refused(String);
+
+unsafe extern "C-unwind" fn refuse(common: &mut jpeg_common_struct) {
+    let code = unsafe { (*common.err).msg_code };
+    resume_unwind(Box::new(Refused(format!("libjpeg error {code}"))));
+}
+
+unsafe extern "C-unwind" fn fail(common: &mut jpeg_common_struct) {
+    panic!("libjpeg error {}", unsafe { (*common.err).msg_code });
+}
+
+unsafe extern "C-unwind" fn silent(common: &mut jpeg_common_struct, level: i32) {
+    if level < 0 {
+        unsafe { (*common.err).num_warnings += 1 };
+    }
+}
+
+fn error_manager() -> jpeg_error_mgr {
+    unsafe {
+        let mut errors = std::mem::zeroed();
+        jpeg_std_error(&mut errors);
+        errors.error_exit = Some(refuse);
+        errors.emit_message = Some(silent);
+        errors
+    }
+}
