@@ -7,7 +7,7 @@ use crate::error::Result;
 /// use warpfeed::source::{Memory, OwnedSample, Source};
 ///
 /// let png = b"\x89PNG...".to_vec();
-/// let set = Memory::new(vec![OwnedSample::new("cat/1").field("png", png).label(0)]).classes(["cat"]);
+/// let set = Memory::new(vec![OwnedSample::new("cat/1").field("png", png).label(0)]).with_classes(["cat"]);
 /// assert_eq!(set.len(), 1);
 /// assert_eq!(set.read(0, &mut Vec::new())?.label()?, Some(0));
 /// # Ok::<(), warpfeed::Error>(())
@@ -83,7 +83,7 @@ impl Memory {
 
     /// The data set with names for its classes, by label.
     #[must_use]
-    pub fn classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn with_classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes = names.into_iter().map(Into::into).collect();
         self
     }

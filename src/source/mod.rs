@@ -1,20 +1,30 @@
 //! Bytes by index.
 //!
 //! 1. [`Folder`]: pictures in class folders.
-//! 2. `Lmdb`: one LMDB database.
-//! 3. `Tar`: memory-mapped WebDataset shards.
+//! 2. [`Lmdb`]: one LMDB database.
+//! 3. [`Tar`]: memory-mapped WebDataset shards.
 //! 4. [`Memory`]: samples in memory.
 //!
 //! A [`Source`] maps an index to a [`Sample`], a handful of named byte fields, without copying where the medium allows.
-//! `open` finds out from a path which one it is.
+//! [`open`] finds out from a path which one it is.
 
 mod folder;
+mod lmdb;
 mod memory;
+mod open;
+mod pages;
 mod sample;
+mod tar;
 
 pub use folder::Folder;
+pub use lmdb::{Bare, Layout, Lmdb, MsgPack};
 pub use memory::{Memory, OwnedSample};
+pub use open::open;
 pub use sample::{IMAGE_FIELDS, Sample};
+pub use tar::Tar;
+
+pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
+pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};
 
 use crate::error::Result;
 

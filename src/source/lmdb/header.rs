@@ -1,0 +1,79 @@
+//! The two meta pages of an LMDB file, read before LMDB maps it.
+//!
+//! LMDB trusts the file: it maps what the meta page claims, and touching a page beyond the end of the file kills the process. What can
+//! be told from the outside is so checked here. Layout: `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`, data version 1, 64 bit,
+//! native byte order.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+const MAGIC: u32 = 0xBEEF_C0DE;
+const VERSION: u32 = 1;
+/// `MDB_page`'s header (16 bytes) and `MDB_meta` (136 bytes).
+const META_BYTES: usize = 152;
+/// liblmdb's `MAX_PAGESIZE` is 64 KiB; below 256 bytes no page could hold the header of one.
+const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
+
+/// Whether `start`, the first bytes of a file, are those of an LMDB file of this machine's byte order.
+pub(in crate::source) fn is_lmdb(start: &[u8]) -> bool {
+    start.get(16..20).is_some_and(|magic| magic == MAGIC.to_ne_bytes())
+}
+
+/// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its newer meta page claims.
+pub(super) fn check(data: &Path) -> Result<()> {
+    let io = |e: io::Error| Error::io(data, &e);
+    let bad = |cause: String| Err(Error::source(cause).at_path(data));
+    let mut file = File::open(data).map_err(io)?;
+    let len = file.metadata().map_err(io)?.len();
+    let mut page_size = 0;
+    let mut newest = (0, 0);
+    for number in 0..2_u64 {
+        let at = number * page_size as u64;
+        if at + META_BYTES as u64 > len {
+            return bad(format!(
+                "not a whole lmdb file: meta page {number} at byte {at} takes {META_BYTES}, file has {len} bytes"
+            ));
+        }
+        let mut page = [0; META_BYTES];
+        file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut page)).map_err(io)?;
+        if !is_lmdb(&page) {
+            let swapped = page[16..20] == MAGIC.swap_bytes().to_ne_bytes();
+            let why = if swapped {
+                "it was written on a machine of the other byte order"
+            } else {
+                "the magic number is missing"
+            };
+            return bad(format!("not an lmdb file: {why} at byte {}", at + 16));
+        }
+        let u32_at = |i: usize| u32::from_ne_bytes([page[i], page[i + 1], page[i + 2], page[i + 3]]);
+        let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
+        if u32_at(20) != VERSION {
+            return bad(format!(
+                "lmdb data version {} at byte {}; version {VERSION} is supported",
+                u32_at(20),
+                at + 20
+            ));
+        }
+        page_size = u32_at(40) as usize;
+        if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
+            return bad(format!(
+                "lmdb page size {page_size} at byte {}; a power of two up to 65536 is possible",
+                at + 40
+            ));
+        }
+        newest = newest.max((u64_at(144), u64_at(136)));
+    }
+    let last_page = newest.1;
+    let needed = last_page.checked_add(1).and_then(|pages| pages.checked_mul(page_size as u64)).unwrap_or(u64::MAX);
+    if needed > len {
+        return bad(format!(
+            "lmdb file is cut short: {} pages of {page_size} bytes take {needed}, file has {len} bytes \
+             (if it is whole, `mdb_copy -c` rewrites it without the unused pages at its end)",
+            last_page + 1
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+use super::msgpack::{Reader, Value};
+use crate::error::{Error, Result};
+use crate::source::Sample;
+
+/// How a value of an LMDB database becomes a sample.
+///
+/// ```
+/// use warpfeed::source::{Layout, Sample};
+///
+/// /// A label of four bytes, little-endian, then the picture.
+/// struct LabelThenJpeg;
+///
+/// impl Layout for LabelThenJpeg {
+///     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> warpfeed::Result<Sample<'a>> {
+///         let (label, jpeg) = value.split_first_chunk().ok_or_else(|| warpfeed::Error::source("value is shorter than its label"))?;
+///         Ok(Sample::new(key).with_field("jpg", jpeg)?.with_label(i32::from_le_bytes(*label).into()))
+///     }
+/// }
+/// ```
+pub trait Layout: Send + Sync {
+    /// The sample in `value`, which stands under `key` (in hexadecimal, should it not be text).
+    ///
+    /// # Errors
+    /// If the value is not what the layout expects; the source adds the key.
+    fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
+}
+
+/// MessagePack maps with WebDataset's field names, as `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})` writes them.
+///
+/// - `cls`, an integer or decimal text, is the label; `__key__` the sample's key, and the database's key stands in for it.
+/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are passed over: a field is bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MsgPack;
+
+impl Layout for MsgPack {
+    fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
+        let mut reader = Reader::new(value);
+        let Value::Map(pairs) = reader.next()? else {
+            return Err(Error::source("value is no messagepack map"));
+        };
+        let mut sample = Sample::new(key);
+        for _ in 0..pairs {
+            let at = reader.at();
+            let Value::Bytes(name) = reader.next()? else {
+                return Err(Error::source(format!("messagepack: field name at byte {at} is no text")));
+            };
+            let name = text(name, "field name", at)?;
+            let at = reader.at();
+            match (name, reader.next()?) {
+                ("__key__", Value::Bytes(key)) => sample = sample.with_key(text(key, "\"__key__\"", at)?),
+                ("cls", Value::Int(class)) => sample = sample.with_label(class),
+                ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
+                ("cls", _) => return Err(Error::source(format!("field \"cls\" at byte {at} is no integer"))),
+                // Python users name a field after the file; every source of the same data has the same names.
+                ("jpeg", Value::Bytes(bytes)) => sample.push("jpg", bytes)?,
+                (name, Value::Bytes(bytes)) => sample.push(name, bytes)?,
+                (_, value) => reader.skip(value)?,
+            }
+        }
+        if !reader.is_at_end() {
+            return Err(Error::source(format!("messagepack: map ends at byte {} of {}", reader.at(), value.len())));
+        }
+        Ok(sample)
+    }
+}
+
+fn text<'a>(bytes: &'a [u8], what: &str, at: usize) -> Result<&'a str> {
+    std::str::from_utf8(bytes).map_err(|_| Error::source(format!("messagepack: {what} at byte {at} is not UTF-8")))
+}
+
+/// Names of the classes: a MessagePack array of texts.
+pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
+    let mut reader = Reader::new(value);
+    let Value::Array(len) = reader.next()? else {
+        return Err(Error::source("class names are no messagepack array"));
+    };
+    let mut names = Vec::new();
+    for _ in 0..len {
+        let at = reader.at();
+        match reader.next()? {
+            Value::Bytes(name) => names.push(text(name, "class name", at)?.to_owned()),
+            _ => return Err(Error::source(format!("messagepack: class name at byte {at} is no text"))),
+        }
+    }
+    Ok(names)
+}
+
+/// Values that are the encoded picture and nothing else, without labels. The field is named after the format, from the first bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bare;
+
+impl Layout for Bare {
+    fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
+        Sample::new(key).with_field(image_format(value).unwrap_or("img"), value)
+    }
+}
+
+/// The field name of an encoded picture, by its signature.
+fn image_format(bytes: &[u8]) -> Option<&'static str> {
+    let is = |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic));
+    Some(match bytes.first()? {
+        0xff if is(1, b"\xd8\xff") => "jpg",
+        0x89 if is(1, b"PNG") => "png",
+        b'R' if is(0, b"RIFF") && is(8, b"WEBP") => "webp",
+        b'G' if is(1, b"IF8") => "gif",
+        b'B' if is(1, b"M") => "bmp",
+        b'I' if is(0, b"II*\0") => "tif",
+        b'M' if is(0, b"MM\0*") => "tif",
+        _ => return None,
+    })
+}
+
+/// The layout of a database whose first value is `value`.
+pub(super) fn detect(value: &[u8]) -> Result<Box<dyn Layout>> {
+    // A PNG begins with the byte of a MessagePack map of nine pairs, so pictures are looked for first.
+    if image_format(value).is_some() {
+        return Ok(Box::new(Bare));
+    }
+    match Reader::new(value).next() {
+        Ok(Value::Map(_)) => Ok(Box::new(MsgPack)),
+        _ => {
+            let shown = &value[..value.len().min(8)];
+            Err(Error::source(format!(
+                "value of {} bytes is neither a messagepack map nor an encoded image: it begins {shown:02x?}; \
+                 `Lmdb::with_layout` reads others",
+                value.len()
+            )))
+        }
+    }
+}

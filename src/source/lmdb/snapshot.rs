@@ -1,0 +1,195 @@
+//! Read transactions that all see one state of a database, and slices into its map that live as long as they do.
+//!
+//! # Invariants
+//! 1. *One environment a file and process.* LMDB's locks belong to the process: a second environment of the same file would release the
+//!    first one's on closing. `ENVIRONMENTS` holds every open one; its mutex is held while one is opened, shared or closed.
+//! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before `_environment`, and fields drop in that order.
+//! 3. *Slices outlive the lock, not the snapshot.* A page that a transaction can see is neither changed nor reused before the last
+//!    transaction that began at or before that state has ended, and the map stays where it is, since nothing resizes the map of an
+//!    environment opened for reading here. All transactions of a snapshot live until it is dropped; so do the bytes.
+//! 4. *A transaction is used by one thread at a time*, through its mutex. `NO_TLS` unties it from the thread that began it.
+//!
+//! What lies outside: LMDB has no checksums and trusts its pages, so a file that another program damages or cuts short while it is open
+//! can end in wrong bytes or a bus error, as with any memory-mapped file. Opening checks the length; nothing checks it later.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
+
+use lmdb::{Database, EnvironmentFlags, RoTransaction, Transaction};
+
+use super::header;
+use crate::error::{Error, Result};
+
+/// How many transactions a process can have open in all processes together. The first to open a database sets the size of its lock file.
+const MAX_READERS: u32 = 1024;
+
+/// How often a snapshot is begun anew because another process committed meanwhile.
+const TRIES: usize = 64;
+
+pub(super) struct Snapshot {
+    /// One for each worker that reads at the same time; more workers than cores share.
+    slots: Vec<Mutex<Slot>>,
+    database: Database,
+    path: PathBuf,
+    /// Held for its drop.
+    _environment: Shared,
+}
+
+struct Slot(RoTransaction<'static>);
+
+// SAFETY: with NO_TLS, set in `open_environment`, a transaction may move between threads as long as only one uses it (invariant 4).
+unsafe impl Send for Slot {}
+
+impl Snapshot {
+    /// Opens `path`, a folder with `data.mdb` or a single file.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let environment = Shared::open(path)?;
+        let env = environment.get();
+        let lmdb_error = |e| lmdb_error(path, e);
+        let database = env.open_db(None).map_err(lmdb_error)?;
+        let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
+        for _ in 0..TRIES {
+            let before = env.info().map_err(lmdb_error)?.last_txnid();
+            let mut slots = Vec::new();
+            while slots.len() < want {
+                match env.begin_ro_txn() {
+                    // SAFETY: lengthens the borrow of the environment, which outlives the transaction by invariant 2: `Shared` keeps it
+                    // at a fixed address behind an `Arc`.
+                    Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
+                        std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
+                    }))),
+                    // Other processes hold the rest of the table: fewer slots serve all the same.
+                    Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
+                    Err(e) => return Err(lmdb_error(e)),
+                }
+            }
+            if env.info().map_err(lmdb_error)?.last_txnid() == before {
+                return Ok(Snapshot { slots, database, path: path.to_owned(), _environment: environment });
+            }
+        }
+        Err(Error::source(format!("another process keeps committing; {TRIES} tries met no quiet moment")).at_path(path))
+    }
+
+    /// The value under `key`.
+    pub(super) fn get<'a>(&'a self, key: &[u8]) -> Result<Option<&'a [u8]>> {
+        thread_local!(static SLOT: Cell<Option<usize>> = const { Cell::new(None) });
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let slot = SLOT.get().unwrap_or_else(|| {
+            let slot = NEXT.fetch_add(1, Ordering::Relaxed);
+            SLOT.set(Some(slot));
+            slot
+        });
+        // A panic cannot leave a transaction half used: no foreign code runs under the lock.
+        let txn = self.slots[slot % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner);
+        match txn.0.get(self.database, &key) {
+            // SAFETY: the bytes live as long as the snapshot and never change (invariant 3), not only as long as the lock.
+            Ok(value) => Ok(Some(unsafe { std::slice::from_raw_parts::<'a>(value.as_ptr(), value.len()) })),
+            Err(lmdb::Error::NotFound) => Ok(None),
+            Err(e) => Err(lmdb_error(&self.path, e)),
+        }
+    }
+
+    /// Calls `visit` with the first transaction and the database.
+    pub(super) fn with_transaction<T>(
+        &self,
+        visit: impl FnOnce(&RoTransaction<'_>, Database) -> lmdb::Result<T>,
+    ) -> Result<T> {
+        let txn = self.slots[0].lock().unwrap_or_else(PoisonError::into_inner);
+        visit(&txn.0, self.database).map_err(|e| lmdb_error(&self.path, e))
+    }
+}
+
+/// An environment shared by all that have the same file open. `None` only while it is dropped.
+struct Shared(Option<Arc<lmdb::Environment>>);
+
+/// What tells a file from all others: device and inode, so that a database that was replaced under its name is another one.
+#[cfg(unix)]
+type FileId = (u64, u64);
+#[cfg(not(unix))]
+type FileId = std::path::PathBuf;
+
+/// Every environment this process has open (invariant 1). They are few, so a list will do.
+static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<lmdb::Environment>)>> = Mutex::new(Vec::new());
+
+impl Shared {
+    fn open(path: &Path) -> Result<Self> {
+        let is_folder = fs::metadata(path).map_err(|e| Error::io(path, &e))?.is_dir();
+        let data = if is_folder { &path.join("data.mdb") } else { path };
+        let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        header::check(data)?;
+        let file = file_id(data).map_err(|e| Error::io(data, &e))?;
+        let environment = match open.iter().find(|(id, _)| *id == file) {
+            Some((_, environment)) => environment.clone(),
+            None => {
+                let environment = Arc::new(open_environment(path, is_folder)?);
+                open.push((file, environment.clone()));
+                environment
+            }
+        };
+        Ok(Shared(Some(environment)))
+    }
+
+    fn get(&self) -> &lmdb::Environment {
+        self.0.as_ref().expect("present until dropped")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let environment = self.0.take().expect("dropped once");
+        // Clones are made and dropped under the lock alone, so these two are the list's and this one.
+        if Arc::strong_count(&environment) == 2 {
+            open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
+        }
+        // Closes while nobody can open the file anew; `open` was declared first, so it is unlocked last.
+        drop(environment);
+    }
+}
+
+fn open_environment(path: &Path, is_folder: bool) -> Result<lmdb::Environment> {
+    let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
+    if !is_folder {
+        flags |= EnvironmentFlags::NO_SUB_DIR;
+    }
+    let open = |flags| lmdb::Environment::new().set_flags(flags).set_max_readers(MAX_READERS).open(path);
+    match open(flags) {
+        // The lock file cannot be made or written. Without it other processes do not know that this one reads.
+        Err(lmdb::Error::Other(libc::EACCES | libc::EROFS | libc::EPERM)) => {
+            tracing::info!(
+                "{}: read-only, opened without LMDB's lock; it must not be written meanwhile",
+                path.display()
+            );
+            open(flags | EnvironmentFlags::NO_LOCK)
+        }
+        result => result,
+    }
+    .map_err(|e| lmdb_error(path, e))
+}
+
+#[cfg(unix)]
+fn file_id(data: &Path) -> io::Result<FileId> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(data).map(|m| (m.dev(), m.ino()))
+}
+#[cfg(not(unix))]
+fn file_id(data: &Path) -> io::Result<FileId> {
+    fs::canonicalize(data)
+}
+
+/// LMDB's error in the crate's terms; shared with the writer.
+pub(crate) fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
+    match error {
+        lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
+        lmdb::Error::ReadersFull => Error::source(
+            "lmdb: no free reader slot: other processes hold all those of the lock file, or died holding them; \
+             the table is emptied when the last process closes the database",
+        )
+        .at_path(path),
+        error => Error::source(format!("lmdb: {error}").to_lowercase()).at_path(path),
+    }
+}

@@ -1,0 +1,58 @@
+//! Pages of a memory map, brought in before they are touched.
+//!
+//! Touching a mapped page that cannot be had (the file was cut short, the disk failed) kills the process with `SIGBUS`. Linux 5.14 and
+//! newer can be asked to bring pages in and to say when it cannot (`MADV_POPULATE_READ`), which turns that into an error. It takes one
+//! system call in place of a page fault every 64 KiB: about 1 µs for small samples, within noise for 110 KB. What it cannot rule out is a file cut short
+//! between the call and the use. On other systems, nothing is asked and the risk of every memory map remains.
+//!
+//! # Invariants
+//! 1. The ranges given to the kernel are whole pages that hold a part of a live slice, and the advice given changes no byte of them.
+#![allow(unsafe_code)]
+
+use crate::error::{Error, Result};
+
+/// From this size on pages not in memory are asked for in one request beforehand; below, there is no gain over faulting them in.
+const READ_AHEAD: usize = 32 << 10;
+
+/// Brings the pages of `bytes` into memory.
+///
+/// # Errors
+/// If they cannot be had. Touching `bytes` would then kill the process.
+#[cfg(target_os = "linux")]
+pub(super) fn fetch(bytes: &[u8]) -> Result<()> {
+    use std::sync::LazyLock;
+    static PAGE: LazyLock<usize> = LazyLock::new(|| {
+        // SAFETY: takes and returns plain numbers.
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    });
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let before = bytes.as_ptr().addr() % *PAGE;
+    let start = bytes.as_ptr().wrapping_sub(before).cast_mut().cast();
+    let len = before + bytes.len();
+    if bytes.len() >= READ_AHEAD {
+        // Populating alone reads page by page where the map is marked random, as LMDB's is: 46 ms for 110 KB instead of 0.3 ms.
+        // SAFETY: invariant 1. A failure of this hint has no effect.
+        unsafe { libc::madvise(start, len, libc::MADV_WILLNEED) };
+    }
+    // SAFETY: invariant 1.
+    if unsafe { libc::madvise(start, len, libc::MADV_POPULATE_READ) } == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EFAULT | libc::ENOMEM | libc::EHWPOISON) => Err(Error::source(format!(
+            "{} bytes of the memory map cannot be read: the file was cut short while open, or the disk failed ({error})",
+            bytes.len()
+        ))),
+        // EINVAL: a kernel that does not know the advice.
+        _ => Ok(()),
+    }
+}
+
+/// Nothing to ask on this system.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn fetch(_bytes: &[u8]) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! What a shard holds: for every sample its key, and where its fields lie.
+
+use std::collections::HashMap;
+
+use super::header::{BLOCK, Header, Pax};
+use crate::error::{Error, Result};
+
+/// The member that holds the names of the classes, a JSON array. WebDataset passes over members of the form `__name__`.
+pub(crate) const CLASSES_MEMBER: &str = "__classes__";
+
+/// The samples of one shard. A sample costs its key, 16 bytes, and 24 bytes for each field.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Index {
+    /// All keys, one after the other.
+    pub(super) keys: String,
+    pub(super) samples: Vec<End>,
+    pub(super) fields: Vec<Field>,
+    /// The different field names; a shard has a few.
+    pub(super) names: Vec<String>,
+    pub(super) classes: Vec<String>,
+}
+
+/// Where a sample ends; it begins where the one before it does.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct End {
+    pub(super) key: u64,
+    pub(super) field: u64,
+}
+
+/// One file in the tar.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Field {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// Index into `names`.
+    pub(super) name: u32,
+}
+
+impl Index {
+    pub(super) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Key and fields of sample `index`.
+    pub(super) fn sample(&self, index: usize) -> (&str, &[Field]) {
+        let start = if index == 0 { End::default() } else { self.samples[index - 1] };
+        let end = self.samples[index];
+        (&self.keys[start.key as usize..end.key as usize], &self.fields[start.field as usize..end.field as usize])
+    }
+
+    /// Reads every header of the tar in `bytes`.
+    ///
+    /// WebDataset's rules: a member's key is its path up to the first dot of its base name, the rest in lower case is the field's name, and
+    /// neighbours with one key are one sample. Folders, links, hidden files, and files without an extension belong to no sample.
+    ///
+    /// # Errors
+    /// Naming the offset in the file, for everything that does not add up. No number is believed before it is compared to `bytes`.
+    pub(super) fn scan(bytes: &[u8]) -> Result<Index> {
+        Scan { bytes, ..Scan::default() }.run()
+    }
+}
+
+#[derive(Default)]
+struct Scan<'a> {
+    bytes: &'a [u8],
+    index: Index,
+    name_ids: HashMap<String, u32>,
+    /// Path without extension of the sample being gathered.
+    stem: String,
+}
+
+impl<'a> Scan<'a> {
+    fn run(mut self) -> Result<Index> {
+        let mut at = 0;
+        let mut long_name = None;
+        let mut pax = Pax::default();
+        loop {
+            let block = self.block(at)?;
+            if block.iter().all(|&byte| byte == 0) {
+                self.end(at)?;
+                return Ok(self.index);
+            }
+            let bad = |cause: String| Error::source(format!("tar header at offset {at}: {cause}"));
+            let header = Header::parse(block).map_err(bad)?;
+            // A link's size is that of the file it names; only these kinds of member are without data whatever they claim.
+            let size = match header.kind {
+                b'1'..=b'6' => 0,
+                b'x' | b'g' | b'L' | b'K' => header.size,
+                _ => pax.size.unwrap_or(header.size),
+            };
+            let start = at + BLOCK;
+            let left = self.bytes.len() - start;
+            let data = usize::try_from(size)
+                .ok()
+                .and_then(|size| self.bytes[start..].get(..size))
+                .ok_or_else(|| bad(format!("claims {size} bytes, file has {left} left")))?;
+            match header.kind {
+                b'L' => long_name = Some(data.strip_suffix(b"\0").unwrap_or(data)),
+                b'x' => pax = Pax::parse(data).map_err(bad)?,
+                // Global records of path or size would make every file the same one; nobody writes them. `K` is the target of a link.
+                b'g' | b'K' => {}
+                b'S' => return Err(bad("sparse files are not supported".into())),
+                kind => {
+                    let name = pax.path.or(long_name).unwrap_or(&header.name);
+                    if matches!(kind, b'0' | b'7' | 0) {
+                        self.member(name, pax.key, start, data).map_err(|e| bad(e.cause().to_owned()))?;
+                    }
+                    (long_name, pax) = (None, Pax::default());
+                }
+            }
+            // Data is filled up to whole blocks; the last may miss its filling, then the end marker is missing too.
+            at = start + data.len().next_multiple_of(BLOCK);
+        }
+    }
+
+    /// The block at `at`, which is where a header or the end has to be.
+    fn block(&self, at: usize) -> Result<&'a [u8; BLOCK]> {
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        rest.first_chunk().ok_or_else(|| {
+            let len = self.bytes.len();
+            Error::source(format!(
+                "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes"
+            ))
+        })
+    }
+
+    /// Checks that nothing follows the end marker at `at`: samples behind a hole would be lost in silence.
+    fn end(&self, at: usize) -> Result<()> {
+        match self.bytes[at..].iter().position(|&byte| byte != 0) {
+            None => Ok(()),
+            Some(zeros) => Err(Error::source(format!(
+                "tar has {zeros} zero bytes at offset {at} and data after them: a hole, or several archives in one file"
+            ))),
+        }
+    }
+
+    fn member(&mut self, path: &[u8], key: Option<&[u8]>, start: usize, data: &[u8]) -> Result<()> {
+        let not_utf8 = |name: &[u8]| Error::source(format!("name {:?} is not UTF-8", String::from_utf8_lossy(name)));
+        let path = std::str::from_utf8(path).map_err(|_| not_utf8(path))?.trim_start_matches("./");
+        if path == CLASSES_MEMBER {
+            self.index.classes = serde_json::from_slice(data)
+                .map_err(|e| Error::source(format!("{CLASSES_MEMBER} is no JSON array of names: {e}")))?;
+            return Ok(());
+        }
+        let base = path.rfind('/').map_or(0, |slash| slash + 1);
+        let Some(dot) = path[base..].find('.').filter(|&dot| dot > 0).map(|dot| base + dot) else {
+            return Ok(());
+        };
+        let (stem, name) = (&path[..dot], &path[dot + 1..]);
+        let name = match name.to_lowercase() {
+            // One spelling, so that every source of the same data has the same field names.
+            name if name == "jpeg" => "jpg".to_owned(),
+            name => name,
+        };
+
+        let index = &mut self.index;
+        if self.stem != stem || index.samples.is_empty() {
+            let key = key.map_or(Ok(stem), |key| std::str::from_utf8(key).map_err(|_| not_utf8(key)))?;
+            index.keys.push_str(key);
+            index.samples.push(End { key: index.keys.len() as u64, field: index.fields.len() as u64 });
+            self.stem.clear();
+            self.stem.push_str(stem);
+        }
+        let name = match self.name_ids.get(&name) {
+            Some(&id) => id,
+            None => {
+                // A field takes a header of 512 bytes: 2^32 of them are 2 TiB of names alone.
+                let id = u32::try_from(index.names.len()).map_err(|_| Error::source("too many field names"))?;
+                index.names.push(name.clone());
+                self.name_ids.insert(name, id);
+                id
+            }
+        };
+        index.fields.push(Field { offset: start as u64, len: data.len() as u64, name });
+        index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
+        // The sample itself is the judge of what it can hold.
+        let (key, fields) = index.sample(index.len() - 1);
+        fields.iter().try_fold(crate::source::Sample::new(key), |mut sample, field| {
+            sample.push(&index.names[field.name as usize], &[]).map(|()| sample)
+        })?;
+        Ok(())
+    }
+}

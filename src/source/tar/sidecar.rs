@@ -1,0 +1,202 @@
+//! The index of `x.tar`, kept in `x.tar.index` so that the headers need not be read again.
+//!
+//! Little-endian. `magic` 8 bytes (its last is the version), length of the tar, its modification time in ns, numbers of samples, fields, field names and classes,
+//! length of all keys (each `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset, `u64` length,
+//! `u32` name), names and classes (`u32` length, bytes), the keys, and the FNV-1a hash of everything before it.
+//!
+//! The file is only a copy of what the tar says: whatever is wrong with it, the tar is read instead.
+
+use std::fs::{self, Metadata};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use super::index::{End, Field, Index};
+
+const MAGIC: [u8; 8] = *b"wfindex\x01";
+const COUNTS: usize = 7;
+
+/// The sidecar of `tar`.
+pub(super) fn path(tar: &Path) -> PathBuf {
+    let mut path = tar.as_os_str().to_owned();
+    path.push(".index");
+    path.into()
+}
+
+/// The index of `tar`, if its sidecar was made from the file as it is now.
+pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
+    let bytes = fs::read(path(tar)).ok()?;
+    let index = decode(&bytes, metadata.len(), modified(metadata));
+    if index.is_none() {
+        tracing::info!("{}: stale or damaged, the tar is read instead", path(tar).display());
+    }
+    index
+}
+
+/// Writes the sidecar of `tar`, whole or not at all.
+pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
+    let target = path(tar);
+    // The process's id keeps several that open the same new shard apart.
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    let written = fs::write(&partial, encode(index, metadata.len(), modified(metadata)))
+        .and_then(|()| fs::rename(&partial, &target));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+/// Nanoseconds since 1970; 0 for a system without file times.
+fn modified(metadata: &Metadata) -> u64 {
+    metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
+}
+
+fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()]
+        .map(|n| n as u64);
+    let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
+    [tar_len, modified].iter().chain(&counts).for_each(|n| put(&n.to_le_bytes()));
+    for end in &index.samples {
+        put(&end.key.to_le_bytes());
+        put(&end.field.to_le_bytes());
+    }
+    for field in &index.fields {
+        put(&field.offset.to_le_bytes());
+        put(&field.len.to_le_bytes());
+        put(&field.name.to_le_bytes());
+    }
+    for name in index.names.iter().chain(&index.classes) {
+        put(&(name.len() as u32).to_le_bytes());
+        put(name.as_bytes());
+    }
+    put(index.keys.as_bytes());
+    let hash = fnv1a(&out);
+    out.extend_from_slice(&hash.to_le_bytes());
+    out
+}
+
+/// `None` for everything that is not exactly what `encode` writes for a tar of this length and time. Any byte is taken for hostile: no
+/// vector is reserved before the bytes for it are known to be there, and no offset is kept that lies outside the tar.
+fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
+    let (body, hash) = bytes.split_last_chunk()?;
+    if fnv1a(body) != u64::from_le_bytes(*hash) {
+        return None;
+    }
+    let mut rest = body.strip_prefix(&MAGIC)?;
+    let mut counts = [0_u64; COUNTS];
+    for count in &mut counts {
+        *count = u64::from_le_bytes(*take(&mut rest)?);
+    }
+    let [len, time, samples, fields, names, classes, keys] = counts;
+    if (len, time) != (tar_len, modified) {
+        return None;
+    }
+    let mut index = Index::default();
+    for _ in 0..samples {
+        let (key, field) = (u64::from_le_bytes(*take(&mut rest)?), u64::from_le_bytes(*take(&mut rest)?));
+        let before = index.samples.last().copied().unwrap_or_default();
+        if key < before.key || field <= before.field {
+            return None;
+        }
+        index.samples.push(End { key, field });
+    }
+    for _ in 0..fields {
+        let (offset, len) = (u64::from_le_bytes(*take(&mut rest)?), u64::from_le_bytes(*take(&mut rest)?));
+        let name = u32::from_le_bytes(*take(&mut rest)?);
+        if offset.checked_add(len)? > tar_len || u64::from(name) >= names {
+            return None;
+        }
+        index.fields.push(Field { offset, len, name });
+    }
+    let mut text = || {
+        let len = u32::from_le_bytes(*take(&mut rest)?);
+        let (text, after) = rest.split_at_checked(len as usize)?;
+        rest = after;
+        std::str::from_utf8(text).ok().map(str::to_owned)
+    };
+    for _ in 0..names {
+        index.names.push(text()?);
+    }
+    for _ in 0..classes {
+        index.classes.push(text()?);
+    }
+    index.keys = std::str::from_utf8(rest).ok()?.to_owned();
+    let last = index.samples.last().copied().unwrap_or_default();
+    let whole = last == End { key: keys, field: fields } && rest.len() as u64 == keys;
+    let cut = index.samples.iter().all(|end| index.keys.is_char_boundary(end.key as usize));
+    (whole && cut).then_some(index)
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (taken, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(taken)
+}
+
+/// 64-bit FNV-1a: against bits that rot, not against malice.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn index() -> Index {
+        Index {
+            keys: "a/1é2".into(),
+            samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
+            fields: vec![
+                Field { offset: 512, len: 9, name: 0 },
+                Field { offset: 1536, len: 1, name: 1 },
+                Field { offset: 2560, len: 0, name: 0 },
+            ],
+            names: vec!["jpg".into(), "cls".into()],
+            classes: vec!["cat".into(), "dög".into()],
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_for_the_same_tar_only() {
+        let bytes = encode(&index(), 4096, 77);
+        assert_eq!(decode(&bytes, 4096, 77), Some(index()));
+        assert_eq!(decode(&bytes, 4097, 77), None, "another length");
+        assert_eq!(decode(&bytes, 4096, 78), None, "another time");
+        assert_eq!(decode(&[], 4096, 77), None);
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let bytes = encode(&index(), 4096, 77);
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&flipped, 4096, 77), None, "bit {bit}");
+        }
+    }
+
+    proptest! {
+        /// Changed numbers under a hash that was made to fit: nothing panics, nothing reaches outside the tar or the keys.
+        #[test]
+        fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
+            let mut bytes = encode(&index(), 4096, 77);
+            let body = bytes.len() - 8;
+            for (at, byte) in changes {
+                bytes[at % body] = byte;
+            }
+            let hash = fnv1a(&bytes[..body]);
+            bytes[body..].copy_from_slice(&hash.to_le_bytes());
+            if let Some(index) = decode(&bytes, 4096, 77) {
+                for i in 0..index.len() {
+                    let (_, fields) = index.sample(i);
+                    prop_assert!(!fields.is_empty());
+                    prop_assert!(fields.iter().all(|f| f.offset + f.len <= 4096 && (f.name as usize) < index.names.len()));
+                }
+            }
+        }
+    }
+}
