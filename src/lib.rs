@@ -7,6 +7,7 @@ mod engine;
 mod error;
 mod loader;
 pub mod order;
+pub mod pack;
 pub mod source;
 mod trace;
 pub mod transform;

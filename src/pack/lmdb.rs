@@ -1,0 +1,203 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
+use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
+
+use super::{WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of};
+use crate::error::{Error, Result};
+use crate::source::{CLASSES_KEY, Sample, lmdb_error};
+
+/// Digits of a key: room for ten thousand million samples, and the keys of all databases sort alike.
+const KEY_DIGITS: usize = 10;
+const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
+
+/// Bytes gathered before a transaction writes them. A commit costs a few pages, so a larger one saves nothing.
+const COMMIT_BYTES: usize = 32 << 20;
+
+/// Size of the map to begin with; it doubles when it is full.
+const FIRST_MAP: usize = 64 << 20;
+
+/// Writes an LMDB database that [`Lmdb`](crate::source::Lmdb), and Python's `lmdb` and `msgpack`, read.
+///
+/// The target is a folder with `data.mdb`, as `lmdb.open` expects it. Keys are decimal numbers of ten digits from `0000000000` on; values
+/// are MessagePack maps of `__key__`, the fields as bytes, and `cls`, the label as an integer; the names of the classes stand under
+/// `__classes__`.
+pub struct LmdbWriter {
+    environment: Option<lmdb::Environment>,
+    database: lmdb::Database,
+    map_size: usize,
+    target: PathBuf,
+    options: WriteOptions,
+    /// Values not yet written, one after the other, and where each ends.
+    values: Vec<u8>,
+    ends: Vec<usize>,
+    samples: u64,
+}
+
+impl LmdbWriter {
+    /// Begins a database that will be at `target`. A `.partial` that an interrupted run left is begun anew.
+    ///
+    /// # Errors
+    /// If the target exists and `force` is not set, or is something other than an LMDB folder, which is never replaced; if the disk refuses.
+    pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
+        let target = target.as_ref();
+        check_target(target, options.force)?;
+        let folder = partial(target);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        }
+        fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        // Nobody else knows the folder yet: no locks are needed, and one sync at the end serves.
+        let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
+        let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
+            let database = env.create_db(None, DatabaseFlags::empty())?;
+            Ok((env, database))
+        });
+        let (environment, database) = opened.map_err(|e| {
+            let _ = fs::remove_dir_all(&folder);
+            lmdb_error(&folder, e)
+        })?;
+        Ok(LmdbWriter {
+            environment: Some(environment),
+            database,
+            map_size: FIRST_MAP,
+            target: target.to_owned(),
+            options: options.clone(),
+            values: Vec::new(),
+            ends: Vec::new(),
+            samples: 0,
+        })
+    }
+
+    /// Writes the gathered values, and `last` behind them, in one transaction; a full map is doubled and the transaction begun anew.
+    fn commit(&mut self, last: Option<(&str, &[u8])>) -> Result<()> {
+        let environment = self.environment.as_ref().expect("open until finished");
+        let first = self.samples - self.ends.len() as u64;
+        let try_once = || {
+            let mut txn = environment.begin_rw_txn()?;
+            let mut start = 0;
+            for (number, &end) in (first..).zip(&self.ends) {
+                let key = format!("{number:0KEY_DIGITS$}");
+                txn.put(self.database, &key, &&self.values[start..end], WriteFlags::APPEND)?;
+                start = end;
+            }
+            if let Some((key, value)) = last {
+                txn.put(self.database, &key, &value, WriteFlags::APPEND)?;
+            }
+            txn.commit()
+        };
+        loop {
+            match try_once() {
+                Ok(()) => break,
+                Err(lmdb::Error::MapFull) => {
+                    // The failed transaction is gone, and it was the only one: the map may move.
+                    self.map_size *= 2;
+                    environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&partial(&self.target), e))?;
+                }
+                Err(e) => return Err(lmdb_error(&partial(&self.target), e)),
+            }
+        }
+        self.values.clear();
+        self.ends.clear();
+        Ok(())
+    }
+
+    fn finish_files(&mut self) -> Result<Written> {
+        if self.samples == 0 {
+            return Err(no_samples(&self.target));
+        }
+        let mut names = Vec::new();
+        if !self.options.classes.is_empty() {
+            write_array_len(&mut names, self.options.classes.len() as u32).expect(IN_MEMORY);
+            self.options.classes.iter().for_each(|name| write_str(&mut names, name).expect(IN_MEMORY));
+        }
+        self.commit((!names.is_empty()).then_some((CLASSES_KEY, &names)))?;
+
+        let folder = partial(&self.target);
+        let environment = self.environment.take().expect("open until finished");
+        environment.sync(true).map_err(|e| lmdb_error(&folder, e))?;
+        drop(environment);
+        let data = folder.join("data.mdb");
+        let bytes = fs::metadata(&data).map_err(|e| Error::io(&data, &e))?.len();
+
+        check_target(&self.target, self.options.force)?;
+        if self.target.exists() {
+            // The file is exchanged in one step. The old lock file counts the old file's transactions; who has it open keeps both.
+            remove_if_there(&self.target.join("lock.mdb"))?;
+            let old = self.target.join("data.mdb");
+            fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
+            fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+            sync_folder_of(&old);
+        } else {
+            fs::rename(&folder, &self.target).map_err(|e| Error::io(&self.target, &e))?;
+        }
+        sync_folder_of(&self.target);
+        Ok(Written { samples: self.samples, bytes, paths: vec![self.target.clone()] })
+    }
+}
+
+/// Why writing to a `Vec` is not checked.
+const IN_MEMORY: &str = "a Vec takes everything";
+
+impl Writer for LmdbWriter {
+    fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
+        if self.samples == MAX_SAMPLES {
+            return Err(Error::source(format!("more than {MAX_SAMPLES} samples")).at_path(&self.target));
+        }
+        let label = sample.label()?;
+        if sample.field("__key__").is_some() {
+            return Err(Error::source("a field cannot be named \"__key__\": the key stands there"));
+        }
+        if let Some((name, bytes)) = sample.fields().iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
+            return Err(Error::source(format!(
+                "field {name:?} has {} bytes, messagepack takes {}",
+                bytes.len(),
+                u32::MAX
+            )));
+        }
+        let out = &mut self.values;
+        write_map_len(out, 1 + sample.fields().len() as u32 + u32::from(label.is_some())).expect(IN_MEMORY);
+        write_str(out, "__key__").expect(IN_MEMORY);
+        write_str(out, sample.key()).expect(IN_MEMORY);
+        for (name, bytes) in sample.fields() {
+            write_str(out, name).expect(IN_MEMORY);
+            write_bin(out, bytes).expect(IN_MEMORY);
+        }
+        if let Some(label) = label {
+            write_str(out, "cls").expect(IN_MEMORY);
+            write_sint(out, label).expect(IN_MEMORY);
+        }
+        self.ends.push(out.len());
+        self.samples += 1;
+        if self.values.len() >= COMMIT_BYTES {
+            self.commit(None)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Written> {
+        self.finish_files()
+    }
+}
+
+impl Drop for LmdbWriter {
+    /// Removes what is not finished; after [`finish`](Writer::finish) there is nothing left to remove.
+    fn drop(&mut self) {
+        self.environment = None;
+        let _ = fs::remove_dir_all(partial(&self.target));
+    }
+}
+
+/// Whether a database may be put at `target`.
+fn check_target(target: &Path, force: bool) -> Result<()> {
+    match fs::symlink_metadata(target) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::io(target, &e)),
+        Ok(_) if !force => Err(exists(target)),
+        Ok(_) if target.join("data.mdb").is_file() => Ok(()),
+        Ok(_) => {
+            Err(Error::config("exists and is no folder with data.mdb: not replaced, even by force").at_path(target))
+        }
+    }
+}

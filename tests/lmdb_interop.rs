@@ -1,0 +1,129 @@
+//! Databases that Python's `lmdb` and `msgpack` write, and those that they read.
+//!
+//! `fixtures/make.py` wrote the databases beside it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
+use warpfeed::source::{Layout, Lmdb, OwnedSample, Sample, Source, open};
+
+/// A copy of a fixture, since reading a database makes a lock file beside it.
+fn fixture(name: &str, folder: &Path) -> std::path::PathBuf {
+    let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), folder.join(name));
+    if from.is_dir() {
+        fs::create_dir(&to).unwrap();
+        fs::copy(from.join("data.mdb"), to.join("data.mdb")).unwrap();
+    } else {
+        fs::copy(from, &to).unwrap();
+    }
+    to
+}
+
+fn jpeg(i: usize) -> Vec<u8> {
+    let mut bytes = b"\xff\xd8\xff".to_vec();
+    bytes.resize(bytes.len() + i * 700 + 1, i as u8);
+    bytes
+}
+
+#[test]
+fn maps_that_python_wrote() {
+    let root = tempfile::tempdir().unwrap();
+    let source = open(fixture("msgpack_mdb", root.path())).unwrap();
+    assert_eq!((source.kind(), source.len()), ("lmdb", 5), "metadata are no samples");
+    assert_eq!(source.classes(), ["zero", "eins ä"]);
+    for i in 0..5 {
+        let mut scratch = Vec::new();
+        let sample = source.read(i, &mut scratch).unwrap();
+        assert_eq!(sample.key(), format!("c{}/{i}", i % 2));
+        assert_eq!(sample.label().unwrap(), Some(i as i64 % 2));
+        // `width` and `box` are no bytes and are passed over.
+        assert_eq!(sample.fields(), [("jpg", &*jpeg(i)), ("caption", format!("picture {i}").as_bytes())]);
+    }
+}
+
+#[test]
+fn bare_pictures_under_decimal_keys_come_in_the_order_of_their_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    let source = open(fixture("bare.mdb", root.path())).unwrap();
+    assert_eq!(source.len(), 11);
+    for i in 0..11 {
+        let mut scratch = Vec::new();
+        let sample = source.read(i, &mut scratch).unwrap();
+        assert_eq!((sample.key(), sample.label().unwrap()), (&*i.to_string(), None));
+        assert_eq!(sample.fields(), [("jpg", &*jpeg(i))]);
+    }
+}
+
+#[test]
+fn keys_that_are_no_text_are_shown_in_hexadecimal() {
+    let root = tempfile::tempdir().unwrap();
+    let source = Lmdb::open(fixture("binary_keys.mdb", root.path())).unwrap();
+    let mut scratch = Vec::new();
+    assert_eq!(source.read(0, &mut scratch).unwrap().key(), "0000000000000007");
+    let sample = source.read(1, &mut scratch).unwrap();
+    assert_eq!((sample.key(), sample.field("png").unwrap()), ("00000000000000fe", &b"\x89PNG\r\n\xfe"[..]));
+}
+
+#[test]
+fn a_layout_of_ones_own() {
+    struct LastByteIsLabel;
+    impl Layout for LastByteIsLabel {
+        fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> warpfeed::Result<Sample<'a>> {
+            let (label, bytes) = value.split_last().ok_or_else(|| warpfeed::Error::source("empty value"))?;
+            Ok(Sample::new(key).with_field("png", bytes)?.with_label((*label).into()))
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let source = Lmdb::with_layout(fixture("binary_keys.mdb", root.path()), LastByteIsLabel).unwrap();
+    assert_eq!(source.read(1, &mut Vec::new()).unwrap().label().unwrap(), Some(254));
+}
+
+#[test]
+fn fields_borrow_from_the_map_and_live_as_long_as_the_source() {
+    let root = tempfile::tempdir().unwrap();
+    let source = Lmdb::open(fixture("bare.mdb", root.path())).unwrap();
+    let mut scratches = vec![Vec::new(); 11];
+    let samples: Vec<Sample<'_>> = scratches.iter_mut().enumerate().map(|(i, s)| source.read(i, s).unwrap()).collect();
+    for (i, sample) in samples.iter().enumerate() {
+        assert_eq!(sample.field("jpg").unwrap(), jpeg(i));
+    }
+    let mut other = Vec::new();
+    let again = source.read(10, &mut other).unwrap().field("jpg").unwrap();
+    assert_eq!(again.as_ptr(), samples[10].field("jpg").unwrap().as_ptr(), "not a copy");
+}
+
+#[test]
+fn python_reads_what_the_writer_wrote() {
+    let script = "import sys, lmdb, msgpack
+env = lmdb.open(sys.argv[1], readonly=True, lock=False)
+with env.begin() as txn:
+    sample = msgpack.unpackb(txn.get(b'0000000001'))
+    classes = msgpack.unpackb(txn.get(b'__classes__'))
+    assert sample == {'__key__': 'eins/1', 'jpg': bytes([1]) * 5000, 'json': b'{}', 'cls': 1}, sample
+    assert classes == ['null', 'eins ü'], classes
+    assert txn.stat()['entries'] == 4
+";
+    // A python with the two modules; the environment variable names one that is not the system's.
+    let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+    match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {
+        Ok(output) if output.status.success() => {}
+        _ => {
+            eprintln!("skipped: {python} with the modules lmdb and msgpack is not here");
+            return;
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.lmdb");
+    let options = WriteOptions { classes: vec!["null".into(), "eins ü".into()], ..Default::default() };
+    let mut writer = Box::new(LmdbWriter::create(&path, &options).unwrap());
+    for i in 0..3_u8 {
+        let sample =
+            OwnedSample::new(format!("eins/{i}")).field("jpg", [i; 5000]).field("json", *b"{}").label(i.into());
+        writer.put(&sample.as_sample().unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    let output = Command::new(python).args(["-c", script]).arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

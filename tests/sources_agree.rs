@@ -1,0 +1,269 @@
+//! The same samples through every source are the same samples.
+
+use std::fs;
+use std::path::Path;
+
+use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
+use warpfeed::source::{Folder, Lmdb, Memory, OwnedSample, Source, Tar, open};
+use warpfeed::{ErrorKind, Result};
+
+fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
+    let mut scratch = Vec::new();
+    (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
+}
+
+fn write(mut writer: Box<dyn Writer>, source: &dyn Source) -> Result<Written> {
+    let mut scratch = Vec::new();
+    for i in 0..source.len() {
+        writer.put(&source.read(i, &mut scratch)?)?;
+    }
+    writer.finish()
+}
+
+fn options(source: &dyn Source) -> WriteOptions {
+    WriteOptions { classes: source.classes().to_vec(), ..Default::default() }
+}
+
+/// Writes `source` to every target below `folder`, and checks that each gives the same samples and classes back.
+fn agree(source: &dyn Source, folder: &Path) {
+    let expected = read_all(source);
+    let options = options(source);
+    let bytes = expected.iter().map(|s| format!("{s:?}").len() as u64).sum::<u64>();
+    let sharded = WriteOptions { shard_size: Some(bytes.min(20_000)), ..options.clone() };
+    let (lmdb, tar, shards) = (folder.join("set.lmdb"), folder.join("set.tar"), folder.join("shards/set.tar"));
+    write(Box::new(LmdbWriter::create(&lmdb, &options).unwrap()), source).unwrap();
+    write(Box::new(TarWriter::create(&tar, &options).unwrap()), source).unwrap();
+    let written = write(Box::new(TarWriter::create(&shards, &sharded).unwrap()), source).unwrap();
+    assert!(written.paths.len() > 1, "{written:?}");
+    for path in [lmdb, tar, folder.join("shards")] {
+        let source = open(&path).unwrap();
+        assert_eq!(read_all(&*source), expected, "{}", path.display());
+        assert_eq!(source.classes(), options.classes, "{}", path.display());
+    }
+    let pattern = folder.join(format!("shards/set-{{000000..{:06}}}.tar", written.paths.len() - 1));
+    assert_eq!(read_all(&*open(pattern).unwrap()), expected);
+}
+
+fn picture(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 131 + seed * 17 + i / 251) as u8).collect()
+}
+
+#[test]
+fn a_folder_and_what_is_packed_from_it() {
+    let root = tempfile::tempdir().unwrap();
+    let images = root.path().join("images");
+    let names = [
+        "cat/0.jpg",
+        "cat/1.JPEG",
+        "cat/deep/er/2.png",
+        "cat/dots.in.name.webp",
+        "cat/same.jpg",
+        "cat/same.png",
+        "cat/same.webp",
+        "dög/ü ber.jpg",
+        "empty class/readme.txt",
+    ];
+    for (i, name) in names.iter().enumerate() {
+        let path = images.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, picture(i, i * i * 997)).unwrap();
+    }
+    let folder = open(&images).unwrap();
+    assert_eq!((folder.kind(), folder.len()), ("folder", 8));
+    agree(&*folder, root.path());
+    let memory = Memory::new(read_all(&*folder)).with_classes(folder.classes().to_vec());
+    assert_eq!(read_all(&memory), read_all(&*folder));
+    assert_eq!(memory.classes(), folder.classes());
+}
+
+#[test]
+fn samples_of_many_fields_and_hostile_keys() {
+    let long = "a long folder name/".repeat(20);
+    let keys = [
+        "plain",
+        "plain",
+        "plain~",
+        "plain",
+        "",
+        "/",
+        "../../etc/passwd",
+        "a//b",
+        "a/./b",
+        ".hidden",
+        "a/.b.c",
+        "trailing/",
+        "nul\0byte",
+        "line\nfeed",
+        "ünïcödé/日本",
+        &long,
+        "__meta__",
+    ];
+    let samples = keys.iter().enumerate().map(|(i, key)| {
+        let sample =
+            OwnedSample::new(*key).field("jpg", picture(i, 3000)).field("seg.png", picture(i, i)).field("json", *b"{}");
+        match i % 3 {
+            0 => sample,
+            1 => sample.label(i as i64),
+            _ => sample.label(i64::MIN + i as i64),
+        }
+    });
+    let root = tempfile::tempdir().unwrap();
+    agree(&Memory::new(samples.collect()).with_classes(["one", "zwei ü"]), root.path());
+}
+
+#[test]
+fn a_map_that_is_full_grows() {
+    let root = tempfile::tempdir().unwrap();
+    let samples = (0..90).map(|i| OwnedSample::new(i.to_string()).field("jpg", picture(i, 1 << 20)));
+    let memory = Memory::new(samples.collect());
+    let path = root.path().join("large.lmdb");
+    let written = write(Box::new(LmdbWriter::create(&path, &WriteOptions::default()).unwrap()), &memory).unwrap();
+    assert!(written.bytes > 90 << 20 && written.samples == 90);
+    assert_eq!(read_all(&Lmdb::open(path).unwrap()), read_all(&memory));
+}
+
+#[test]
+fn one_database_can_be_open_several_times() {
+    let root = tempfile::tempdir().unwrap();
+    let memory = Memory::new((0..40).map(|i| OwnedSample::new(i.to_string()).field("jpg", picture(i, 5000))).collect());
+    let path = root.path().join("x.lmdb");
+    write(Box::new(LmdbWriter::create(&path, &WriteOptions::default()).unwrap()), &memory).unwrap();
+    let expected = read_all(&memory);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let (a, b) = (Lmdb::open(&path).unwrap(), Lmdb::open(path.join("../x.lmdb")).unwrap());
+                    assert_eq!(read_all(&a), expected);
+                    drop(a);
+                    assert_eq!(read_all(&b), expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn nothing_is_overwritten_unless_forced_and_nothing_half_is_left() {
+    let root = tempfile::tempdir().unwrap();
+    let set = |n: usize| {
+        Memory::new((0..n).map(|i| OwnedSample::new(i.to_string()).field("jpg", picture(n, 4000))).collect())
+    };
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(root.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let plain = WriteOptions::default();
+    let sharded = WriteOptions { shard_size: Some(12_000), ..plain.clone() };
+    type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn Writer>>;
+    let (lmdb, tar, shards) = (root.path().join("a.lmdb"), root.path().join("b.tar"), root.path().join("c.tar"));
+    let create_lmdb: Create = &|o| Ok(Box::new(LmdbWriter::create(&lmdb, o)?));
+    let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
+    let create_shards: Create = &|o| Ok(Box::new(TarWriter::create(&shards, o)?));
+
+    let mut left = Vec::new();
+    for (create, options, made) in [
+        (create_lmdb, &plain, vec!["a.lmdb"]),
+        (create_tar, &plain, vec!["b.tar"]),
+        (create_shards, &sharded, vec!["c-000000.tar", "c-000001.tar", "c-000002.tar", "c-000003.tar"]),
+    ] {
+        let mut dropped = create(options).unwrap();
+        dropped.put(&OwnedSample::new("k").field("jpg", [1; 20_000]).as_sample().unwrap()).unwrap();
+        assert!(names().len() > left.len(), "it is written beside the target");
+        drop(dropped);
+        assert_eq!(names(), left, "dropped without finish");
+        assert_eq!(create(options).unwrap().finish().unwrap_err().kind(), ErrorKind::Source, "no samples");
+        assert_eq!(names(), left, "failed to finish");
+
+        write(create(options).unwrap(), &set(8)).unwrap();
+        left.extend(made.iter().map(|name| (*name).to_owned()));
+        assert_eq!(names(), left);
+        let error = create(options).err().unwrap();
+        assert!(error.kind() == ErrorKind::Config && error.cause().contains("exists already"), "{error}");
+        let open_before = open(root.path().join(made[0])).unwrap();
+        let before = read_all(&*open_before);
+        write(create(&WriteOptions { force: true, ..options.clone() }).unwrap(), &set(3)).unwrap();
+        assert_eq!(read_all(&*open_before), before, "who has the old one open keeps it");
+        left.truncate(left.len() - made.len().saturating_sub(2));
+        assert_eq!(names(), left, "shards of the longer set are gone");
+    }
+    assert_eq!(read_all(&*open(&lmdb).unwrap()), read_all(&set(3)));
+    assert_eq!(read_all(&*open(&tar).unwrap()), read_all(&set(3)));
+    assert_eq!(read_all(&*open(root.path().join("c-{000000..000001}.tar")).unwrap()), read_all(&set(3)));
+
+    fs::create_dir(root.path().join("precious")).unwrap();
+    let force = WriteOptions { force: true, ..plain };
+    assert!(LmdbWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("even by force"));
+    assert!(TarWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("no file"));
+}
+
+#[test]
+fn the_same_samples_give_the_same_bytes() {
+    let root = tempfile::tempdir().unwrap();
+    let memory = Memory::new(
+        (0..9).map(|i| OwnedSample::new(format!("k.{i}")).field("jpg", picture(i, 999)).label(1)).collect(),
+    );
+    let bytes = |name: &str| {
+        let path = root.path().join(name);
+        write(Box::new(TarWriter::create(&path, &WriteOptions::default()).unwrap()), &memory).unwrap();
+        fs::read(path).unwrap()
+    };
+    assert_eq!(bytes("a.tar"), bytes("b.tar"));
+}
+
+#[test]
+fn what_a_target_cannot_hold_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let options = WriteOptions::default();
+    let mut tar = TarWriter::create(root.path().join("x.tar"), &options).unwrap();
+    let mut lmdb = LmdbWriter::create(root.path().join("x.lmdb"), &options).unwrap();
+    for name in ["", "JPG", "a/b"] {
+        assert!(tar.put(&OwnedSample::new("k").field(name, *b"").as_sample().unwrap()).is_err(), "{name}");
+    }
+    assert!(tar.put(&OwnedSample::new("k").as_sample().unwrap()).is_err());
+    assert!(lmdb.put(&OwnedSample::new("k").field("__key__", *b"").as_sample().unwrap()).is_err());
+    for writer in [&mut tar as &mut dyn Writer, &mut lmdb] {
+        assert!(writer.put(&OwnedSample::new("k").field("cls", *b"cat").as_sample().unwrap()).is_err());
+    }
+}
+
+#[test]
+fn open_finds_out_what_it_is_by_content() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let memory = Memory::new(vec![OwnedSample::new("a/1").field("png", *b"x").label(0)]);
+    write(Box::new(LmdbWriter::create(at("folder"), &WriteOptions::default()).unwrap()), &memory).unwrap();
+    write(Box::new(TarWriter::create(at("shards/a.tar"), &WriteOptions::default()).unwrap()), &memory).unwrap();
+    fs::copy(at("folder/data.mdb"), at("a file")).unwrap();
+    fs::copy(at("shards/a.tar"), at("another file")).unwrap();
+    fs::create_dir_all(at("images/a")).unwrap();
+    fs::write(at("images/a/1.png"), "x").unwrap();
+    for (path, kind) in [
+        ("folder", "lmdb"),
+        ("a file", "lmdb"),
+        ("shards", "tar"),
+        ("another file", "tar"),
+        ("images", "folder"),
+        ("shards/{a,a}.tar", "tar"),
+    ] {
+        let source = open(at(path)).unwrap();
+        assert_eq!(source.kind(), kind, "{path}");
+        assert_eq!(read_all(&*source)[0], read_all(&memory)[0], "{path}");
+    }
+    let cause = |path: &str| open(at(path)).err().unwrap().cause().to_owned();
+    fs::copy(at("shards/a.tar"), at("images/b.tar")).unwrap();
+    assert!(cause("images").contains("1 .tar files and 1 images"), "{}", cause("images"));
+    assert_eq!((Folder::open(at("images")).unwrap().len(), Tar::open(at("images")).unwrap().len()), (1, 1));
+    fs::write(at("text"), "hello").unwrap();
+    assert!(cause("text").contains("neither an lmdb file"), "{}", cause("text"));
+    fs::create_dir(at("nothing")).unwrap();
+    assert!(
+        cause("nothing").contains("the folder is empty") && cause("nothing").contains("no data.mdb"),
+        "{}",
+        cause("nothing")
+    );
+    assert_eq!(open(at("absent")).err().unwrap().kind(), ErrorKind::Io);
+    assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
+}
