@@ -2,7 +2,10 @@
 
 use warpfeed::decode::{Pixels, Rect, Size};
 use warpfeed::order::Rng;
-use warpfeed::transform::{Augment, Plan, Resizer};
+use warpfeed::transform::{Augment, Plan, Resizer, Window};
+
+use fast_image_resize as fir;
+use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 
 const SOURCE: Size = Size { width: 233, height: 177 };
 
@@ -106,6 +109,70 @@ fn a_part_of_the_picture_gives_the_pixels_of_the_whole() {
     part.place(x, y, 0);
     assert_eq!(height as usize * width as usize * 3, part.data().len());
     assert_eq!(run(&part, &plan), run(&whole, &plan));
+}
+
+/// `fast_image_resize` on the same window, flipped then.
+fn with_fir(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
+    let (size, region, window) = (pixels.size(), plan.region, plan.window);
+    let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
+    let source = TypedCroppedImage::from_ref(&source, region.x, region.y, region.width, region.height).unwrap();
+    let mut bytes = vec![0; plan.output.area() as usize * 3];
+    let mut out =
+        TypedImage::<fir::pixels::U8x3>::from_buffer(plan.output.width, plan.output.height, &mut bytes).unwrap();
+    let (x, y) = (window.x - f64::from(region.x), window.y - f64::from(region.y));
+    let (width, height) =
+        (window.width.min(f64::from(region.width) - x), window.height.min(f64::from(region.height) - y));
+    let options = fir::ResizeOptions::new()
+        .crop(x, y, width, height)
+        .resize_alg(fir::ResizeAlg::Convolution(fir::FilterType::Bilinear));
+    fir::Resizer::new().resize_typed(&source, &mut out, &options).unwrap();
+    let mut rows: Vec<_> =
+        bytes.chunks_exact(plan.output.width as usize * 3).map(|row| row.as_chunks::<3>().0.to_vec()).collect();
+    if plan.flip {
+        rows.iter_mut().for_each(|row| row.reverse());
+    }
+    if plan.vertical_flip {
+        rows.reverse();
+    }
+    rows.concat().concat()
+}
+
+#[test]
+fn the_resize_equals_fast_image_resize_bit_for_bit() {
+    let mut rng = Rng::new(9, 9, 9);
+    let mut resizer = Resizer::new();
+    for case in 0..2000 {
+        let most = [6, 40, 130, 400][case % 4];
+        let mut side = || rng.below(most) as u32 + 1;
+        let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
+        let mut pixels = Pixels::new();
+        // Runs of one value among noise, so that black and white meet the clamping.
+        let mut value = 0;
+        for byte in pixels.reset(size) {
+            let bits = rng.next_u64();
+            value = [value, bits as u8, 0, 255][(bits >> 8 & 3) as usize];
+            *byte = value;
+        }
+        let (w, h) = (rng.below(size.width.into()) as u32 + 1, rng.below(size.height.into()) as u32 + 1);
+        let (x, y) =
+            (rng.below(u64::from(size.width - w) + 1) as u32, rng.below(u64::from(size.height - h) + 1) as u32);
+        let mut plan = crop(Rect::new(x, y, w, h), output);
+        if case % 2 == 1 {
+            // A window between the pixels, as evaluation has.
+            let mut part = |start: u32, length: u32| {
+                let from = rng.unit() * f64::from(length) * 0.7;
+                (f64::from(start) + from, (f64::from(length) - from) * rng.range(0.2, 1.0))
+            };
+            let ((x, width), (y, height)) = (part(x, w), part(y, h));
+            plan.window = Window { x, y, width, height };
+        }
+        (plan.flip, plan.vertical_flip) = (rng.chance(0.5), rng.chance(0.3));
+        let mut ours = vec![0; output.area() as usize * 3];
+        resizer.run(&pixels, &plan, &mut ours).unwrap();
+        let theirs = with_fir(&pixels, &plan);
+        let wrong = ours.iter().zip(&theirs).position(|(a, b)| a != b);
+        assert_eq!(wrong, None, "byte {wrong:?} of {size:?} by {plan:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,137 @@
+use std::ops::Range;
+
+/// The filter of one axis: which source positions each output reads, and with which weights.
+///
+/// The triangle filter of Pillow's `Resample.c` (`BILINEAR`): support of one output step, or of one source pixel where the picture grows, weights that
+/// sum to 1. They are then rounded to 16 bits with as many fractional bits as the largest of them allows, as `fast_image_resize` does, so that
+/// the results are bit for bit the same.
+#[derive(Debug, Default)]
+pub(super) struct Axis {
+    key: Option<Key>,
+    taps: Vec<Taps>,
+    weights: Vec<f64>,
+    coefficients: Vec<i16>,
+    precision: u32,
+    widest: usize,
+}
+
+/// What an axis is made from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Key {
+    /// Positions in the source.
+    pub(super) length: u32,
+    /// The part of it that becomes the output.
+    pub(super) window: (f64, f64),
+    /// Positions in the output.
+    pub(super) outputs: u32,
+    /// The output is in reverse.
+    pub(super) mirrored: bool,
+}
+
+/// What one output reads.
+#[derive(Debug, Clone, Copy)]
+struct Taps {
+    /// First source position.
+    start: u32,
+    /// First coefficient and one past the last.
+    from: u32,
+    to: u32,
+}
+
+impl Axis {
+    /// Computes the filter, unless it is the same as last time. Allocates only to grow beyond all earlier ones.
+    pub(super) fn prepare(&mut self, key: Key) {
+        if self.key == Some(key) {
+            return;
+        }
+        self.key = Some(key);
+        self.taps.clear();
+        self.weights.clear();
+        let (start, end) = key.window;
+        let scale = (end - start) / f64::from(key.outputs);
+        let radius = scale.max(1.0);
+        let narrow = 1.0 / radius;
+        (self.widest, self.precision) = (0, 0);
+        let mut largest: f64 = 0.0;
+        for output in 0..key.outputs {
+            let middle = start + (f64::from(output) + 0.5) * scale;
+            // `as` cuts towards 0 and keeps to the type's range, which is `floor` here.
+            let low = (middle - radius).max(0.0) as u32;
+            let high = ceil((middle + radius).min(f64::from(key.length)));
+            let from = self.weights.len();
+            let mut first = low;
+            let mut sum = 0.0;
+            for x in low..high {
+                let weight = 1.0 - ((f64::from(x) - (middle - 0.5)) * narrow).abs();
+                if weight > 0.0 {
+                    self.weights.push(weight);
+                    sum += weight;
+                } else if self.weights.len() == from {
+                    first = x + 1;
+                }
+            }
+            if self.weights.len() == from {
+                // A window so far out or so thin that no source position weighs anything: the nearest one.
+                first = (middle.max(0.0) as u32).min(key.length - 1);
+                self.weights.push(1.0);
+                sum = 1.0;
+            }
+            for weight in &mut self.weights[from..] {
+                *weight /= sum;
+                largest = largest.max(*weight);
+            }
+            self.widest = self.widest.max(self.weights.len() - from);
+            self.taps.push(Taps { start: first, from: from as u32, to: self.weights.len() as u32 });
+        }
+        // Fractional bits: as many as keep the largest coefficient below 2^15, and at most 21, which keeps sums below 2^31.
+        while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
+            self.precision += 1;
+        }
+        let unit = f64::from(1u32 << self.precision);
+        self.coefficients.clear();
+        self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5) as i16));
+        if key.mirrored {
+            self.taps.reverse();
+        }
+    }
+
+    /// Number of outputs.
+    pub(super) fn outputs(&self) -> usize {
+        self.taps.len()
+    }
+
+    /// Source positions that any output reads.
+    pub(super) fn span(&self) -> Range<usize> {
+        let all = self.taps.iter().map(|t| (t.start, t.start + t.to - t.from));
+        let (low, high) = all.fold((u32::MAX, 0), |(low, high), (from, to)| (low.min(from), high.max(to)));
+        low as usize..high as usize
+    }
+
+    /// Source position of the first tap of `output`, and the coefficients from there on. Never empty.
+    pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
+        let taps = self.taps[output];
+        (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])
+    }
+
+    /// Fractional bits of the coefficients.
+    pub(super) fn precision(&self) -> u32 {
+        self.precision
+    }
+
+    /// The most taps that an output has.
+    pub(super) fn widest(&self) -> usize {
+        self.widest
+    }
+
+    /// Whether each output is one source position, in order: nothing to do but copy.
+    pub(super) fn is_copy(&self) -> bool {
+        let key = self.key.expect("prepared");
+        !key.mirrored && key.window.0.fract() == 0.0 && key.window.1 - key.window.0 == f64::from(key.outputs)
+    }
+}
+
+/// The least whole number that is not below `value`, which is not negative.
+fn ceil(value: f64) -> u32 {
+    let whole = value as u32;
+    whole + u32::from(f64::from(whole) < value)
+}

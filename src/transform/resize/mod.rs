@@ -1,0 +1,309 @@
+//! Crop, antialiased bilinear resize and flip in one go.
+//!
+//! 1. `axis`: the filter along one axis as fixed-point coefficients.
+//! 2. `table`: the same for a row, laid out for vectors.
+//! 3. `scalar`: the portable backend, which the others equal bit for bit.
+//! 4. `avx2`, `avx512`: the vector backends.
+//!
+//! For each output row the source rows are summed first, into one row that stays in the first-level cache, and that row is then summed
+//! sideways into its place. The order is always this one, so that rounding, and with it every pixel, is the same on every machine.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod axis;
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod table;
+
+use axis::{Axis, Key};
+
+use crate::decode::Pixels;
+use crate::error::{Error, ErrorKind, Result};
+use crate::transform::{Plan, Window};
+
+/// Crop, antialiased bilinear resize and flip of one image after the other; its scratch is kept.
+///
+/// The filter is the triangle that Pillow and torchvision (`antialias=True`) use. The pixels equal those of `fast_image_resize` bit for bit,
+/// and do not depend on the CPU.
+#[derive(Debug)]
+pub struct Resizer {
+    across: Axis,
+    down: Axis,
+    /// One row between the two sums, and room behind it for loads that reach past its end.
+    row: Vec<u8>,
+    backend: Backend,
+}
+
+/// Which code does the sums.
+#[derive(Debug)]
+enum Backend {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(table::Table),
+}
+
+impl Backend {
+    /// The best that this CPU has.
+    fn choose() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            return Backend::Avx2(table::Table::default());
+        }
+        Backend::Scalar
+    }
+
+    /// Takes over the taps across, positions counted from `origin`, and says how long a row it may read.
+    fn prepare(&mut self, across: &Axis, origin: usize) -> usize {
+        match self {
+            Backend::Scalar => 0,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2(table) => {
+                table.build(across, origin, avx2::LANES);
+                table.reach
+            }
+        }
+    }
+
+    fn vertical(&self, rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
+        match self {
+            Backend::Scalar => scalar::vertical(rows, stride, taps, precision, out),
+            // SAFETY: `choose` found AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2(_) => unsafe { avx2::vertical(rows, stride, taps, precision, out) },
+        }
+    }
+
+    fn horizontal(&self, row: &[u8], across: &Axis, origin: usize, out: &mut [u8]) {
+        match self {
+            Backend::Scalar => scalar::horizontal(row, across, origin, out),
+            // SAFETY: `choose` found AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2(table) => unsafe { avx2::horizontal(row, table, out) },
+        }
+    }
+}
+
+impl Default for Resizer {
+    fn default() -> Self {
+        Self::with(Backend::choose())
+    }
+}
+
+impl Resizer {
+    /// A resizer without scratch yet; one a worker.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn with(backend: Backend) -> Self {
+        Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), backend }
+    }
+
+    /// Writes what `plan` makes of `pixels` to `dst`: `u8`, HWC, `plan.output.width * plan.output.height * 3` bytes. All of `dst` is
+    /// overwritten; what it held before does not matter, and nothing is read from it.
+    ///
+    /// # Errors
+    /// If `pixels` does not cover `plan.region`, `dst` is of another length, or the plan's window is empty.
+    pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
+        let region = pixels.locate(plan.region)?;
+        let expected = plan.output.area() * 3;
+        if dst.len() as u64 != expected || expected == 0 {
+            let (found, output) = (dst.len(), plan.output);
+            return Err(Error::new(
+                ErrorKind::Transform,
+                format!("{found} bytes for an image of {}x{}, which takes {expected}", output.width, output.height),
+            ));
+        }
+        // The window from the picture's pixels to those that are stored, counted from the region's corner.
+        let unit = f64::from(1u32 << pixels.reduction());
+        let (ox, oy) = pixels.origin();
+        let within = |start: f64, length: f64, origin: u32, limit: u32| {
+            let start = (start / unit - f64::from(origin)).max(0.0);
+            (start, start + (length / unit).min(f64::from(limit) - start))
+        };
+        let across = within(plan.window.x, plan.window.width, ox + region.x, region.width);
+        let down = within(plan.window.y, plan.window.height, oy + region.y, region.height);
+        let Window { x, y, width, height } = plan.window;
+        if ![x, y, width, height].iter().all(|v| v.is_finite()) || across.0 >= across.1 || down.0 >= down.1 {
+            return Err(Error::new(
+                ErrorKind::Transform,
+                format!("an empty window: {:?} in {:?}", plan.window, plan.region),
+            ));
+        }
+        self.across.prepare(Key {
+            length: region.width,
+            window: across,
+            outputs: plan.output.width,
+            mirrored: plan.flip,
+        });
+        self.down.prepare(Key {
+            length: region.height,
+            window: down,
+            outputs: plan.output.height,
+            mirrored: plan.vertical_flip,
+        });
+        let stride = pixels.size().width as usize * 3;
+        self.rows(&pixels.data()[region.y as usize * stride + region.x as usize * 3..], stride, dst);
+        Ok(())
+    }
+
+    /// All output rows, `source` beginning with the region's first pixel.
+    fn rows(&mut self, source: &[u8], stride: usize, dst: &mut [u8]) {
+        let columns = self.across.span();
+        let (first, length) = (columns.start * 3, columns.len() * 3);
+        let copy = self.across.is_copy();
+        let reach = if copy { 0 } else { self.backend.prepare(&self.across, columns.start) };
+        if self.row.len() < reach.max(length) {
+            self.row.resize(reach.max(length), 0);
+        }
+        let precision = self.down.precision();
+        for (output, out) in dst.chunks_exact_mut(self.across.outputs() * 3).enumerate() {
+            let (start, taps) = self.down.taps(output);
+            let rows = &source[start * stride + first..];
+            let sum = if copy { &mut *out } else { &mut self.row[..length] };
+            match taps {
+                [_] => sum.copy_from_slice(&rows[..length]),
+                _ => self.backend.vertical(rows, stride, taps, precision, sum),
+            }
+            if !copy {
+                self.backend.horizontal(&self.row, &self.across, columns.start, out);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Rect, Size};
+    use crate::order::Rng;
+    use crate::transform::Augment;
+
+    /// Every vector backend that this CPU has.
+    fn backends() -> Vec<(&'static str, Resizer)> {
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            all.push(("avx2", Resizer::with(Backend::Avx2(table::Table::default()))));
+        }
+        all
+    }
+
+    fn picture(size: Size, seed: u64) -> Pixels {
+        let mut rng = Rng::new(seed, 0, 0);
+        let mut pixels = Pixels::new();
+        // Runs of one value among noise, so that black and white meet the clamping.
+        let mut value = 0;
+        for byte in pixels.reset(size) {
+            let bits = rng.next_u64();
+            value = [value, bits as u8, 0, 255][(bits >> 8 & 3) as usize];
+            *byte = value;
+        }
+        pixels
+    }
+
+    fn plan(region: Rect, window: Window, output: Size) -> Plan {
+        let mut plan = Augment::resize(output.width, output.height).plan(output, &mut Rng::new(0, 0, 0)).unwrap();
+        (plan.region, plan.window) = (region, window);
+        plan
+    }
+
+    fn assert_equal(pixels: &Pixels, plan: &Plan, resizers: &mut [(&'static str, Resizer)]) {
+        let mut expected = vec![0; plan.output.area() as usize * 3];
+        Resizer::with(Backend::Scalar).run(pixels, plan, &mut expected).unwrap();
+        for (name, resizer) in resizers {
+            // What lies around the image in its batch must stay.
+            let mut out = vec![0x5a; expected.len() + 64];
+            resizer.run(pixels, plan, &mut out[32..][..expected.len()]).unwrap();
+            assert!(
+                out[..32].iter().chain(&out[expected.len() + 32..]).all(|&v| v == 0x5a),
+                "{name} wrote outside: {plan:?}"
+            );
+            let wrong = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
+            assert_eq!(wrong, None, "{name} at byte {wrong:?}: {:?} {plan:?}", pixels.size());
+        }
+    }
+
+    #[test]
+    fn every_backend_equals_the_portable_one_bit_for_bit() {
+        let mut resizers = backends();
+        let mut rng = Rng::new(9, 9, 9);
+        for case in 0..1500 {
+            let most = [6, 40, 130][case % 3];
+            let mut side = || rng.below(most) as u32 + 1;
+            let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
+            let pixels = picture(size, case as u64);
+            let (w, h) = (rng.below(size.width.into()) as u32 + 1, rng.below(size.height.into()) as u32 + 1);
+            let (x, y) =
+                (rng.below(u64::from(size.width - w) + 1) as u32, rng.below(u64::from(size.height - h) + 1) as u32);
+            let rect = Rect::new(x, y, w, h);
+            let mut plan = plan(rect, rect.into(), output);
+            if case % 2 == 1 {
+                // A window between the pixels, as evaluation has.
+                let mut part = |start: u32, length: u32| {
+                    let (start, length) = (f64::from(start), f64::from(length));
+                    let from = rng.unit() * length * 0.7;
+                    (start + from, (length - from) * rng.range(0.2, 1.0))
+                };
+                let ((x, width), (y, height)) = (part(x, w), part(y, h));
+                plan.window = Window { x, y, width, height };
+            }
+            (plan.flip, plan.vertical_flip) = (rng.chance(0.5), rng.chance(0.3));
+            assert_equal(&pixels, &plan, &mut resizers);
+        }
+    }
+
+    #[test]
+    fn backends_agree_on_extreme_shapes() {
+        let mut resizers = backends();
+        for (size, output) in [
+            ((1, 1), (1, 1)),
+            ((1, 1), (300, 200)),
+            ((9000, 2), (1, 1)),
+            ((2, 9000), (3, 7)),
+            ((20_000, 1), (5, 1)),
+            ((1, 700), (700, 1)),
+            ((11, 11), (224, 224)),
+            ((640, 480), (640, 480)),
+            ((640, 480), (640, 100)),
+            ((640, 480), (100, 480)),
+        ] {
+            let size = Size::new(size.0, size.1);
+            let mut plan = plan(Rect::full(size), Rect::full(size).into(), Size::new(output.0, output.1));
+            assert_equal(&picture(size, 1), &plan, &mut resizers);
+            (plan.flip, plan.vertical_flip) = (true, true);
+            assert_equal(&picture(size, 2), &plan, &mut resizers);
+        }
+    }
+
+    #[test]
+    fn a_picture_stored_at_half_its_size_gives_the_same_window() {
+        let half = picture(Size::new(50, 40), 4);
+        let whole =
+            plan(Rect::new(0, 0, 50, 40), Window { x: 10.0, y: 5.0, width: 30.0, height: 25.0 }, Size::new(20, 20));
+        let mut reduced = half.clone();
+        reduced.place(0, 0, 1);
+        let doubled =
+            plan(Rect::new(0, 0, 100, 80), Window { x: 20.0, y: 10.0, width: 60.0, height: 50.0 }, Size::new(20, 20));
+        let (mut a, mut b) = (vec![0; 1200], vec![0; 1200]);
+        Resizer::new().run(&half, &whole, &mut a).unwrap();
+        Resizer::new().run(&reduced, &doubled, &mut b).unwrap();
+        assert_eq!(a, b);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let pixels = picture(Size::new(8, 8), 0);
+        let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
+        let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();
+        assert_eq!(e.cause(), "47 bytes for an image of 4x4, which takes 48");
+        plan.window.width = 0.0;
+        assert!(Resizer::new().run(&pixels, &plan, &mut [0; 48]).is_err());
+        plan.window.width = f64::NAN;
+        assert!(Resizer::new().run(&pixels, &plan, &mut [0; 48]).is_err());
+        plan.region.width = 9;
+        assert!(Resizer::new().run(&pixels, &plan, &mut [0; 48]).is_err());
+    }
+}

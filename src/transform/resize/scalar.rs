@@ -1,0 +1,38 @@
+//! The portable backend, and the oracle of the others.
+
+use super::axis::Axis;
+
+/// Values summed at a time, so that the compiler keeps the sums in vector registers.
+const BLOCK: usize = 32;
+
+/// One row: the sum of rows `stride` bytes apart, each times its coefficient.
+pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
+    let half = 1 << (precision - 1);
+    for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+        let mut sums = [half; BLOCK];
+        for (row, &tap) in taps.iter().enumerate() {
+            let row = &rows[row * stride + block * BLOCK..][..out.len()];
+            for (sum, &value) in sums.iter_mut().zip(row) {
+                *sum += i32::from(value) * i32::from(tap);
+            }
+        }
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = (sum >> precision).clamp(0, 255) as u8;
+        }
+    }
+}
+
+/// One row: each pixel the sum of pixels beside each other. `row` begins with position `origin`.
+pub(super) fn horizontal(row: &[u8], axis: &Axis, origin: usize, out: &mut [u8]) {
+    let (precision, row) = (axis.precision(), row.as_chunks::<3>().0);
+    for (output, out) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+        let (start, taps) = axis.taps(output);
+        let mut sums = [1 << (precision - 1); 3];
+        for (pixel, &tap) in row[start - origin..].iter().zip(taps) {
+            for (sum, &value) in sums.iter_mut().zip(pixel) {
+                *sum += i32::from(value) * i32::from(tap);
+            }
+        }
+        *out = sums.map(|sum| (sum >> precision).clamp(0, 255) as u8);
+    }
+}

@@ -1,0 +1,60 @@
+use super::axis::Axis;
+
+/// Taps of a row, laid out for vectors: each vector works on `lanes` pixels at once, 16 bytes each.
+///
+/// A group is four vectors, hence `4 * lanes` pixels; lane `l` of vector `i` is pixel `4 * l + i` of the group, the order in which two packing
+/// instructions put them side by side. Taps go in pairs, since the multiply-add takes two products at a time; odd ones are paired with a
+/// coefficient of 0.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// Byte offset of the first tap, in order of the vectors' lanes.
+    pub(super) starts: Vec<u32>,
+    /// For each vector of each group and each pair of taps the coefficients by lane.
+    pub(super) pairs: Vec<Lane>,
+    /// Pairs of taps a pixel.
+    pub(super) depth: usize,
+    /// Fractional bits.
+    pub(super) precision: u32,
+    /// Pixels in the output row.
+    pub(super) outputs: usize,
+    /// Bytes of the source row that may be read.
+    pub(super) reach: usize,
+}
+
+/// The same pair of coefficients for red, green, blue and a fourth channel that is thrown away.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(16))]
+pub(super) struct Lane([[i16; 2]; 4]);
+
+impl Table {
+    /// Lays out the taps of `axis`, with positions counted from `origin`.
+    pub(super) fn build(&mut self, axis: &Axis, origin: usize, lanes: usize) {
+        (self.depth, self.precision, self.outputs) = (axis.widest().div_ceil(2), axis.precision(), axis.outputs());
+        let groups = self.outputs.div_ceil(4 * lanes);
+        self.starts.clear();
+        self.pairs.clear();
+        let mut furthest = 0;
+        for group in 0..groups {
+            for vector in 0..4 {
+                let outputs = (0..lanes).map(|lane| group * 4 * lanes + 4 * lane + vector);
+                let at = self.pairs.len();
+                self.pairs.resize(at + self.depth * lanes, Lane::default());
+                for (lane, output) in outputs.enumerate() {
+                    if output >= self.outputs {
+                        self.starts.push(0);
+                        continue;
+                    }
+                    let (start, taps) = axis.taps(output);
+                    let start = (start - origin) * 3;
+                    furthest = furthest.max(start);
+                    self.starts.push(start as u32);
+                    for (pair, taps) in taps.chunks(2).enumerate() {
+                        self.pairs[at + pair * lanes + lane] = Lane([[taps[0], taps.get(1).copied().unwrap_or(0)]; 4]);
+                    }
+                }
+            }
+        }
+        // Two pairs, four pixels, twelve bytes a load of sixteen.
+        self.reach = furthest + (self.depth.div_ceil(2) - 1) * 12 + 16;
+    }
+}
