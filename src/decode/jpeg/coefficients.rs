@@ -188,7 +188,7 @@ impl Coefficients {
 }
 
 /// Table `index`, or the standard one that Motion-JPEG files leave out.
-fn table(tables: &[Option<Spec>; 4], index: u8, ac: bool) -> Result<Spec, String> {
+pub(super) fn table(tables: &[Option<Spec>; 4], index: u8, ac: bool) -> Result<Spec, String> {
     match &tables[usize::from(index)] {
         Some(spec) => Ok(spec.clone()),
         None if index < 2 => Ok(Spec::standard(ac, index == 1)),

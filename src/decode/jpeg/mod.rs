@@ -7,11 +7,18 @@
 //! 5. `kernels`: transform, upsampling and colour, for each instruction set.
 //! 6. `rows`: coefficients to rows of pixels.
 //! 7. `orientation`: turning pictures upright.
-//! 8. `decoder`: [`Jpeg`], which puts them together.
+//! 8. `segments`: the restart segments that a region needs, found and unstuffed.
+//! 9. `entropy`: Huffman decoding of many segments side by side.
+//! 10. `picture`: one picture on its way through that.
+//! 11. `group`: several pictures at a time.
+//! 12. `decoder`: [`Jpeg`].
 
 #[allow(dead_code)]
 pub(crate) mod coefficients;
 mod decoder;
+#[allow(unsafe_code)]
+mod entropy;
+mod group;
 #[allow(dead_code)]
 pub(crate) mod header;
 #[allow(dead_code)]
@@ -19,7 +26,9 @@ pub(crate) mod huffman;
 mod kernels;
 mod layout;
 mod orientation;
+mod picture;
 mod rows;
+mod segments;
 
 pub use decoder::Jpeg;
 

@@ -13,6 +13,12 @@ pub(super) struct Orientation {
     flipped: bool,
 }
 
+impl Default for Orientation {
+    fn default() -> Self {
+        Orientation::new(1)
+    }
+}
+
 impl Orientation {
     /// From the tag's value, 1 to 8; another one is upright.
     pub(super) fn new(tag: u8) -> Self {

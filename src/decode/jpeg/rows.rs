@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::kernels::{Kernels, PADDING};
+use super::kernels::{Kernels, PADDING, Transform};
 use super::layout::{Colour, Layout, Part, Upsampling, Window};
 
 /// Samples before the first one of a row: one for upsampling to look at, and alignment.
@@ -11,6 +11,9 @@ const MARGIN: usize = 64;
 
 /// Where coefficients lie.
 pub(super) trait Blocks {
+    /// Whether lanes stored them, in their own order.
+    const FROM_LANES: bool;
+
     /// Appends the offsets, into the slice returned, of the blocks of component `index` in block row `row` and `columns`.
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
@@ -63,23 +66,24 @@ impl Rows {
 
     /// Transforms MCU row `row` and writes the rows of pixels that are complete with it. Rows of MCUs come in order; `rgb` is the
     /// window's region.
-    pub(super) fn mcu_row(
+    pub(super) fn mcu_row<B: Blocks>(
         &mut self,
         kernels: &Kernels,
         layout: &Layout,
         window: &Window,
         quant: &[[u16; 64]; 3],
         row: u32,
-        blocks: &impl Blocks,
+        blocks: &B,
         rgb: &mut [u8],
     ) {
+        let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
         for (i, part) in layout.parts().iter().enumerate() {
             let span = window.span(i);
             let rows = span.rows.start.max(row * part.v)..span.rows.end.min((row + 1) * part.v);
             for block_row in rows {
                 self.offsets.clear();
                 let coefficients = blocks.locate(i, block_row, span.columns.clone(), &mut self.offsets);
-                self.stripes[i].transform(kernels, part, 8 * block_row, coefficients, &self.offsets, &quant[i]);
+                self.stripes[i].transform(idct, part, 8 * block_row, coefficients, &self.offsets, &quant[i]);
             }
         }
 
@@ -116,7 +120,7 @@ impl Stripe {
     /// Fills the eight rows of samples from `row` on.
     fn transform(
         &mut self,
-        kernels: &Kernels,
+        idct: Transform,
         part: &Part,
         row: u32,
         coefficients: &[i16],
@@ -125,7 +129,7 @@ impl Stripe {
     ) {
         let start = (row % self.rows) as usize * self.stride;
         let rows = &mut self.samples[start..start + 8 * self.stride];
-        (kernels.idct)(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
+        idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
         if part.upsampling.looks_sideways() {
             // The triangle filter weighs an edge sample's missing neighbour as the sample itself.
             let end = MARGIN + part.size.width.saturating_sub(self.left) as usize;

@@ -2,19 +2,33 @@
 //!
 //! 1. `scalar`: plain Rust, what the others are compared with.
 //! 2. `avx2`: two blocks and 32 pixels at a time.
-//! 3. `avx512`: four blocks at a time.
+//! 3. `avx512`: four blocks at a time; the rest is as in `avx2`.
 
-pub(super) mod scalar;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod avx512;
+mod scalar;
+
+use super::entropy;
 
 /// Samples of padding that every row has on its right, so that kernels work in whole vectors.
 pub(super) const PADDING: usize = 64;
+
+/// See [`Kernels::idct`].
+pub(super) type Transform =
+    fn(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize);
 
 /// One set of functions. Their slices say how much they read and write; where a vector goes beyond that, into [`PADDING`], the length
 /// asked for here contains it.
 pub(super) struct Kernels {
     /// Dequantises and transforms the blocks that begin at `offsets` in the coefficients, and writes them side by side: eight rows of
     /// `8 * offsets.len()` samples, `stride` apart. Writes up to [`PADDING`] more samples a row.
-    pub(super) idct: fn(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize),
+    pub(super) idct: Transform,
+    /// The same, of coefficients in the order in which this backend's lanes store them.
+    pub(super) idct_of_lanes: Transform,
     /// Twice as many samples, by the triangle filter (`h2v1_fancy_upsample`). `row` begins one sample early; `n` samples make `2 * n`.
     /// Reads and writes up to [`PADDING`] more.
     pub(super) h2v1: fn(row: &[u8], n: usize, wide: &mut [u8]),
@@ -26,7 +40,66 @@ pub(super) struct Kernels {
     pub(super) ycc: fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]),
 }
 
-/// The fastest set that this machine has.
-pub(super) fn best() -> &'static Kernels {
-    &scalar::KERNELS
+/// An instruction set to decode with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// Plain Rust, for any processor.
+    Scalar,
+    /// AVX2 and BMI2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL as well.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Backend {
+    /// The best one that this processor has, or the one that the environment variable `WARPFEED_JPEG` names, if it has that.
+    pub(super) fn choose() -> Backend {
+        let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
+        let available = Self::available();
+        let name = |b: &Backend| format!("{b:?}").to_lowercase();
+        *available.iter().find(|b| name(b) == named).unwrap_or(&available[available.len() - 1])
+    }
+
+    /// All that this processor has, the best one last.
+    pub(super) fn available() -> Vec<Backend> {
+        let mut list = vec![Backend::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+        {
+            list.push(Backend::Avx2);
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+            {
+                list.push(Backend::Avx512);
+            }
+        }
+        list
+    }
+
+    pub(super) fn kernels(self) -> &'static Kernels {
+        match self {
+            Backend::Scalar => &scalar::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => &avx2::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => &avx512::KERNELS,
+        }
+    }
+
+    pub(super) fn entropy(self) -> entropy::Backend {
+        match self {
+            Backend::Scalar => entropy::Backend::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => entropy::Backend::Bmi,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => entropy::Backend::Avx512,
+        }
+    }
 }

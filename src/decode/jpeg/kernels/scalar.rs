@@ -6,7 +6,7 @@
 
 use super::Kernels;
 
-pub(in super::super) static KERNELS: Kernels = Kernels { idct, h2v1, h1v2, h2v2, ycc };
+pub(in super::super) static KERNELS: Kernels = Kernels { idct, idct_of_lanes: idct, h2v1, h1v2, h2v2, ycc };
 
 fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
     for (i, &offset) in offsets.iter().enumerate() {

@@ -1,0 +1,401 @@
+//! Huffman decoding of many segments side by side.
+//!
+//! Decoding a symbol is a chain of dependent steps, so that one segment alone leaves most of a core idle. Restart segments, and the
+//! streams of different pictures, do not depend on each other: each goes into a lane, and lanes advance in turn.
+//!
+//! 1. `table`: look-up tables that give run, size and value in one step.
+//! 2. `scalar`: one to four lanes in plain registers.
+//! 3. `avx512`: sixteen lanes in vectors.
+//!
+//! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file changes the fields that they name.
+//! - `stream` is followed by [`SLACK_BYTES`] that belong to nobody, and a lane's `bit` is at most `limit`, the first bit of those. A
+//!   backend reads at most 8 bytes at it, and clamps it before it reads again.
+//! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A backend stores at `at` or later in the same
+//!   block, then moves behind it, and looks at `end` after at most `SLACK_BLOCKS + 1` symbols.
+//! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's `link` and every link's `next` are
+//!   indices of links.
+//! - Memory grows, and never shrinks while a lane is busy.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+mod table;
+
+use std::ops::Range;
+
+use super::header::NATURAL;
+use super::huffman::Spec;
+use crate::error::Result;
+use table::{STRIDE, Table};
+
+/// The most lanes that a backend has.
+pub(super) const LANES: usize = 16;
+/// With fewer busy lanes than this, plain registers are faster than vectors.
+#[cfg(target_arch = "x86_64")]
+const FEW_LANES: usize = 7;
+/// Bytes behind the stream that a window may reach.
+const SLACK_BYTES: usize = 64;
+/// Blocks behind a lane's end that it may write before it stops.
+const SLACK_BLOCKS: usize = 3;
+/// Links, and with them the blocks of all MCU patterns in use.
+const LINKS: usize = 32;
+/// Tables that are kept for the next picture, most of which have the same ones.
+const TABLES: usize = 24;
+
+/// 64 coefficients, on cache lines of their own.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(128))]
+struct Block([i16; 64]);
+
+/// One block of an MCU in the order of a scan.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Link {
+    /// Its AC table in the lower half, the DC table of the next block in the upper one. In one word, they are loaded before it is known
+    /// which is the next.
+    tables: u64,
+    /// This block in the lower half, the next one in the upper.
+    links: u64,
+}
+
+/// Where each lane is.
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+struct Lanes {
+    /// The next bit in the stream.
+    bit: [u32; LANES],
+    /// The next coefficient.
+    at: [u32; LANES],
+    /// The coefficient to stop at.
+    end: [u32; LANES],
+    /// The table for the next symbol, as an offset.
+    table: [u32; LANES],
+    /// The block of the MCU it is in.
+    link: [u32; LANES],
+}
+
+/// What the backends see.
+struct Memory {
+    stream: *const u8,
+    /// The last bit that a lane may stand at.
+    limit: u64,
+    coefficients: *mut i16,
+    tables: *const u32,
+    links: *const Link,
+    /// 128 of them.
+    places: *const Place,
+}
+
+/// Where a coefficient is stored whose index in zigzag order and advance have this sum, and the index that follows, 0 behind the block's
+/// end.
+type Place = (u8, u8);
+
+const fn places(natural: bool) -> [Place; 128] {
+    let mut places = [(63, 0); 128];
+    let mut i = 0;
+    while i < 63 {
+        places[i] = (if natural { NATURAL[i] } else { i as u8 }, i as u8 + 1);
+        i += 1;
+    }
+    places
+}
+
+static NATURAL_PLACES: [Place; 128] = places(true);
+static ZIGZAG_PLACES: [Place; 128] = places(false);
+
+/// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share one.
+struct Pattern {
+    links: Range<usize>,
+    /// DC and AC table of each block.
+    tables: Vec<(usize, usize)>,
+    users: usize,
+}
+
+/// A table that is kept while there is room.
+struct Cached {
+    spec: Spec,
+    ac: bool,
+    users: usize,
+    /// When it was last asked for.
+    used: u64,
+}
+
+/// A part of a machine's memory for one picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// Bytes of the stream.
+    pub(super) stream: Range<usize>,
+    /// Blocks of coefficients.
+    pub(super) blocks: Range<usize>,
+}
+
+/// Lanes and all the memory that they work in.
+pub(super) struct Machine {
+    backend: Backend,
+    /// With [`SLACK_BYTES`] at its end.
+    stream: Vec<u8>,
+    blocks: Vec<Block>,
+    tables: Vec<Table>,
+    /// What each of `tables` is.
+    cached: Vec<Cached>,
+    clock: u64,
+    links: [Link; LINKS],
+    #[cfg(target_arch = "x86_64")]
+    vector_links: avx512::Links,
+    patterns: Vec<Pattern>,
+    lanes: Lanes,
+    busy: usize,
+    slots: Vec<Slot>,
+    free: Vec<Slot>,
+}
+
+/// Which code decodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backend {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Bmi,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Backend {
+    /// How many lanes are worth filling.
+    fn lanes(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => LANES,
+            _ => 3,
+        }
+    }
+
+    /// Whether coefficients are stored row by row, or else in zigzag order.
+    fn stores_naturally(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => false,
+            _ => true,
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn new(backend: Backend) -> Self {
+        let lanes = Lanes { bit: [0; LANES], at: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
+        Machine {
+            backend,
+            stream: vec![0; SLACK_BYTES],
+            blocks: Vec::new(),
+            tables: Vec::new(),
+            cached: Vec::new(),
+            clock: 0,
+            links: [Link::default(); LINKS],
+            #[cfg(target_arch = "x86_64")]
+            vector_links: avx512::Links { ac: [0; LINKS], next_dc: [0; LINKS], next: [0; LINKS] },
+            patterns: Vec::new(),
+            lanes,
+            busy: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Whether another lane is worth starting.
+    pub(super) fn has_room(&self) -> bool {
+        self.busy < self.backend.lanes()
+    }
+
+    /// Finds or makes the pattern of an MCU from the DC and AC tables of its blocks. `None` if too many are in use.
+    ///
+    /// # Errors
+    /// If a specification is no table.
+    pub(super) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
+        let mut tables = Vec::with_capacity(blocks.len());
+        for (dc, ac) in blocks {
+            tables.push((self.table(dc, false)?, self.table(ac, true)?));
+        }
+        if let Some(i) = self.patterns.iter().position(|p| p.users > 0 && p.tables == tables) {
+            self.patterns[i].users += 1;
+            return Ok(Some(i));
+        }
+        let taken = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
+        let fits = |&from: &usize| (from..from + blocks.len()).all(|i| i < LINKS && !taken(i));
+        let Some(from) = (0..LINKS).find(fits) else { return Ok(None) };
+        let links = from..from + blocks.len();
+        for (i, &(_, ac)) in tables.iter().enumerate() {
+            let next = (i + 1) % tables.len();
+            let offset = |table: usize| (table * STRIDE) as u32;
+            let (ac, next_dc, next) = (offset(ac), offset(tables[next].0), (from + next) as u32);
+            let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+            self.links[from + i] = Link { tables: pair(ac, next_dc), links: pair((from + i) as u32, next) };
+            #[cfg(target_arch = "x86_64")]
+            {
+                self.vector_links.ac[from + i] = ac;
+                self.vector_links.next_dc[from + i] = next_dc;
+                self.vector_links.next[from + i] = next;
+            }
+        }
+        for &(dc, ac) in &tables {
+            self.cached[dc].users += 1;
+            self.cached[ac].users += 1;
+        }
+        let pattern = Pattern { links, tables, users: 1 };
+        match self.patterns.iter().position(|p| p.users == 0) {
+            Some(i) => {
+                self.patterns[i] = pattern;
+                Ok(Some(i))
+            }
+            None => {
+                self.patterns.push(pattern);
+                Ok(Some(self.patterns.len() - 1))
+            }
+        }
+    }
+
+    /// Gives back a pattern. No lane uses it any more.
+    pub(super) fn release(&mut self, pattern: usize) {
+        let pattern = &mut self.patterns[pattern];
+        pattern.users -= 1;
+        if pattern.users == 0 {
+            for &(dc, ac) in &pattern.tables {
+                self.cached[dc].users -= 1;
+                self.cached[ac].users -= 1;
+            }
+        }
+    }
+
+    /// The index of the table that `spec` describes.
+    fn table(&mut self, spec: &Spec, ac: bool) -> Result<usize> {
+        self.clock += 1;
+        if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
+            self.cached[i].used = self.clock;
+            return Ok(i);
+        }
+        let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
+        // Of those in nobody's use the one not asked for the longest, if the picture at hand has not just asked for it.
+        let old = |c: &&Cached| c.users == 0 && c.used + 8 < self.clock;
+        let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
+        match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
+            Some(i) => {
+                self.tables[i] = Table::new(spec, ac)?;
+                self.cached[i] = cached;
+                Ok(i)
+            }
+            None => {
+                self.tables.push(Table::new(spec, ac)?);
+                self.cached.push(cached);
+                Ok(self.tables.len() - 1)
+            }
+        }
+    }
+
+    /// Sets memory apart for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit 32 bits.
+    pub(super) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
+        // What follows a segment's end is not another's, so that a lane that leaves its segment stands beyond its end.
+        let bytes = bytes + SLACK_BYTES;
+        if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
+            return Some(self.free.swap_remove(i));
+        }
+        if self.free.len() == self.slots.len() {
+            // Nobody uses any memory: begin anew rather than beside slots that are too small.
+            (self.free.clear(), self.slots.clear());
+        }
+        let end = self.slots.iter().fold((0, 0), |end, s| (end.0.max(s.stream.end), end.1.max(s.blocks.end)));
+        // Some more than asked for, so that the slot serves the next picture too.
+        let (bytes, blocks) = (bytes + bytes / 4, blocks + blocks / 4);
+        if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > u32::MAX as usize {
+            return None;
+        }
+        let slot = Slot { stream: end.0..end.0 + bytes, blocks: end.1..end.1 + blocks };
+        self.stream.resize(self.stream.len().max(slot.stream.end + SLACK_BYTES), 0);
+        self.blocks.resize(self.blocks.len().max(slot.blocks.end), Block([0; 64]));
+        self.slots.push(slot.clone());
+        Some(slot)
+    }
+
+    /// Gives back memory. No lane works in it any more.
+    pub(super) fn free(&mut self, slot: Slot) {
+        self.free.push(slot);
+    }
+
+    /// The bytes of a slot's stream.
+    pub(super) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
+        &mut self.stream[slot.stream.clone()]
+    }
+
+    /// All coefficients; a block's are the 64 from 64 times its index on, in the backend's order.
+    pub(super) fn coefficients(&self) -> &[i16] {
+        // SAFETY: blocks are arrays of 64 coefficients, without padding.
+        unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
+    }
+
+    /// The DC coefficient of a block.
+    pub(super) fn dc(&mut self, block: usize) -> &mut i16 {
+        &mut self.blocks[block].0[0]
+    }
+
+    /// How many blocks a lane needs that decodes `blocks` of them.
+    pub(super) fn room(blocks: usize) -> usize {
+        blocks + SLACK_BLOCKS
+    }
+
+    /// Starts a lane at `bit` of the stream, which decodes `count` blocks, whole MCUs, to block `first` and on. Returns its number.
+    pub(super) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
+        let lane = self.busy;
+        assert!(lane < LANES && bit <= self.last_bit() && count > 0);
+        let blocks = &mut self.blocks[first..first + Self::room(count)];
+        blocks[..count].fill(Block([0; 64]));
+        let pattern = &self.patterns[pattern];
+        assert!(pattern.users > 0);
+        self.lanes.bit[lane] = bit as u32;
+        self.lanes.at[lane] = (first * 64) as u32;
+        self.lanes.end[lane] = ((first + count) * 64) as u32;
+        self.lanes.table[lane] = (pattern.tables[0].0 * STRIDE) as u32;
+        self.lanes.link[lane] = pattern.links.start as u32;
+        self.busy += 1;
+        lane
+    }
+
+    /// Decodes until at least one lane is finished.
+    pub(super) fn run(&mut self) {
+        let memory = Memory {
+            stream: self.stream.as_ptr(),
+            limit: self.last_bit() as u64,
+            coefficients: self.blocks.as_mut_ptr().cast(),
+            tables: self.tables.as_ptr().cast(),
+            links: self.links.as_ptr(),
+            places: if self.backend.stores_naturally() { &NATURAL_PLACES } else { &ZIGZAG_PLACES }.as_ptr(),
+        };
+        // SAFETY: `start` made every busy lane valid, and memory has not shrunk since. The backend is one that this processor has.
+        unsafe {
+            match self.backend {
+                Backend::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
+                #[cfg(target_arch = "x86_64")]
+                Backend::Avx512 if self.busy >= FEW_LANES => {
+                    avx512::run(&memory, &self.vector_links, &mut self.lanes, self.busy);
+                }
+                #[cfg(target_arch = "x86_64")]
+                Backend::Bmi | Backend::Avx512 => scalar::run_bmi(&memory, &mut self.lanes, self.busy.min(3)),
+            }
+        }
+    }
+
+    /// Whether a busy lane is finished, and then the bit that it stopped at.
+    pub(super) fn finished(&self, lane: usize) -> Option<usize> {
+        (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
+    }
+
+    /// Takes a lane out. The last busy one takes its number.
+    pub(super) fn stop(&mut self, lane: usize) {
+        assert!(lane < self.busy);
+        self.busy -= 1;
+        let lanes = &mut self.lanes;
+        for field in [&mut lanes.bit, &mut lanes.at, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
+            field[lane] = field[self.busy];
+        }
+    }
+
+    fn last_bit(&self) -> usize {
+        (self.stream.len() - SLACK_BYTES) * 8
+    }
+}

@@ -1,0 +1,241 @@
+//! Pictures side by side: takes jobs one after another, keeps the lanes busy with pieces of those taken, and hands each picture back
+//! when its last band has become pixels.
+
+use std::ops::Range;
+
+use super::coefficients::Coefficients;
+use super::decoder::open;
+use super::entropy::Machine;
+use super::header::Header;
+use super::kernels::Backend;
+use super::layout::{Layout, Window};
+use super::orientation::Orientation;
+use super::picture::{Picture, Refusal, Ticket};
+use super::rows::{Blocks, Rows};
+use crate::decode::{Job, Rect};
+use crate::error::{Error, Result};
+
+/// What a thread decodes with. Its memory is kept from one group to the next.
+pub(super) struct Group {
+    backend: Backend,
+    machine: Machine,
+    flights: Vec<Flight>,
+    idle: Vec<Flight>,
+    /// What each busy lane works for: the job, and the piece of it.
+    lanes: Vec<(usize, Ticket)>,
+    plain: Plain,
+}
+
+/// A picture that has been taken and not yet handed back.
+struct Flight {
+    job: usize,
+    picture: Picture,
+    /// The picture before it is turned upright; unused if it is.
+    stored: Vec<u8>,
+    orientation: Orientation,
+    region: Rect,
+    /// Lanes that work for it.
+    lanes: usize,
+    damaged: bool,
+    done: bool,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        let backend = Backend::choose();
+        Group {
+            backend,
+            machine: Machine::new(backend.entropy()),
+            flights: Vec::new(),
+            idle: Vec::new(),
+            lanes: Vec::new(),
+            plain: Plain::default(),
+        }
+    }
+}
+
+impl Group {
+    /// Decodes all jobs; each gets its own result.
+    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>]) {
+        let mut next = 0;
+        loop {
+            while self.machine.has_room() {
+                if self.start() {
+                    continue;
+                }
+                if next == jobs.len() {
+                    break;
+                }
+                match self.take(jobs, next) {
+                    Ok(true) => next += 1,
+                    Ok(false) => break,
+                    Err(e) => {
+                        jobs[next].result = Err(e);
+                        next += 1;
+                    }
+                }
+            }
+            if self.lanes.is_empty() {
+                debug_assert!(self.flights.is_empty() && next == jobs.len());
+                return;
+            }
+            self.machine.run();
+            self.land(jobs);
+        }
+    }
+
+    /// Starts a lane on a piece of the pictures in flight, the first of them first.
+    fn start(&mut self) -> bool {
+        for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
+            if let Some(ticket) = flight.picture.start(&mut self.machine) {
+                flight.lanes += 1;
+                self.lanes.push((flight.job, ticket));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes job `index`. `false` if there is no room for it now.
+    fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
+        let job = &mut jobs[index];
+        let (header, layout) = open(job.bytes)?;
+        let orientation = Orientation::new(header.orientation);
+        let size = orientation.size(layout.size);
+        if !job.want.region.fits(size) {
+            let Rect { x, y, width, height } = job.want.region;
+            return Err(Error::decode(format!(
+                "a region of {width}x{height} at ({x}, {y}) is not inside a picture of {}x{}",
+                size.width, size.height
+            )));
+        }
+        let mut flight = self.idle.pop().unwrap_or_else(Flight::new);
+        flight.region = orientation.region(job.want.region, layout.size);
+        (flight.job, flight.orientation) = (index, orientation);
+        (flight.lanes, flight.damaged, flight.done) = (0, false, false);
+        match flight.picture.begin(&mut self.machine, job.bytes, &header, &layout, flight.region) {
+            Ok(()) => {
+                flight.make_room(job);
+                self.flights.push(flight);
+            }
+            Err(Refusal::Later) => {
+                self.idle.push(flight);
+                return Ok(false);
+            }
+            Err(Refusal::Never) => {
+                job.result = self.plain.decode(self.backend, &mut flight, job, &header, &layout);
+                self.idle.push(flight);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes over the lanes that have finished, and hands back the pictures that are complete.
+    fn land(&mut self, jobs: &mut [Job<'_>]) {
+        for lane in (0..self.lanes.len()).rev() {
+            let Some(bit) = self.machine.finished(lane) else { continue };
+            self.machine.stop(lane);
+            let (job, ticket) = self.lanes.swap_remove(lane);
+            let flight = self.flights.iter_mut().find(|f| f.job == job).expect("a lane's picture is in flight");
+            flight.lanes -= 1;
+            if flight.picture.finish(&mut self.machine, ticket, bit).is_none() {
+                flight.damaged = true;
+            }
+            if !flight.damaged {
+                let (orientation, stored) = (flight.orientation, &mut flight.stored);
+                let rgb = if orientation.is_upright() { jobs[job].out.data_mut() } else { stored };
+                flight.done = flight.picture.render(&self.machine, self.backend.kernels(), rgb);
+            }
+        }
+        for i in (0..self.flights.len()).rev() {
+            let flight = &self.flights[i];
+            if flight.lanes > 0 || !(flight.done || flight.damaged) {
+                continue;
+            }
+            let mut flight = self.flights.remove(i);
+            flight.picture.end(&mut self.machine);
+            let job = &mut jobs[flight.job];
+            job.result = if flight.damaged {
+                // The plain decoder knows what libjpeg makes of it, or where the file ends.
+                open(job.bytes)
+                    .and_then(|(header, layout)| self.plain.decode(self.backend, &mut flight, job, &header, &layout))
+            } else {
+                flight.deliver(job);
+                Ok(())
+            };
+            self.idle.push(flight);
+        }
+    }
+}
+
+impl Flight {
+    fn new() -> Self {
+        Flight {
+            job: 0,
+            picture: Picture::default(),
+            stored: Vec::new(),
+            orientation: Orientation::default(),
+            region: Rect::new(0, 0, 0, 0),
+            lanes: 0,
+            damaged: false,
+            done: false,
+        }
+    }
+
+    fn make_room(&mut self, job: &mut Job<'_>) {
+        let rgb = job.out.reset(job.want.region.size());
+        if !self.orientation.is_upright() {
+            self.stored.resize(rgb.len(), 0);
+        }
+    }
+
+    /// Turns the pixels upright and says where they lie.
+    fn deliver(&mut self, job: &mut Job<'_>) {
+        if !self.orientation.is_upright() {
+            self.orientation.turn(&self.stored, self.region.size(), job.out.data_mut());
+        }
+        job.out.place(job.want.region.x, job.want.region.y, 0);
+        job.result = Ok(());
+    }
+}
+
+/// The decoder for pictures that lanes do not take: all coefficients first, then the pixels.
+#[derive(Default)]
+struct Plain {
+    coefficients: Coefficients,
+    rows: Rows,
+}
+
+impl Plain {
+    fn decode(
+        &mut self,
+        backend: Backend,
+        flight: &mut Flight,
+        job: &mut Job<'_>,
+        header: &Header,
+        layout: &Layout,
+    ) -> Result<()> {
+        self.coefficients.decode(job.bytes, header)?;
+        let window = Window::new(layout, flight.region);
+        flight.make_room(job);
+        let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
+        let planes = self.coefficients.planes();
+        let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));
+        self.rows.begin(layout, &window);
+        for row in window.rows.clone() {
+            self.rows.mcu_row(backend.kernels(), layout, &window, &quant, row, &self.coefficients, rgb);
+        }
+        flight.deliver(job);
+        Ok(())
+    }
+}
+
+impl Blocks for Coefficients {
+    const FROM_LANES: bool = false;
+
+    fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
+        let plane = &self.planes()[index];
+        offsets.extend(columns.map(|column| (row * plane.wide as u32 + column) * 64));
+        &plane.data
+    }
+}

@@ -1,0 +1,264 @@
+//! AVX2: two blocks, or 16 to 32 samples, at a time.
+//!
+//! **Invariants**
+//! - `KERNELS` is only reached through `Backend::Avx2`, which exists where the processor has AVX2: the entries rely on it.
+//! - Every pointer is made from a slice whose length was asserted, in the same function, to cover all vectors read or written.
+
+use std::arch::x86_64::*;
+
+use super::Kernels;
+
+pub(super) static KERNELS: Kernels = Kernels {
+    // SAFETY (all six): the processor has AVX2, see the invariants.
+    idct: |coefficients, offsets, quant, samples, stride| unsafe {
+        idct(coefficients, offsets, quant, samples, stride)
+    },
+    idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
+        idct(coefficients, offsets, quant, samples, stride)
+    },
+    h2v1: |row, n, wide| unsafe { h2v1(row, n, wide) },
+    h1v2: |near, far, n, bias, between| unsafe { h1v2(near, far, n, bias, between) },
+    h2v2: |near, far, n, wide| unsafe { h2v2(near, far, n, wide) },
+    ycc: |y, cb, cr, rgb| unsafe { ycc(y, cb, cr, rgb) },
+};
+
+#[target_feature(enable = "avx2")]
+fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
+    assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 8);
+    let quant: [__m256i; 8] = std::array::from_fn(|row| {
+        // SAFETY: eight values of the row.
+        _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(quant[8 * row..8 * row + 8].as_ptr().cast()) })
+    });
+    for (i, pair) in offsets.chunks(2).enumerate() {
+        let block = |at: u32| coefficients[at as usize..at as usize + 64].as_ptr();
+        // The last one of an odd number goes through twice; the second result is padding.
+        let (a, b) = (block(pair[0]), block(pair[pair.len() - 1]));
+        let mut rows: [__m256i; 8] = std::array::from_fn(|row| {
+            // SAFETY: `a` and `b` are 64 coefficients each.
+            let both = unsafe { _mm256_loadu2_m128i(b.add(8 * row).cast(), a.add(8 * row).cast()) };
+            _mm256_mullo_epi16(both, quant[row])
+        });
+        pass::<11>(&mut rows);
+        transpose(&mut rows);
+        pass::<18>(&mut rows);
+        transpose(&mut rows);
+        for row in 0..4 {
+            let two = _mm256_packs_epi16(rows[2 * row], rows[2 * row + 1]);
+            let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_xor_si256(two, _mm256_set1_epi8(-128)));
+            // SAFETY: 16 samples of the last row end at `7 * stride + 16 * i + 16`, at most what was asserted.
+            unsafe {
+                let to = samples.as_mut_ptr().add(2 * row * stride + 16 * i);
+                _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(two));
+                _mm_storeu_si128(to.add(stride).cast(), _mm256_extracti128_si256::<1>(two));
+            }
+        }
+    }
+}
+
+/// Two 16-bit factors side by side, for `_mm256_madd_epi16`.
+const fn pair(a: i32, b: i32) -> i32 {
+    (a & 0xffff) | (b << 16)
+}
+
+/// One dimension of the transform, of a column in each 16-bit element; see `scalar::pass` for the numbers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pass<const SHIFT: i32>(x: &mut [__m256i; 8]) {
+    let zero = _mm256_setzero_si256();
+    let both = |a, b| [_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)];
+    let (sum, difference) = (_mm256_add_epi16(x[0], x[4]), _mm256_sub_epi16(x[0], x[4]));
+    let (even0, even1, even23) = (both(zero, sum), both(zero, difference), both(x[2], x[6]));
+    let (odd03, odd12) = (both(x[7], x[1]), both(x[5], x[3]));
+    let z = both(_mm256_add_epi16(x[7], x[3]), _mm256_add_epi16(x[5], x[1]));
+    let mut out = [[zero; 2]; 8];
+    for half in 0..2 {
+        let dot = |v: [__m256i; 2], a, b| _mm256_madd_epi16(v[half], _mm256_set1_epi32(pair(a, b)));
+        let rounded =
+            |v: [__m256i; 2]| _mm256_add_epi32(_mm256_srai_epi32::<3>(v[half]), _mm256_set1_epi32(1 << (SHIFT - 1)));
+        let (e0, e1) = (rounded(even0), rounded(even1));
+        let (e2, e3) = (dot(even23, 4433, 4433 - 15137), dot(even23, 4433 + 6270, 4433));
+        let even =
+            [_mm256_add_epi32(e0, e3), _mm256_add_epi32(e1, e2), _mm256_sub_epi32(e1, e2), _mm256_sub_epi32(e0, e3)];
+        let (z3, z4) = (dot(z, 9633 - 16069, 9633), dot(z, 9633, 9633 - 3196));
+        let odd = [
+            _mm256_add_epi32(dot(odd03, -7373, 12299 - 7373), z4),
+            _mm256_add_epi32(dot(odd12, -20995, 25172 - 20995), z3),
+            _mm256_add_epi32(dot(odd12, 16819 - 20995, -20995), z4),
+            _mm256_add_epi32(dot(odd03, 2446 - 7373, -7373), z3),
+        ];
+        for i in 0..4 {
+            out[i][half] = _mm256_srai_epi32::<SHIFT>(_mm256_add_epi32(even[i], odd[i]));
+            out[7 - i][half] = _mm256_srai_epi32::<SHIFT>(_mm256_sub_epi32(even[i], odd[i]));
+        }
+    }
+    for (x, out) in x.iter_mut().zip(out) {
+        *x = _mm256_packs_epi32(out[0], out[1]);
+    }
+}
+
+/// Rows to columns, in each 128-bit half.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose(x: &mut [__m256i; 8]) {
+    let low = |a: usize, b: usize, x: &[__m256i; 8]| _mm256_unpacklo_epi16(x[a], x[b]);
+    let high = |a: usize, b: usize, x: &[__m256i; 8]| _mm256_unpackhi_epi16(x[a], x[b]);
+    let a = [
+        low(0, 1, x),
+        high(0, 1, x),
+        low(2, 3, x),
+        high(2, 3, x),
+        low(4, 5, x),
+        high(4, 5, x),
+        low(6, 7, x),
+        high(6, 7, x),
+    ];
+    let low = |i: usize, j: usize| _mm256_unpacklo_epi32(a[i], a[j]);
+    let high = |i: usize, j: usize| _mm256_unpackhi_epi32(a[i], a[j]);
+    let b = [low(0, 2), high(0, 2), low(1, 3), high(1, 3), low(4, 6), high(4, 6), low(5, 7), high(5, 7)];
+    for i in 0..4 {
+        x[2 * i] = _mm256_unpacklo_epi64(b[i], b[i + 4]);
+        x[2 * i + 1] = _mm256_unpackhi_epi64(b[i], b[i + 4]);
+    }
+}
+
+/// Sixteen samples from `at` on, as 16-bit numbers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn wide(row: &[u8], at: usize) -> __m256i {
+    // SAFETY: the slice taken is 16 bytes long.
+    _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(row[at..at + 16].as_ptr().cast()) })
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn triple(v: __m256i) -> __m256i {
+    _mm256_add_epi16(_mm256_add_epi16(v, v), v)
+}
+
+/// `even` and `odd` samples, which fit 8 bits, in turn.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_pairs(even: __m256i, odd: __m256i, to: &mut [u8]) {
+    let to = to[..32].as_mut_ptr();
+    // SAFETY: the slice taken is 32 bytes long.
+    unsafe { _mm256_storeu_si256(to.cast(), _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))) };
+}
+
+#[target_feature(enable = "avx2")]
+fn h2v1(row: &[u8], n: usize, out: &mut [u8]) {
+    for at in (0..n).step_by(16) {
+        let own = triple(wide(row, at + 1));
+        let even = _mm256_add_epi16(_mm256_add_epi16(own, wide(row, at)), _mm256_set1_epi16(1));
+        let odd = _mm256_add_epi16(_mm256_add_epi16(own, wide(row, at + 2)), _mm256_set1_epi16(2));
+        store_pairs(_mm256_srli_epi16::<2>(even), _mm256_srli_epi16::<2>(odd), &mut out[2 * at..]);
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn h1v2(near: &[u8], far: &[u8], n: usize, bias: u8, out: &mut [u8]) {
+    for at in (0..n).step_by(16) {
+        let sum = _mm256_add_epi16(triple(wide(near, at)), wide(far, at));
+        let scaled = _mm256_srli_epi16::<2>(_mm256_add_epi16(sum, _mm256_set1_epi16(bias.into())));
+        let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(scaled, scaled));
+        let to = out[at..at + 16].as_mut_ptr();
+        // SAFETY: the slice taken is 16 bytes long.
+        unsafe { _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed)) };
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
+    for at in (0..n).step_by(16) {
+        let sum = |at| _mm256_add_epi16(triple(wide(near, at)), wide(far, at));
+        let own = triple(sum(at + 1));
+        let even = _mm256_add_epi16(_mm256_add_epi16(own, sum(at)), _mm256_set1_epi16(8));
+        let odd = _mm256_add_epi16(_mm256_add_epi16(own, sum(at + 2)), _mm256_set1_epi16(7));
+        store_pairs(_mm256_srli_epi16::<4>(even), _mm256_srli_epi16::<4>(odd), &mut out[2 * at..]);
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
+    let pixels = rgb.len() / 3;
+    let mut chunks = rgb.chunks_exact_mut(96);
+    for (i, to) in chunks.by_ref().enumerate() {
+        interleave(convert(y, cb, cr, 32 * i), to);
+    }
+    let rest = chunks.into_remainder();
+    if !rest.is_empty() {
+        let mut last = [0; 96];
+        interleave(convert(y, cb, cr, pixels / 32 * 32), &mut last);
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// Red, green and blue of 32 pixels.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [__m256i; 3] {
+    let half = |at: usize| {
+        let centre = _mm256_set1_epi16(128);
+        let (y, cb, cr) = (wide(y, at), _mm256_sub_epi16(wide(cb, at), centre), _mm256_sub_epi16(wide(cr, at), centre));
+        // The factors' whole parts are added apart, so that 16 bits are enough for what is left of them:
+        // 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
+        let one = _mm256_set1_epi16(1);
+        let scaled = |v, factor| {
+            let high = _mm256_mulhi_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(factor));
+            _mm256_srai_epi16::<1>(_mm256_add_epi16(high, one))
+        };
+        let red = _mm256_add_epi16(scaled(cr, 26345), cr);
+        let blue = _mm256_add_epi16(scaled(cb, -14942), _mm256_add_epi16(cb, cb));
+        let dot = |v| {
+            let sum = _mm256_madd_epi16(v, _mm256_set1_epi32(pair(-22554, 18734)));
+            _mm256_srai_epi32::<16>(_mm256_add_epi32(sum, _mm256_set1_epi32(32768)))
+        };
+        let green = _mm256_packs_epi32(dot(_mm256_unpacklo_epi16(cb, cr)), dot(_mm256_unpackhi_epi16(cb, cr)));
+        let green = _mm256_sub_epi16(green, cr);
+        [_mm256_add_epi16(y, red), _mm256_add_epi16(y, green), _mm256_add_epi16(y, blue)]
+    };
+    let (first, second) = (half(at), half(at + 16));
+    std::array::from_fn(|i| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(first[i], second[i])))
+}
+
+/// For each channel, the pixel that stands at each byte of the one block of 16 bytes, out of the three that 16 pixels make, in which
+/// that byte is of this channel.
+const SPREAD: [[i8; 16]; 3] = {
+    let mut spread = [[0; 16]; 3];
+    let mut byte = 0;
+    while byte < 48 {
+        spread[byte % 3][byte % 16] = (byte / 3) as i8;
+        byte += 1;
+    }
+    spread
+};
+
+/// For each block of 16 bytes, all ones at the bytes of each channel.
+const CHOOSE: [[[i8; 16]; 3]; 3] = {
+    let mut choose = [[[0; 16]; 3]; 3];
+    let mut byte = 0;
+    while byte < 48 {
+        choose[byte / 16][byte % 3][byte % 16] = -1;
+        byte += 1;
+    }
+    choose
+};
+
+/// Writes 32 pixels, 96 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn interleave(channels: [__m256i; 3], to: &mut [u8]) {
+    // SAFETY: sixteen bytes.
+    let twice = |bytes: &[i8; 16]| _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
+    let spread: [__m256i; 3] = std::array::from_fn(|i| _mm256_shuffle_epi8(channels[i], twice(&SPREAD[i])));
+    let blocks: [__m256i; 3] = std::array::from_fn(|block| {
+        let rg = _mm256_blendv_epi8(spread[0], spread[1], twice(&CHOOSE[block][1]));
+        _mm256_blendv_epi8(rg, spread[2], twice(&CHOOSE[block][2]))
+    });
+    let to = to[..96].as_mut_ptr();
+    // SAFETY: the slice taken is 96 bytes long.
+    unsafe {
+        _mm256_storeu_si256(to.cast(), _mm256_permute2x128_si256::<0x20>(blocks[0], blocks[1]));
+        _mm256_storeu_si256(to.add(32).cast(), _mm256_permute2x128_si256::<0x30>(blocks[2], blocks[0]));
+        _mm256_storeu_si256(to.add(64).cast(), _mm256_permute2x128_si256::<0x31>(blocks[1], blocks[2]));
+    }
+}

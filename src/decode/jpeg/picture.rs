@@ -1,0 +1,318 @@
+//! A picture on its way through the lanes: bands of MCU rows, each cut into pieces that a lane decodes, and turned into pixels when all
+//! of its pieces are there.
+
+use std::ops::Range;
+
+use super::coefficients::table;
+use super::entropy::{Machine, Slot};
+use super::header::{Coding, Header};
+use super::kernels::Kernels;
+use super::layout::{Layout, Window};
+use super::rows::{Blocks, Rows};
+use super::segments::{self, Segment};
+use crate::decode::Rect;
+
+/// Blocks of coefficients that a band has if its rows allow: 256 KiB, which stay in the second-level cache until they are pixels.
+const BAND_BLOCKS: u32 = 2048;
+/// The same for a picture whose segments are longer than a row, of which several are in the lanes at a time.
+const PLAIN_BAND_BLOCKS: u32 = 512;
+/// Bands that are decoded at the same time, so that lanes have work while the last pieces of one finish.
+const BANDS: usize = 2;
+
+/// A sequential picture whose segments go through the lanes. Its memory is kept for the next one.
+#[derive(Default)]
+pub(super) struct Picture {
+    plan: Option<Plan>,
+    segments: Vec<Segment>,
+    bands: [Band; BANDS],
+    /// The band that is turned into pixels next, and the one that is filled.
+    oldest: usize,
+    filling: usize,
+    /// The first MCU row of the next band, and the first segment that it needs.
+    next_row: u32,
+    next_segment: usize,
+    cursor: Cursor,
+    rows: Rows,
+}
+
+/// What does not change while a picture is decoded.
+struct Plan {
+    layout: Layout,
+    window: Window,
+    quant: [[u16; 64]; 3],
+    pattern: usize,
+    slot: Slot,
+    /// MCU rows in a band.
+    band_rows: u32,
+}
+
+/// Where a segment goes on that a band's end cut in two.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor {
+    bit: usize,
+    dc: [i32; 3],
+}
+
+/// Some MCU rows.
+#[derive(Debug, Default)]
+struct Band {
+    rows: Range<u32>,
+    pieces: Vec<Piece>,
+    /// Pieces given to lanes, and pieces finished.
+    issued: usize,
+    finished: usize,
+    /// The first coefficient of each MCU of the window's columns.
+    offsets: Vec<u32>,
+}
+
+/// A part of a segment that lies in one band.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    segment: usize,
+    /// The MCUs, counted in the picture.
+    first: u32,
+    count: u32,
+    /// Its first block of coefficients.
+    block: usize,
+}
+
+/// What a lane works on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ticket {
+    band: usize,
+    piece: usize,
+}
+
+/// Why a picture cannot go through the lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Not now: patterns of other pictures take the room.
+    Later,
+    /// Not at all: it is progressive, damaged or odd, and for the plain decoder to read.
+    Never,
+}
+
+impl Picture {
+    /// Makes the picture ready: finds and copies the segments that `region` of the stored picture needs.
+    pub(super) fn begin(
+        &mut self,
+        machine: &mut Machine,
+        bytes: &[u8],
+        header: &Header,
+        layout: &Layout,
+        region: Rect,
+    ) -> Result<(), Refusal> {
+        let (frame, scan) = (&header.frame, &header.scan);
+        let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
+        if frame.coding == Coding::Progressive || !in_order || layout.blocks > 10 {
+            return Err(Refusal::Never);
+        }
+        let mut quant = [[0; 64]; 3];
+        for (quant, component) in quant.iter_mut().zip(frame.components()) {
+            *quant = header.quant[usize::from(component.quant)].ok_or(Refusal::Never)?;
+        }
+        let window = Window::new(layout, region);
+        segments::needed(layout, &window, header.restart_interval, &mut self.segments);
+
+        // A band's pieces are followed by slack, of which a row has at most one for each segment, and one for a segment cut in two.
+        let row_blocks = layout.mcus.0 * layout.blocks;
+        let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
+        let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
+        let band_rows = (target / row_blocks).clamp(1, window.rows.end);
+        let pieces = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
+        let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
+        let data = &bytes[scan.data..];
+
+        let mut specs = Vec::with_capacity(10);
+        for (part, component) in layout.parts().iter().zip(scan.components()) {
+            let dc = table(&header.dc, component.dc, false).map_err(|_| Refusal::Never)?;
+            let ac = table(&header.ac, component.ac, true).map_err(|_| Refusal::Never)?;
+            specs.extend(std::iter::repeat_n((dc, ac), (part.h * part.v) as usize));
+        }
+        let specs: Vec<_> = specs.iter().map(|(dc, ac)| (dc, ac)).collect();
+        let pattern = machine.pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)?;
+        let Some(slot) = machine.reserve(data.len(), BANDS * band_blocks) else {
+            machine.release(pattern);
+            return Err(Refusal::Never);
+        };
+        let sound = segments::collect(data, &mut self.segments, machine.stream(&slot)).is_some();
+        self.rows.begin(layout, &window);
+        self.next_row = self.segments[0].mcus.start / layout.mcus.0;
+        (self.oldest, self.filling, self.next_segment) = (0, 0, 0);
+        for band in &mut self.bands {
+            band.clear();
+        }
+        self.plan = Some(Plan { layout: layout.clone(), window, quant, pattern, slot, band_rows });
+        if !sound {
+            self.end(machine);
+            return Err(Refusal::Never);
+        }
+        self.fill();
+        Ok(())
+    }
+
+    /// Gives back what the picture holds of the machine. None of its lanes is busy any more.
+    pub(super) fn end(&mut self, machine: &mut Machine) {
+        if let Some(plan) = self.plan.take() {
+            machine.release(plan.pattern);
+            machine.free(plan.slot);
+        }
+    }
+
+    /// Cuts the next band into pieces.
+    fn fill(&mut self) {
+        let plan = self.plan.as_ref().expect("a picture was begun");
+        let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
+        let band = &mut self.bands[self.filling];
+        let rows = self.next_row..(self.next_row + plan.band_rows).min(plan.window.rows.end);
+        let mcus = rows.start * across..rows.end * across;
+        let columns = plan.window.columns.clone();
+        let shown = plan.window.rows.start.max(rows.start)..rows.end;
+        band.clear();
+        band.offsets.resize(rows.len() * columns.len(), 0);
+        let half = plan.slot.blocks.len() / BANDS;
+        let mut block = plan.slot.blocks.start + self.filling * half;
+        for (i, segment) in self.segments.iter().enumerate().skip(self.next_segment) {
+            let first = segment.mcus.start.max(mcus.start);
+            if first >= mcus.end {
+                break;
+            }
+            let end = segment.mcus.end.min(mcus.end);
+            if segment.mcus.end <= mcus.end {
+                self.next_segment = i + 1;
+            }
+            if first >= end {
+                continue;
+            }
+            band.pieces.push(Piece { segment: i, first, count: end - first, block });
+            // Offsets of the MCUs that the window shows.
+            for row in (first / across).max(shown.start)..=((end - 1) / across) {
+                let visible = (row * across + columns.start).max(first)..(row * across + columns.end).min(end);
+                for mcu in visible {
+                    let at =
+                        (row - rows.start) as usize * columns.len() + (mcu - row * across - columns.start) as usize;
+                    band.offsets[at] = ((block + ((mcu - first) * blocks) as usize) * 64) as u32;
+                }
+            }
+            block += Machine::room(((end - first) * blocks) as usize);
+        }
+        self.next_row = rows.end;
+        band.rows = rows;
+    }
+
+    /// Starts a lane on the next piece, if one can be started now.
+    pub(super) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
+        let plan = self.plan.as_ref()?;
+        if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
+            let next = (self.filling + 1) % BANDS;
+            if self.next_row >= plan.window.rows.end || !self.bands[next].pieces.is_empty() {
+                return None;
+            }
+            self.filling = next;
+            self.fill();
+        }
+        let plan = self.plan.as_ref()?;
+        let (band, before) = (&self.bands[self.filling], &self.bands[(self.filling + BANDS - 1) % BANDS]);
+        let (index, piece) = (band.issued, *band.pieces.get(band.issued)?);
+        let segment = &self.segments[piece.segment];
+        let bit = if piece.first == segment.mcus.start {
+            (plan.slot.stream.start + segment.bytes.start) * 8
+        } else if before.finished < before.issued {
+            // The segment goes on from a band that is not finished.
+            return None;
+        } else {
+            self.cursor.bit
+        };
+        machine.start(bit, piece.block, (piece.count * plan.layout.blocks) as usize, plan.pattern);
+        self.bands[self.filling].issued += 1;
+        Some(Ticket { band: self.filling, piece: index })
+    }
+
+    /// Takes over what a lane decoded that stopped at `bit`. `None` if the segment did not have that much.
+    pub(super) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
+        let plan = self.plan.as_ref()?;
+        let band = &mut self.bands[ticket.band];
+        band.finished += 1;
+        let piece = band.pieces[ticket.piece];
+        let segment = &self.segments[piece.segment];
+        if bit > (plan.slot.stream.start + segment.bytes.end) * 8 {
+            return None;
+        }
+        // DC coefficients are coded as differences.
+        let mut dc = if piece.first == segment.mcus.start { [0; 3] } else { self.cursor.dc };
+        let mut block = piece.block;
+        for _ in 0..piece.count {
+            for (dc, part) in dc.iter_mut().zip(plan.layout.parts()) {
+                for _ in 0..part.h * part.v {
+                    let value = machine.dc(block);
+                    *dc = dc.wrapping_add(i32::from(*value));
+                    *value = *dc as i16;
+                    block += 1;
+                }
+            }
+        }
+        if piece.first + piece.count < segment.mcus.end {
+            self.cursor = Cursor { bit, dc };
+        }
+        Some(())
+    }
+
+    /// Turns the bands that are complete into pixels. Returns whether that was all of the picture.
+    pub(super) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
+        let Some(plan) = &self.plan else { return true };
+        while !self.bands[self.oldest].pieces.is_empty() {
+            let band = &mut self.bands[self.oldest];
+            if band.finished < band.pieces.len() {
+                return false;
+            }
+            let blocks = BandBlocks { plan, band, coefficients: machine.coefficients() };
+            for row in band.rows.start.max(plan.window.rows.start)..band.rows.end {
+                self.rows.mcu_row(kernels, &plan.layout, &plan.window, &plan.quant, row, &blocks, rgb);
+            }
+            let end = band.rows.end;
+            self.bands[self.oldest].clear();
+            self.oldest = (self.oldest + 1) % BANDS;
+            if end >= plan.window.rows.end {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Band {
+    fn clear(&mut self) {
+        self.pieces.clear();
+        self.offsets.clear();
+        (self.issued, self.finished) = (0, 0);
+    }
+}
+
+struct BandBlocks<'a> {
+    plan: &'a Plan,
+    band: &'a Band,
+    coefficients: &'a [i16],
+}
+
+impl Blocks for BandBlocks<'_> {
+    const FROM_LANES: bool = true;
+
+    fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
+        let part = self.plan.layout.parts()[index];
+        let window = &self.plan.window.columns;
+        let mcus = &self.band.offsets[(row / part.v - self.band.rows.start) as usize * window.len()..][..window.len()];
+        let inside = (part.first + row % part.v * part.h) * 64;
+        let first = columns.start / part.h;
+        if part.h == 1 {
+            let mcus = &mcus[(first - window.start) as usize..][..columns.len()];
+            offsets.extend(mcus.iter().map(|&mcu| mcu + inside));
+        } else {
+            for (&mcu, at) in mcus[(first - window.start) as usize..].iter().zip(first..(columns.end - 1) / part.h + 1)
+            {
+                let own = (at * part.h).max(columns.start)..((at + 1) * part.h).min(columns.end);
+                offsets.extend(own.map(|column| mcu + inside + (column - at * part.h) * 64));
+            }
+        }
+        self.coefficients
+    }
+}
