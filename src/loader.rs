@@ -8,7 +8,7 @@ use crate::decode::{Auto, Decode};
 use crate::engine::{Batches, Engine, HostFeed, IntoIter, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Last, Order, Schedule, Sequential, Shuffled};
-use crate::source::{Folder, Source};
+use crate::source::{self, Source};
 use crate::trace::Counters;
 use crate::transform::{Augment, Transform};
 
@@ -63,7 +63,8 @@ enum Input {
 
 impl Loader {
     /// A loader of the data set at `path`: a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of shards, or a
-    /// pattern such as `train-{000..099}.tar`. Which one is found out when it is opened.
+    /// pattern such as `train-{000..099}.tar`. Which one is found out when it is opened; see
+    /// [`source::open`].
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
@@ -271,7 +272,7 @@ impl Loader {
         }
 
         let source = match self.input {
-            Input::Path(path) => Arc::new(Folder::open(&path)?),
+            Input::Path(path) => source::open(&path)?,
             Input::Source(source) => source,
         };
         if source.is_empty() {
@@ -303,6 +304,7 @@ impl Loader {
             transforms: self.transforms,
             writer: Writer::new(size, dtype, layout, normalize)?,
             seed: self.seed,
+            mix_as: Some((dtype, layout)),
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
             counters: Counters::new(workers),

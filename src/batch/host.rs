@@ -5,6 +5,7 @@ use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
 use super::{Dtype, Free, Full};
+use crate::transform::Mixing;
 
 /// A batch in host memory.
 ///
@@ -85,15 +86,25 @@ impl HostBatch {
         self.full().header().picks.iter().map(|p| p.valid)
     }
 
-    /// The labels as rows of `classes` probabilities, (N, `classes`), one-hot. A label outside
-    /// 0..`classes` gives a row of zeros.
+    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they were.
+    pub fn mixing(&self) -> Option<&Mixing> {
+        self.full().header().mixing.as_ref()
+    }
+
+    /// The labels as rows of `classes` probabilities, (N, `classes`): one-hot, or the two shares of a mixed batch. A label outside
+    /// 0..`classes` adds nothing to its row.
     pub fn soft_labels(&self, classes: usize) -> Vec<f32> {
         let labels = self.labels();
+        let weight = self.mixing().map_or(1.0, |mixing| mixing.weight);
         let mut rows = vec![0.0; labels.len() * classes];
         for (i, row) in rows.chunks_exact_mut(classes.max(1)).enumerate() {
-            if let Some(p) = usize::try_from(labels[i]).ok().and_then(|l| row.get_mut(l)) {
-                *p = 1.0;
-            }
+            let mut add = |label: i64, share: f32| {
+                if let Some(p) = usize::try_from(label).ok().and_then(|l| row.get_mut(l)) {
+                    *p += share;
+                }
+            };
+            add(labels[i], weight);
+            add(labels[Mixing::partner(i, labels.len())], 1.0 - weight);
         }
         rows
     }

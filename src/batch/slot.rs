@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{Memory, Plan};
 use crate::error::Error;
 use crate::order::Pick;
+use crate::transform::Mixing;
 
 /// What a batch is, set when it is begun.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +30,8 @@ pub(crate) struct Header {
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
     pub(crate) picks: Vec<Pick>,
+    /// How the batch is mixed, if it is: by the last worker on the host path, by the kernel on a device.
+    pub(crate) mixing: Option<Mixing>,
 }
 
 /// What is known of one sample beside its bytes. Its memory is kept from batch to batch.

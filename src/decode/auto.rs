@@ -1,9 +1,11 @@
-use crate::decode::{Decode, General, Npy, Pixels, Size, Want, raw};
+use super::jpeg::Jpeg;
+use super::{Decode, General, Job, Npy, Pixels, Size, Want, raw};
 use crate::error::Result;
 
 /// The decoder that a loader uses unless it is given another: the first bytes of a sample say which one it takes.
 ///
-/// `.npy` arrays go to [`Npy`], everything else to [`General`]. File names and field names play no part.
+/// JPEG goes to [`Jpeg`], which is the fast path; the few kinds of JPEG that it does not take (CMYK, arithmetic coding), and
+/// every other format, to [`General`]; `.npy` arrays to [`Npy`]. File names and field names play no part.
 #[derive(Debug, Clone, Default)]
 pub struct Auto {
     general: General,
@@ -23,7 +25,13 @@ impl Auto {
     }
 
     fn choose(&self, bytes: &[u8]) -> &dyn Decode {
-        if bytes.starts_with(raw::NPY_MAGIC) { &Npy } else { &self.general }
+        if is_native_jpeg(bytes) {
+            &Jpeg
+        } else if bytes.starts_with(raw::NPY_MAGIC) {
+            &Npy
+        } else {
+            &self.general
+        }
     }
 }
 
@@ -35,4 +43,17 @@ impl Decode for Auto {
     fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
         self.choose(bytes).decode(bytes, want, out)
     }
+
+    fn decode_group(&self, jobs: &mut [Job<'_>]) {
+        for jobs in jobs.chunk_by_mut(|a, b| is_native_jpeg(a.bytes) == is_native_jpeg(b.bytes)) {
+            match jobs {
+                [first, ..] if is_native_jpeg(first.bytes) => Jpeg.decode_group(jobs),
+                _ => jobs.iter_mut().for_each(|job| job.result = self.decode(job.bytes, job.want, job.out)),
+            }
+        }
+    }
+}
+
+fn is_native_jpeg(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xff, 0xd8]) && !Jpeg::is_foreign(bytes)
 }

@@ -9,7 +9,7 @@ use std::io::Cursor;
 use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::decode::jpeg::header::Header;
-use crate::decode::upright::{copy_upright, upright_size};
+use crate::decode::orientation::Orientation;
 use crate::decode::{Decode, Pixels, Size, Want};
 use crate::error::{Error, Result};
 
@@ -84,7 +84,7 @@ impl Decode for General {
             ImageFormat::Jpeg => self.jpeg_header(bytes).map(|(_, size, orientation)| (size, orientation))?,
             format => self.open(bytes, format).map(|(_, size, orientation)| (size, orientation))?,
         };
-        Ok(upright_size(stored, orientation))
+        Ok(Orientation::new(orientation).size(stored))
     }
 
     fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
@@ -94,7 +94,7 @@ impl Decode for General {
             check_complete(header, bytes)?;
         }
         let (decoder, stored, orientation) = self.open(bytes, format)?;
-        let to = out.reset(upright_size(stored, orientation));
+        let to = out.reset(Orientation::new(orientation).size(stored));
         let fail = |e| fail(name(format), bytes, &e);
         let color = decoder.color_type();
         let total = decoder.total_bytes();
@@ -109,7 +109,7 @@ impl Decode for General {
             }
             let rgb = sized(rgb, stored.area() * 3)?;
             to_rgb(raw, color, rgb)?;
-            copy_upright(rgb, stored, orientation, to);
+            Orientation::new(orientation).turn(rgb, stored, to);
             Ok(())
         })
     }

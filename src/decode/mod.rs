@@ -4,7 +4,7 @@
 //! 2. `image`: every other format, through the `image` crate, brought to RGB: [`General`].
 //! 3. [`raw`]: pixels that are not encoded: [`Npy`] and [`RawRgb`].
 //! 4. `auto`: [`Auto`] chooses between them from the first bytes of a sample.
-//! 5. `upright`: EXIF orientation, for all of them.
+//! 5. `orientation`: what EXIF says of turning pictures upright, for all of them.
 //!
 //! A decoder is asked in two steps, so that the crop can be chosen between them: [`Decode::size`] reads the header alone, then
 //! [`Decode::decode`] delivers at least the region asked for, which may cost much less than the whole picture.
@@ -12,9 +12,9 @@
 mod auto;
 mod image;
 pub mod jpeg;
+mod orientation;
 mod pixels;
 pub mod raw;
-mod upright;
 
 pub use auto::Auto;
 pub use image::General;

@@ -61,6 +61,7 @@ impl Coordinator {
                 let parts = slot.begin(self.group, |header| {
                     (header.run, header.epoch, header.number) = (run, epoch, number);
                     std::mem::swap(&mut header.picks, &mut picks);
+                    header.mixing = self.work.augment.mixing(self.work.seed, epoch, number);
                 });
                 for part in parts {
                     let _ = self.parts.send(part);

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use crate::batch::{Full, Part, Writer};
+use crate::batch::{self, Dtype, Full, Layout, Part, Writer};
 use crate::decode::{Decode, Job, Pixels};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::source::{Sample, Source};
 use crate::trace::{Counters, Stage};
-use crate::transform::{self, Augment, ImageMut, Resizer, Transform};
+use crate::transform::{self, Augment, ImageMut, Mixing, Resizer, Transform};
 
 /// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
@@ -26,6 +26,8 @@ pub(crate) struct Work {
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) writer: Writer,
     pub(crate) seed: u64,
+    /// What the images are when a batch that is to be mixed is mixed by the worker that finishes it; none if the device does it.
+    pub(crate) mix_as: Option<(Dtype, Layout)>,
     /// Whether a sample that fails is replaced by another of its batch.
     pub(crate) stand_in: bool,
     /// The run that is wanted now; parts of any other are passed on untouched.
@@ -40,6 +42,8 @@ pub(crate) struct Worker {
     encoded: [Vec<u8>; MAX_GROUP],
     pixels: [Pixels; MAX_GROUP],
     image: Vec<u8>,
+    /// The last image of a batch that is being mixed.
+    partner: Vec<u8>,
     resizer: Resizer,
 }
 
@@ -60,6 +64,7 @@ impl Worker {
             encoded: Default::default(),
             pixels: Default::default(),
             image: vec![0; size.area() as usize * 3],
+            partner: Vec::new(),
             resizer: Resizer::new(),
             work,
         }
@@ -74,11 +79,24 @@ impl Worker {
         if self.work.stand_in {
             replace_faulty(&mut full);
         }
+        if let Some(mixing) = full.header().mixing
+            && let Some((dtype, layout)) = self.work.mix_as
+        {
+            self.mix(&mixing, dtype, layout, &mut full);
+        }
         Some(full)
     }
 
+    fn mix(&mut self, mixing: &Mixing, dtype: Dtype, layout: Layout, full: &mut Full) {
+        let (count, size) = (full.len(), self.work.augment.output_size());
+        let mixed = guarded(|| batch::mix(mixing, full.bytes_mut(0), count, size, dtype, layout, &mut self.partner));
+        if let Err(e) = mixed {
+            full.meta_mut(0).fault = Some(e);
+        }
+    }
+
     fn fill(&mut self, part: &mut Part) {
-        let Worker { work, index, encoded, pixels, image, resizer } = self;
+        let Worker { work, index, encoded, pixels, image, resizer, .. } = self;
         let counters = work.counters.worker(*index);
         let epoch = part.header().epoch;
 

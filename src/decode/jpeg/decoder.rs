@@ -3,7 +3,7 @@ use std::cell::RefCell;
 use super::group::Group;
 use super::header::Header;
 use super::layout::Layout;
-use super::orientation::Orientation;
+use crate::decode::orientation::Orientation;
 use crate::decode::{Decode, Job, Pixels, Size, Want};
 use crate::error::{Error, Result};
 
@@ -21,7 +21,6 @@ pub struct Jpeg;
 impl Jpeg {
     /// Whether `bytes` are a JPEG of a kind that this decoder leaves to a general one: arithmetic, lossless, 12 bits, CMYK. A header
     /// that makes no sense is not foreign, but an error of [`Decode::size`].
-    #[allow(dead_code)]
     pub(crate) fn is_foreign(bytes: &[u8]) -> bool {
         Header::read(bytes).is_ok_and(|header| Layout::new(&header).is_err())
     }

@@ -9,9 +9,9 @@ use super::entropy::Machine;
 use super::header::Header;
 use super::kernels::Backend;
 use super::layout::{Layout, Window};
-use super::orientation::Orientation;
 use super::picture::{Picture, Refusal, Ticket};
 use super::rows::{Blocks, Rows};
+use crate::decode::orientation::Orientation;
 use crate::decode::{Job, Rect};
 use crate::error::{Error, Result};
 

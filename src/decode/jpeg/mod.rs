@@ -6,12 +6,11 @@
 //! 4. `layout`: where samples lie on the grid of MCUs, and which of them a region needs.
 //! 5. `kernels`: transform, upsampling and colour, for each instruction set.
 //! 6. `rows`: coefficients to rows of pixels.
-//! 7. `orientation`: turning pictures upright.
-//! 8. `segments`: the restart segments that a region needs, found and unstuffed.
-//! 9. `entropy`: Huffman decoding of many segments side by side.
-//! 10. `picture`: one picture on its way through that.
-//! 11. `group`: several pictures at a time.
-//! 12. `decoder`: [`Jpeg`].
+//! 7. `segments`: the restart segments that a region needs, found and unstuffed.
+//! 8. `entropy`: Huffman decoding of many segments side by side.
+//! 9. `picture`: one picture on its way through that.
+//! 10. `group`: several pictures at a time.
+//! 11. `decoder`: [`Jpeg`].
 
 #[allow(dead_code)]
 pub(crate) mod coefficients;
@@ -25,7 +24,6 @@ pub(crate) mod header;
 pub(crate) mod huffman;
 mod kernels;
 mod layout;
-mod orientation;
 mod picture;
 mod rows;
 mod segments;

@@ -1,6 +1,6 @@
 //! EXIF orientation: which stored pixels an upright region needs, and turning them upright.
 
-use crate::decode::{Rect, Size};
+use super::{Rect, Size};
 
 /// One of the eight values of EXIF tag 0x0112, as three steps that lead from the stored picture to the upright one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
