@@ -1,0 +1,46 @@
+//! A source of your own: samples that exist nowhere but in this program.
+//!
+//! ```text
+//! cargo run --release --example custom_source
+//! ```
+
+use warpfeed::decode::RawRgb;
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Loader, Result};
+
+/// One flat colour a sample, 32 by 32 pixels, drawn when it is asked for.
+struct Colours;
+
+impl Source for Colours {
+    fn len(&self) -> usize {
+        1000
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let colour = [index as u8, (index * 7) as u8, (index * 31) as u8];
+        scratch.clear();
+        scratch.extend(colour.iter().cycle().take(32 * 32 * 3));
+        // No image format: bytes as they are, which the decoder below expects.
+        Ok(Sample::new("colour").with_field("img", scratch)?.with_label(index as i64 % 10))
+    }
+
+    fn kind(&self) -> &'static str {
+        "colours"
+    }
+}
+
+fn main() -> Result<()> {
+    let loader =
+        Loader::source(Colours).decode(RawRgb::new(32, 32)).augment(Augment::exact(32, 32)).batch(100).shuffle(1);
+    for batch in loader {
+        let batch = batch?;
+        let first: Vec<_> = batch.ids().take(4).collect();
+        println!(
+            "batch {}: {:?}, samples {first:?}..., labels {:?}...",
+            batch.number(),
+            batch.images(),
+            &batch.labels()[..4]
+        );
+    }
+    Ok(())
+}
