@@ -81,6 +81,8 @@ struct Piece {
 pub(super) struct Ticket {
     band: usize,
     piece: usize,
+    /// What the piece's DC coefficients start from.
+    dc: [i32; 3],
 }
 
 /// Why a picture cannot go through the lanes.
@@ -215,17 +217,17 @@ impl Picture {
         let (band, before) = (&self.bands[self.filling], &self.bands[(self.filling + BANDS - 1) % BANDS]);
         let (index, piece) = (band.issued, *band.pieces.get(band.issued)?);
         let segment = &self.segments[piece.segment];
-        let bit = if piece.first == segment.mcus.start {
-            (plan.slot.stream.start + segment.bytes.start) * 8
+        let Cursor { bit, dc } = if piece.first == segment.mcus.start {
+            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; 3] }
         } else if before.finished < before.issued {
             // The segment goes on from a band that is not finished.
             return None;
         } else {
-            self.cursor.bit
+            self.cursor
         };
         machine.start(bit, piece.block, (piece.count * plan.layout.blocks) as usize, plan.pattern);
         self.bands[self.filling].issued += 1;
-        Some(Ticket { band: self.filling, piece: index })
+        Some(Ticket { band: self.filling, piece: index, dc })
     }
 
     /// Takes over what a lane decoded that stopped at `bit`. `None` if the segment did not have that much.
@@ -239,7 +241,7 @@ impl Picture {
             return None;
         }
         // DC coefficients are coded as differences.
-        let mut dc = if piece.first == segment.mcus.start { [0; 3] } else { self.cursor.dc };
+        let mut dc = ticket.dc;
         let mut block = piece.block;
         for _ in 0..piece.count {
             for (dc, part) in dc.iter_mut().zip(plan.layout.parts()) {

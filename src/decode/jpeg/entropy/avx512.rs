@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::table::{BITS, CODES, Step, Table};
+use super::table::{CODE_BITS, CODES, Step, Table};
 use super::{LANES, LINKS, Lanes, Memory};
 
 /// A pattern's links, as the vectors look them up.
@@ -53,7 +53,7 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
         let window = _mm512_sllv_epi32(_mm512_shuffle_epi8(window, swapped), _mm512_and_si512(bit, number(7)));
         // SAFETY: a busy lane's table has an entry for each value of that many bits.
         let entry = unsafe {
-            let index = _mm512_add_epi32(table, _mm512_srli_epi32::<{ 32 - BITS as u32 }>(window));
+            let index = _mm512_add_epi32(table, _mm512_srli_epi32::<{ 32 - CODE_BITS as u32 }>(window));
             let codes = memory.tables.add(CODES);
             _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), busy, index, codes.cast())
         };

@@ -36,7 +36,7 @@ const FEW_LANES: usize = 7;
 /// Bytes behind the stream that a window may reach.
 const SLACK_BYTES: usize = 64;
 /// Blocks behind a lane's end that it may write before it stops.
-const SLACK_BLOCKS: usize = 3;
+const SLACK_BLOCKS: usize = 4;
 /// Links, and with them the blocks of all MCU patterns in use.
 const LINKS: usize = 32;
 /// Tables that are kept for the next picture, most of which have the same ones.

@@ -4,7 +4,7 @@ use super::table::{BITS, Step, Table};
 use super::{Lanes, Memory};
 
 /// Symbols from one window of 64 bits, of which up to 7 are spent before the first.
-const SYMBOLS: usize = 4;
+const SYMBOLS: usize = 5;
 const _: () = assert!(SYMBOLS * BITS <= 57 && SYMBOLS <= super::SLACK_BLOCKS + 1);
 
 /// Decodes the first `count` lanes, one to four, until at least one of them has reached its end; that one stops exactly there.
@@ -80,6 +80,7 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
                     // SAFETY: a lane that has not reached its end has room for this many symbols behind it.
                     unsafe {
                         let mut window = window(memory, lane[$i].bit);
+                        symbol(memory, &mut lane[$i], &mut window);
                         symbol(memory, &mut lane[$i], &mut window);
                         symbol(memory, &mut lane[$i], &mut window);
                         symbol(memory, &mut lane[$i], &mut window);

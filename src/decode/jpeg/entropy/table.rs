@@ -1,8 +1,11 @@
 use crate::decode::jpeg::huffman::{Code, Spec};
 use crate::error::{Error, Result};
 
-/// Bits that a look-up sees.
-pub(super) const BITS: usize = 12;
+/// Bits that a look-up of a value sees. Tables should stay in the first-level cache, and most photographs bring their own.
+pub(super) const BITS: usize = 11;
+
+/// Bits that a look-up of a code sees.
+pub(super) const CODE_BITS: usize = 10;
 
 /// A Huffman table for the interleaved decoders. One look-up gives the length of code and value together, how far the coefficient
 /// index moves, and the value itself.
@@ -16,7 +19,7 @@ pub(super) struct Table {
     pub(super) values: [u32; 1 << BITS],
     /// The same for vectors, which compute the value: length of all, advance, length of the code, and 32 less the value's size, 8 bits
     /// each. 0 where a code is longer, or more than [`WINDOW`] bits with its value.
-    pub(super) codes: [u32; 1 << BITS],
+    pub(super) codes: [u32; 1 << CODE_BITS],
     /// One past the largest code of each length, moved up to 16 bits; 0 if there is none.
     limit: [u32; 17],
     /// What to add to a code of each length for the index of its symbol.
@@ -49,7 +52,7 @@ impl Table {
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
             values: [0; 1 << BITS],
-            codes: [0; 1 << BITS],
+            codes: [0; 1 << CODE_BITS],
             limit: [0; 17],
             offset: [0; 17],
             symbols: [0; 256],
@@ -65,16 +68,17 @@ impl Table {
                 table.offset[length] = index as i32 - code as i32;
             }
             table.limit[length] = ((code + 1) << (16 - length)) as u32;
+            let (advance, size) = table.meaning(symbol);
+            let total = length as u32 + size;
+            if length <= CODE_BITS && total <= WINDOW {
+                let entry = total | advance << 8 | (length as u32) << 16 | (32 - size) << 24;
+                let first = code << (CODE_BITS - length);
+                table.codes[first..first + (1 << (CODE_BITS - length))].fill(entry);
+            }
             if length > BITS {
                 continue;
             }
-            let (advance, size) = table.meaning(symbol);
-            let total = length as u32 + size;
             let first = code << (BITS - length);
-            if total <= WINDOW {
-                let codes = total | advance << 8 | (length as u32) << 16 | (32 - size) << 24;
-                table.codes[first..first + (1 << (BITS - length))].fill(codes);
-            }
             if total as usize > BITS {
                 let later = advance << 8 | size << 16 | (length as u32) << 20;
                 table.values[first..first + (1 << (BITS - length))].fill(later);

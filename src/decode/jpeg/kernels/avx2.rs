@@ -179,16 +179,15 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
 
 #[target_feature(enable = "avx2")]
 fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
-    let pixels = rgb.len() / 3;
-    let mut chunks = rgb.chunks_exact_mut(96);
-    for (i, to) in chunks.by_ref().enumerate() {
-        interleave(convert(y, cb, cr, 32 * i), to);
-    }
-    let rest = chunks.into_remainder();
-    if !rest.is_empty() {
-        let mut last = [0; 96];
-        interleave(convert(y, cb, cr, pixels / 32 * 32), &mut last);
-        rest.copy_from_slice(&last[..rest.len()]);
+    let bytes = rgb.len();
+    let mut last = [0; 96];
+    for at in (0..bytes / 3).step_by(32) {
+        let pixels = convert(y, cb, cr, at);
+        let full = bytes - 3 * at >= 96;
+        interleave(pixels, if full { &mut rgb[3 * at..] } else { &mut last });
+        if !full {
+            rgb[3 * at..].copy_from_slice(&last[..bytes - 3 * at]);
+        }
     }
 }
 
