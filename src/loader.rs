@@ -1,3 +1,6 @@
+#[cfg(feature = "cuda")]
+mod cuda;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -5,6 +8,7 @@ use std::time::Duration;
 
 use crate::batch::{Dtype, Field, HostBatch, Layout, Memory, Normalize, Plan, Slots, Writer};
 use crate::decode::{Auto, Decode};
+use crate::device::SampleOps;
 use crate::engine::{Batches, Engine, HostFeed, IntoIter, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Last, Order, Schedule, Sequential, Shuffled};
@@ -53,6 +57,8 @@ pub struct Loader {
     on_error: OnError,
     timeout: Duration,
     memory_limit: Option<usize>,
+    #[cfg(feature = "cuda")]
+    soft_labels: Option<(usize, f32)>,
 }
 
 #[derive(Clone)]
@@ -100,6 +106,8 @@ impl Loader {
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
+            #[cfg(feature = "cuda")]
+            soft_labels: None,
         }
     }
 
@@ -234,18 +242,19 @@ impl Loader {
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
-        let opening = self.open(dtype, layout)?;
-        let slots = opening.prefetch + 2;
+        let opening = self.open(dtype, layout, false)?;
+        let slots = opening.slots();
         let bytes = slots.saturating_mul(opening.plan.bytes);
         opening.check_limit(bytes)?;
-        let slots: Vec<_> =
-            (0..slots).map(|_| Slots::make(&opening.plan, host_memory(opening.plan.bytes, pinned))).collect();
+        let memory = host_memory(opening.plan.bytes, slots, pinned);
+        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&opening.plan, memory)).collect();
         let plan = MemoryPlan {
             slots: slots.len(),
             slot_bytes: opening.plan.bytes,
             host_bytes: bytes,
             pinned_bytes: slots.iter().filter(|s| s.is_pinned()).count() * opening.plan.bytes,
             device_bytes: 0,
+            staging_bytes: 0,
         };
         let prefetch = opening.prefetch;
         let engine = Engine::new(opening.into_parts(slots))?;
@@ -253,8 +262,9 @@ impl Loader {
         Ok(Batches::new(Box::new(HostFeed(engine)), opened))
     }
 
-    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`.
-    fn open(self, dtype: Dtype, layout: Layout) -> Result<Opening> {
+    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`. With `ops` a slot's last field is a record a
+    /// sample of what the device is to do with it.
+    fn open(self, dtype: Dtype, layout: Layout, ops: bool) -> Result<Opening> {
         if self.batch == 0 {
             return Err(Error::config("batch(0): a batch has at least one sample"));
         }
@@ -297,14 +307,16 @@ impl Loader {
             Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] },
         ];
         fields.extend(self.fields);
+        fields.extend(ops.then(|| Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] }));
         let work = Work {
             source,
             decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new())),
             augment: self.augment,
             transforms: self.transforms,
             writer: Writer::new(size, dtype, layout, normalize)?,
+            ops,
             seed: self.seed,
-            mix_as: Some((dtype, layout)),
+            mix_as: (!ops).then_some((dtype, layout)),
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
             counters: Counters::new(workers),
@@ -338,13 +350,18 @@ struct Opening {
 }
 
 impl Opening {
+    /// Host slots: the batches made ahead, one in the consumer's hands or on its way to the device, and one being filled.
+    fn slots(&self) -> usize {
+        self.prefetch.saturating_add(2)
+    }
+
     fn check_limit(&self, bytes: usize) -> Result<()> {
         match self.memory_limit {
             Some(limit) if bytes > limit => Err(Error::new(
                 ErrorKind::Memory,
                 format!(
                     "{bytes} bytes of batch memory ({} slots of {}) exceed the limit of {limit}; lower prefetch ({}) or batch ({})",
-                    self.prefetch + 2,
+                    self.slots(),
                     self.plan.bytes,
                     self.prefetch,
                     self.plan.batch
@@ -360,13 +377,29 @@ impl Opening {
     }
 }
 
-/// Memory for one slot, page-locked if that is wanted and can be had.
-fn host_memory(bytes: usize, pinned: bool) -> Memory {
+/// Memory for `slots` slots, page-locked if that is wanted and can be had.
+fn host_memory(bytes: usize, slots: usize, pinned: bool) -> Vec<Memory> {
     if pinned {
-        static WARNED: std::sync::Once = std::sync::Once::new();
-        WARNED.call_once(|| tracing::warn!("pinned(true) without a CUDA driver: batches lie in ordinary memory"));
+        match locked_memory(bytes, slots) {
+            Ok(memory) => return memory,
+            Err(e) => {
+                static WARNED: std::sync::Once = std::sync::Once::new();
+                WARNED.call_once(|| tracing::warn!("pinned(true), but batches lie in ordinary memory: {e}"));
+            }
+        }
     }
-    Memory::heap(bytes)
+    (0..slots).map(|_| Memory::heap(bytes)).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn locked_memory(bytes: usize, slots: usize) -> Result<Vec<Memory>> {
+    let context = crate::cuda::Context::new(0)?;
+    (0..slots).map(|_| cuda::pinned_memory(&context, bytes)).collect()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn locked_memory(_bytes: usize, _slots: usize) -> Result<Vec<Memory>> {
+    Err(Error::config("this build is without the feature \"cuda\""))
 }
 
 impl IntoIterator for Loader {

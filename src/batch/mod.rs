@@ -22,7 +22,7 @@ pub(crate) use host::Home;
 pub use host::{HostBatch, View};
 pub(crate) use memory::Memory;
 pub use mix::mix;
-pub(crate) use schema::Plan;
+pub(crate) use schema::{ALIGN, Plan};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Slots};
 pub use write::Writer;

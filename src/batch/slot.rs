@@ -200,12 +200,6 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    /// The slot's whole buffer: address and bytes, for a copy to a device. It stays valid and unwritten as long as this token lives.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub(crate) fn buffer(&self) -> (*const u8, usize) {
-        (self.0.memory.base(), self.0.plan.bytes)
-    }
-
     /// Gives the slot back.
     pub(crate) fn release(mut self) -> Free {
         for place in 0..self.len() {

@@ -43,9 +43,7 @@ pub fn available() -> Result<()> {
 /// # Errors
 /// [`ErrorKind::Cuda`] without a driver, or without that device.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
-    available()?;
-    let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
-    context.new_stream().doing(|| format!("making a stream on device {ordinal}"))
+    Context::new(ordinal)?.0.new_stream().doing(|| format!("making a stream on device {ordinal}"))
 }
 
 /// One device's context, shared with the program's own streams.
@@ -53,6 +51,15 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
 pub struct Context(Arc<CudaContext>);
 
 impl Context {
+    /// The primary context of device `ordinal`, which is the one that programs share.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] without a driver, or without that device.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        available()?;
+        CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}")).map(Context)
+    }
+
     /// The context that `stream` belongs to.
     ///
     /// # Errors

@@ -5,10 +5,13 @@
 //! 1. `start` comes from `cuMemAlloc` with `len` bytes and is given to `cuMemFree` once, in `drop`. `cuMemFree` waits for the work that
 //!    the device still has, so memory is never taken from under a running kernel, whichever stream it runs on.
 //! 2. Every offset given out lies inside: `at` checks.
+//! 3. cudarc's `slice` over the block never frees it: it is leaked before the block is freed.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, OnceLock};
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, DeviceRepr, result, sys};
 
 use super::driver::{Context, Doing};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,6 +21,8 @@ pub struct Memory {
     start: sys::CUdeviceptr,
     len: usize,
     context: Context,
+    /// What cudarc's views point to, made when the first is asked for.
+    slice: OnceLock<ManuallyDrop<CudaSlice<u8>>>,
 }
 
 impl Memory {
@@ -37,7 +42,7 @@ impl Memory {
                 format!("{want:.1} MB wanted on device {device}, {free:.1} MB free: {}; a smaller batch or .prefetch(n) needs less", e.cause()),
             )
         })?;
-        Ok(Memory { start, len, context: context.clone() })
+        Ok(Memory { start, len, context: context.clone(), slice: OnceLock::new() })
     }
 
     /// Number of bytes.
@@ -69,8 +74,26 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// cudarc's view of `len` elements at `offset`, which is a multiple of 256. All bytes are a valid `T`.
+    pub(crate) fn view<T: DeviceRepr>(&self, stream: &Arc<CudaStream>, offset: usize, len: usize) -> CudaView<'_, T> {
+        let bytes = len * size_of::<T>();
+        self.at(offset, bytes);
+        let slice = self.slice.get_or_init(|| {
+            // SAFETY: the block is `len` bytes at `start` (invariant 1), and this never frees it (invariant 3).
+            ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.start, self.len) })
+        });
+        // SAFETY: the elements are numbers, of which every pattern of bits is one, and the offset aligns them.
+        let view = unsafe { slice.slice(offset..offset + bytes).transmute(len) };
+        view.expect("the bytes were counted for `len` elements")
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
+        if let Some(slice) = self.slice.take() {
+            ManuallyDrop::into_inner(slice).leak();
+        }
         if self.context.bind().is_ok() {
             // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.
             let _ = unsafe { result::memory_free(self.start) };

@@ -48,8 +48,10 @@ pub struct MemoryPlan {
     pub host_bytes: usize,
     /// How many of those are page-locked: all or none.
     pub pinned_bytes: usize,
-    /// Bytes on the device.
+    /// Bytes on the device, all together.
     pub device_bytes: usize,
+    /// How many of those images pass through before they are converted.
+    pub staging_bytes: usize,
 }
 
 impl fmt::Display for MemoryPlan {
@@ -65,6 +67,7 @@ impl fmt::Display for MemoryPlan {
         )?;
         if self.device_bytes > 0 {
             write!(f, ", {:.1} MiB on the device", mib(self.device_bytes))?;
+            write!(f, " ({:.1} MiB of them staging)", mib(self.staging_bytes))?;
         }
         Ok(())
     }
@@ -82,6 +85,12 @@ pub(crate) trait Feed: Send {
 
     /// Ends the epoch early.
     fn stop(&mut self);
+
+    /// What the device's memory holds, if there is one.
+    #[cfg(feature = "cuda")]
+    fn device_stats(&self) -> Option<crate::device::DeviceStats> {
+        None
+    }
 }
 
 /// What is known of an open loader, whatever it delivers.
@@ -172,6 +181,14 @@ impl<B> Batches<B> {
     /// The samples that were skipped so far, with their places and causes; see [`OnError::Skip`].
     pub fn faults(&self) -> Vec<Fault> {
         self.opened.faults.lock().expect("nothing panics while holding it").clone()
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Batches<crate::device::CudaBatch> {
+    /// What the device's memory holds, and what went there.
+    pub fn device_stats(&self) -> crate::device::DeviceStats {
+        self.feed.device_stats().expect("batches on a device have a ring")
     }
 }
 

@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use super::{Engine, Feed};
 use crate::batch::HostBatch;
 use crate::error::Result;
@@ -13,8 +15,12 @@ impl Feed for HostFeed {
     }
 
     fn next(&mut self) -> Option<Result<HostBatch>> {
+        let since = Instant::now();
         let full = self.0.next()?;
-        Some(full.map(|full| HostBatch::new(full, self.0.home())))
+        Some(full.map(|full| {
+            self.0.work().counters.delivered(full.len(), since);
+            HostBatch::new(full, self.0.home())
+        }))
     }
 
     fn stop(&mut self) {

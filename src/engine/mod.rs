@@ -4,10 +4,13 @@
 //! 2. `worker`: what a worker does with its part of a batch.
 //! 3. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
-//! 5. `batches`: what the user holds.
+//! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
+//! 6. `batches`: what the user holds.
 
 mod batches;
 mod coordinator;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod host;
 mod pool;
 mod worker;
@@ -26,6 +29,8 @@ use crate::order::Schedule;
 pub use batches::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError};
 pub(crate) use batches::{Feed, Opened};
 use coordinator::Start;
+#[cfg(feature = "cuda")]
+pub(crate) use cuda::CudaFeed;
 pub(crate) use host::HostFeed;
 use pool::Pool;
 pub(crate) use worker::{MAX_GROUP, Work};
@@ -174,39 +179,41 @@ impl Engine {
 
     /// The next batch of the run, in order; `None` after the last, and after an error.
     pub(crate) fn next(&mut self) -> Option<Result<Full>> {
+        self.next_while(&mut || Some(TICK))
+    }
+
+    /// The same; `idle` is called before each wait and says how long it may be, or gives up with `None`.
+    pub(crate) fn next_while(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
         if self.next == self.end {
             return None;
         }
-        let since = Instant::now();
-        let batch = self.wait(since).and_then(|full| self.judge(full));
+        let batch = self.wait(idle)?.and_then(|full| self.judge(full));
         match &batch {
-            Ok(full) => {
-                self.work.counters.delivered(full.len(), since);
-                self.next += 1;
-            }
+            Ok(_) => self.next += 1,
             Err(_) => self.stop(),
         }
         Some(batch)
     }
 
-    fn wait(&mut self, since: Instant) -> Result<Full> {
+    fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
+        let since = Instant::now();
         let mut logged = since;
         loop {
             if let Some(full) = self.early[(self.next % self.slots as u64) as usize].take() {
-                return Ok(full);
+                return Some(Ok(full));
             }
-            match self.full.recv_timeout(TICK) {
+            match self.full.recv_timeout(idle()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {
                     let number = full.header().number;
                     self.early[(number % self.slots as u64) as usize] = Some(full);
                 }
-                Ok(Err((run, e))) if run == self.run => return Err(e),
+                Ok(Err((run, e))) if run == self.run => return Some(Err(e)),
                 Ok(Err(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let held = self.home.held.load(Ordering::Relaxed);
                     if held == self.slots && since.elapsed() > self.timeout {
-                        return Err(Error::new(
+                        return Some(Err(Error::new(
                             ErrorKind::Timeout,
                             format!(
                                 "batch {} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
@@ -214,7 +221,7 @@ impl Engine {
                                 self.next,
                                 since.elapsed().as_secs_f64()
                             ),
-                        ));
+                        )));
                     }
                     if logged.elapsed() > STALL {
                         logged = Instant::now();
@@ -228,10 +235,10 @@ impl Engine {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::new(
+                    return Some(Err(Error::new(
                         ErrorKind::Panic,
                         "the worker threads have ended; see standard error for why",
-                    ));
+                    )));
                 }
             }
         }

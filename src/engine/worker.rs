@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 
 use crate::batch::{self, Dtype, Full, Layout, Part, Writer};
 use crate::decode::{Decode, Job, Pixels};
+use crate::device::SampleOps;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::source::{Sample, Source};
@@ -25,6 +26,8 @@ pub(crate) struct Work {
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) writer: Writer,
+    /// Whether the last field of a slot is a record a sample of what the device is to do (`device::SampleOps`): then erasing is left to it.
+    pub(crate) ops: bool,
     pub(crate) seed: u64,
     /// What the images are when a batch that is to be mixed is mixed by the worker that finishes it; none if the device does it.
     pub(crate) mix_as: Option<(Dtype, Layout)>,
@@ -182,14 +185,22 @@ impl Work {
     /// Writes the finished image, the label and the other fields into the slot.
     fn write(&self, image: &[u8], planned: &Planned<'_>, part: &mut Part) -> Result<()> {
         let Planned { place, sample, plan, .. } = planned;
+        let fields = part.plan().spans.len() - usize::from(self.ops);
+        let erase = plan.erase.as_ref();
+        if self.ops {
+            let ops = erase.map_or_else(SampleOps::new, |erase| SampleOps::new().erase(erase.rect, erase.value));
+            let record = part.bytes(fields, *place).first_chunk_mut().expect("a record has its size");
+            ops.write(record);
+        }
+        let erase = erase.filter(|_| !self.ops);
         if !self.writer.is_copy() {
-            self.writer.write(image, plan.erase.as_ref(), part.bytes(0, *place))?;
-        } else if let Some(erase) = &plan.erase {
+            self.writer.write(image, erase, part.bytes(0, *place))?;
+        } else if let Some(erase) = erase {
             self.writer.erase(erase, part.bytes(0, *place))?;
         }
         let label = sample.label()?.unwrap_or(-1);
         part.bytes(1, *place).copy_from_slice(&label.to_ne_bytes());
-        for span in 2..part.plan().spans.len() {
+        for span in 2..fields {
             let name = &part.plan().spans[span].field.name;
             let bytes = sample.field(name).ok_or_else(|| {
                 let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();

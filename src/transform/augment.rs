@@ -263,6 +263,18 @@ impl Augment {
         }
     }
 
+    /// Whether samples may get a rectangle to erase, which belongs after normalisation.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn erases(&self) -> bool {
+        self.erase.is_some()
+    }
+
+    /// Whether batches may be mixed.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn mixes(&self) -> bool {
+        self.mix.is_some()
+    }
+
     /// How batch number `batch` of epoch `epoch` is mixed; `None` if it stays as it is.
     pub fn mixing(&self, seed: u64, epoch: u64, batch: u64) -> Option<Mixing> {
         self.mix.as_ref()?.draw(seed, epoch, batch, self.output)

@@ -174,7 +174,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                 } else {
                     const float a = ops->weight, b = __fsub_rn(1.0f, a);
                     #pragma unroll
-                    for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(a, v[i], __fmul_rn(b, w[i]));
+                    for (int i = 0; i < 3 * P; i++) v[i] = __fadd_rn(__fmul_rn(w[i], b), __fmul_rn(v[i], a));
                 }
             }
         }
@@ -254,7 +254,7 @@ soft_labels(float* out, const long long* labels, const SampleOps* ops, u32 count
         float share = labels[n] == k ? 1.0f : 0.0f;
         if (ops && ops[n].flags & (MIX | CUT)) {
             const float a = ops[n].weight, other = labels[ops[n].partner] == k ? 1.0f : 0.0f;
-            share = __fmaf_rn(a, share, __fmul_rn(__fsub_rn(1.0f, a), other));
+            share = __fadd_rn(__fmul_rn(other, __fsub_rn(1.0f, a)), __fmul_rn(share, a));
         }
         out[size_t(n) * classes + k] = __fmaf_rn(high, share, low);
     }

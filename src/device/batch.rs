@@ -1,0 +1,196 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cuda::cudarc::driver::{CudaStream, CudaView, DeviceRepr};
+use arrayvec::ArrayVec;
+
+use super::{Held, Nvidia};
+use crate::batch::Dtype;
+use crate::cuda::Stream;
+use crate::error::{Error, Result};
+
+/// Most axes of a field, the batch axis included.
+pub(crate) const MAX_AXES: usize = 8;
+
+/// A batch in device memory.
+///
+/// Its tensors may be used by anything that is queued in the loader's stream after the batch was delivered: that stream waits for the copy,
+/// the host does not. Dropping the batch marks the stream, and its memory is written again after what was queued by then; so drop it when the
+/// last kernel that reads it has been launched. Use on another stream must be joined to the loader's stream before the drop (with an event).
+///
+/// The stream may not be a per-thread default stream if batches are dropped on other threads: to the driver that is another stream there.
+pub struct CudaBatch(pub(crate) Held<Nvidia>);
+
+impl CudaBatch {
+    /// Number of samples, N.
+    #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
+    pub fn len(&self) -> usize {
+        self.0.slot().picks.len()
+    }
+
+    /// The epoch it belongs to.
+    pub fn epoch(&self) -> u64 {
+        self.0.slot().epoch
+    }
+
+    /// Its number in the epoch, from 0.
+    pub fn number(&self) -> u64 {
+        self.0.slot().number
+    }
+
+    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw).
+    pub fn images(&self) -> Tensor<'_> {
+        let shared = &*self.0.shared;
+        let (h, w) = (shared.spec.height, shared.spec.width);
+        let shape = match shared.spec.layout {
+            crate::Layout::Nhwc => [h, w, 3],
+            crate::Layout::Nchw => [3, h, w],
+        };
+        self.tensor(0, shared.spec.dtype, &shape)
+    }
+
+    /// The labels, i64, (N). A sample without a label has -1.
+    pub fn labels(&self) -> Tensor<'_> {
+        self.field("label").expect("every batch has labels")
+    }
+
+    /// The labels as f32 rows of (N, classes), if [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
+    pub fn soft_labels(&self) -> Option<Tensor<'_>> {
+        let shared = &*self.0.shared;
+        let (classes, _) = shared.spec.soft_labels?;
+        Some(self.tensor(shared.layout.soft?, Dtype::F32, &[classes]))
+    }
+
+    /// The field `name`: `image`, `label`, or one asked for with [`Loader::field`](crate::Loader::field).
+    pub fn field(&self, name: &str) -> Option<Tensor<'_>> {
+        if name == "image" {
+            return Some(self.images());
+        }
+        let shared = &*self.0.shared;
+        let (field, &offset) = shared.spec.fields.iter().zip(&shared.layout.fields).find(|(f, _)| f.name == name)?;
+        Some(self.tensor(offset, field.dtype, &field.shape))
+    }
+
+    /// Index in the source of each sample.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.0.slot().picks.iter().map(|p| p.sample)
+    }
+
+    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for stand-ins of samples that were skipped
+    /// ([`OnError::Skip`](crate::OnError::Skip)).
+    pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
+        self.0.slot().picks.iter().map(|p| p.valid)
+    }
+
+    fn tensor(&self, offset: usize, dtype: Dtype, sample_shape: &[usize]) -> Tensor<'_> {
+        let shape = std::iter::once(self.len()).chain(sample_shape.iter().copied()).collect();
+        Tensor { batch: self, offset: self.0.slot().offset + offset, dtype, shape }
+    }
+}
+
+impl fmt::Debug for CudaBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (epoch, number, images) = (self.epoch(), self.number(), self.images());
+        f.debug_struct("CudaBatch").field("epoch", &epoch).field("number", &number).field("images", &images).finish()
+    }
+}
+
+/// A field of a batch on the device: contiguous, row-major, aligned to 256 bytes.
+#[derive(Clone)]
+pub struct Tensor<'a> {
+    batch: &'a CudaBatch,
+    offset: usize,
+    dtype: Dtype,
+    shape: ArrayVec<usize, MAX_AXES>,
+}
+
+impl<'a> Tensor<'a> {
+    /// Element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Shape, with the batch axis first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Elements from one index of an axis to the next, for each axis.
+    pub fn strides(&self) -> ArrayVec<usize, MAX_AXES> {
+        let mut strides: ArrayVec<usize, MAX_AXES> = self.shape.iter().map(|_| 1).collect();
+        for axis in (1..self.shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * self.shape[axis];
+        }
+        strides
+    }
+
+    /// Number of elements.
+    #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The `CUdeviceptr`. Valid for work queued in the loader's stream while the batch lives.
+    pub fn device_ptr(&self) -> u64 {
+        self.batch.0.shared.memory.at(self.offset, self.len() * self.dtype.bytes())
+    }
+
+    /// The device's number.
+    pub fn device(&self) -> usize {
+        self.batch.0.shared.memory.context().ordinal()
+    }
+
+    /// A view for cudarc's launches, copies and libraries.
+    ///
+    /// # Errors
+    /// If `T` is not the tensor's dtype.
+    pub fn view<T: Element>(&self) -> Result<CudaView<'a, T>> {
+        if T::DTYPE != self.dtype {
+            let (asked, is) = (T::DTYPE.name(), self.dtype.name());
+            return Err(Error::config(format!("a view of {asked} on a tensor of {is}")));
+        }
+        Ok(self.batch.0.shared.memory.view(self.stream(), self.offset, self.len()))
+    }
+
+    /// The bytes, after waiting on the host for all that is queued in the loader's stream. For tests and examples.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    pub fn download(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len() * self.dtype.bytes()];
+        let shared = &*self.batch.0.shared;
+        shared.consumer.download(&mut bytes, &shared.memory, self.offset)?;
+        Ok(bytes)
+    }
+
+    fn stream(&self) -> &'a Arc<CudaStream> {
+        let consumer: &'a Stream = &self.batch.0.shared.consumer;
+        consumer.cudarc().expect("the loader was opened with the program's stream")
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} on device {}", self.dtype.name(), self.shape, self.device())
+    }
+}
+
+/// Element types that a [`Tensor`] can be viewed as.
+pub trait Element: DeviceRepr + sealed::Sealed {
+    /// The dtype it stands for.
+    const DTYPE: Dtype;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! element {
+    ($($type:ty => $dtype:ident),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Element for $type {
+            const DTYPE: Dtype = Dtype::$dtype;
+        }
+    )*};
+}
+element!(u8 => U8, f32 => F32, half::f16 => F16, half::bf16 => Bf16, i64 => I64);

@@ -1,0 +1,90 @@
+//! Host buffer to GPU: the prefetch ring.
+//!
+//! A batch crosses the bus as u8 pixels on a copy stream, is converted on a second one, and is handed over by an event: the consumer's
+//! stream waits for it, the host never does. `README.md` beside `cuda` tells what the tests without a GPU can and cannot show.
+//!
+//! 1. `spec`: what crosses and what arrives; every byte of device memory, before any is taken.
+//! 2. `ops`: [`SampleOps`], what the convert kernel does to one sample.
+//! 3. `ring`: the thread that copies ahead, and the order of waits.
+//! 4. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
+//! 5. `dlpack`: the same memory for other frameworks, without a copy.
+//! 6. `nvidia`: the ring's [`Gpu`], by way of [`cuda`](crate::cuda).
+//!
+//! The ring is written against the trait [`Gpu`], so that its order of waits is tested against a simulated device (`sim`), whose streams are
+//! threads with delays.
+
+#[cfg(feature = "cuda")]
+mod batch;
+#[cfg(feature = "cuda")]
+mod dlpack;
+#[cfg(feature = "cuda")]
+mod nvidia;
+mod ops;
+mod ring;
+#[cfg(test)]
+mod sim;
+mod spec;
+
+use crate::error::Result;
+
+#[cfg(feature = "cuda")]
+pub(crate) use batch::MAX_AXES;
+#[cfg(feature = "cuda")]
+pub use batch::{CudaBatch, Element, Tensor};
+#[cfg(feature = "cuda")]
+pub use dlpack::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
+#[cfg(feature = "cuda")]
+pub(crate) use nvidia::Nvidia;
+pub use ops::SampleOps;
+pub use ring::DeviceStats;
+pub(crate) use ring::{Filled, Held, Ring, Supply};
+pub(crate) use spec::Spec;
+
+/// What the ring asks of an accelerator: streams of work that run beside the host, and events that order them.
+///
+/// All calls return at once, except [`memory`](Gpu::memory), [`kernels`](Gpu::kernels) and [`synchronize`](Gpu::synchronize).
+#[allow(unsafe_code)] // `upload` has a contract, which `ring` keeps
+pub(crate) trait Gpu: Send + Sync + 'static {
+    type Stream: Send + Sync;
+    type Event: Send + Sync;
+    type Memory: Send + Sync;
+    type Kernels: Send + Sync;
+
+    /// One block of device memory.
+    fn memory(&self, bytes: usize) -> Result<Self::Memory>;
+    fn stream(&self) -> Result<Self::Stream>;
+    fn event(&self) -> Result<Self::Event>;
+    /// Whatever [`convert`](Gpu::convert) will need for `spec`.
+    fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
+
+    /// Marks the work queued in `stream` so far.
+    fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
+    /// Lets what comes after in `stream` wait for the mark as it stands now. An event that was never recorded is no wait.
+    fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
+    fn is_done(&self, event: &Self::Event) -> Result<bool>;
+    /// Blocks the host until all work in `stream` is done. Only for shutting down.
+    fn synchronize(&self, stream: &Self::Stream) -> Result<()>;
+
+    /// Queues a copy of `from` to `offset`.
+    ///
+    /// # Safety
+    /// `from` stays allocated and unchanged until an event recorded in `stream` after this call is done.
+    unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
+    /// Queues the conversion of a batch.
+    fn convert(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
+}
+
+/// Offsets in device memory for one conversion.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job {
+    /// u8 images, (N, H, W, 3).
+    pub(crate) from: usize,
+    /// Images as the spec says.
+    pub(crate) to: usize,
+    /// One record a sample.
+    pub(crate) ops: Option<usize>,
+    /// Labels (i64), and where their soft rows go.
+    pub(crate) soft: Option<(usize, usize)>,
+    /// Number of samples.
+    pub(crate) count: usize,
+}

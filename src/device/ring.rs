@@ -1,0 +1,522 @@
+#![allow(unsafe_code)]
+//! The prefetch ring: a thread that copies full host slots ahead of the consumer, and the events that order it all.
+//!
+//! ```text
+//! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
+//! convert stream                                                             wait copied   convert   record ready, converted[s]
+//! consumer stream                                                                          wait ready   its kernels   record released
+//! ```
+//!
+//! Where images are used as they come there is no staging: they go straight into the slot after `released`, and `ready` follows on the copy stream.
+//!
+//! **Invariants**
+//! 1. A host slot is kept, untouched, in `in_flight` from its upload until `copied` is done; when the thread ends, or fails, it waits for the
+//!    copy stream first.
+//! 2. A device slot is a token (`Box<Slot>`): it is in the channel of free slots, with the thread, in the channel of messages, or in one
+//!    [`Held`], never in two of them.
+//! 3. Whatever writes a device slot waits for its `released`, and for nothing else of the consumer's; the consumer's stream waits for the
+//!    `ready` of its own batch, and for nothing else.
+//! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy into `s` begins.
+//! 5. Device memory outlives all work on it: `Shared` is dropped by the last of ring and batches, after the thread has synchronised its
+//!    streams, and freeing waits for the device.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+
+use super::spec::{self, DeviceMemory, Spec};
+use super::{Gpu, Job};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Pick;
+
+/// How often the thread looks after its copies while some are under way. A copy of a batch takes some hundreds of microseconds.
+const POLL: Duration = Duration::from_micros(100);
+/// How often it looks whether it is still wanted, and how often the consumer looks whether anything can still come.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Where full host slots come from, in order.
+pub(crate) trait Supply: Send + 'static {
+    type Slot: Filled;
+
+    /// Begins `epoch` at batch `first`, dropping what is under way.
+    fn start(&mut self, epoch: u64, first: u64);
+
+    /// The next slot; `None` after the last, after an error, and when `idle` says so. It is called before each wait and gives the longest time to
+    /// wait.
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Self::Slot>>;
+
+    /// Ends the epoch early.
+    fn stop(&mut self);
+}
+
+/// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
+pub(crate) trait Filled: Send + 'static {
+    fn epoch(&self) -> u64;
+    fn number(&self) -> u64;
+    fn picks(&self) -> &[Pick];
+    /// Bytes of a field, all samples: 0 is the images, then those of the spec in their order, then the records of [`SampleOps`](super::SampleOps).
+    fn bytes(&self, field: usize) -> &[u8];
+}
+
+/// Device memory as PyTorch's `torch.cuda.memory_stats` calls it, in bytes; and what went through the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// In batches that are ready or in the consumer's hands.
+    pub allocated: usize,
+    /// The most that was ever allocated.
+    pub peak: usize,
+    /// Taken from the device when the loader was opened.
+    pub reserved: usize,
+    /// Batches copied to the device.
+    pub batches: u64,
+    /// Bytes copied to the device.
+    pub copied_bytes: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    slots: AtomicUsize,
+    peak: AtomicUsize,
+    held: AtomicUsize,
+    batches: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What ring, thread and batches share.
+pub(crate) struct Shared<G: Gpu> {
+    pub(crate) gpu: G,
+    pub(crate) consumer: G::Stream,
+    pub(crate) memory: G::Memory,
+    pub(crate) spec: Spec,
+    pub(crate) layout: spec::Slot,
+    plan: DeviceMemory,
+    free: Sender<Box<Slot<G>>>,
+    /// The run that is wanted; 0 is none.
+    wanted: AtomicU64,
+    /// The first driver error. No call is made after it.
+    failed: Mutex<Option<Error>>,
+    counters: Counters,
+}
+
+/// A batch's place on the device.
+pub(crate) struct Slot<G: Gpu> {
+    /// Offset in the device memory.
+    pub(crate) offset: usize,
+    pub(crate) epoch: u64,
+    pub(crate) number: u64,
+    /// Its memory is kept from batch to batch.
+    pub(crate) picks: Vec<Pick>,
+    ready: G::Event,
+    released: G::Event,
+}
+
+type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
+
+/// The consumer's end.
+pub(crate) struct Ring<G: Gpu> {
+    shared: Arc<Shared<G>>,
+    starts: Option<Sender<(u64, u64, u64)>>,
+    messages: Receiver<Message<G>>,
+    thread: Option<JoinHandle<()>>,
+    run: u64,
+    open: bool,
+    timeout: Duration,
+}
+
+impl<G: Gpu> Ring<G> {
+    /// Takes the device memory, and starts the thread.
+    pub(crate) fn new<S: Supply>(
+        gpu: G,
+        consumer: G::Stream,
+        spec: Spec,
+        prefetch: usize,
+        timeout: Duration,
+        supply: S,
+    ) -> Result<Self> {
+        let (plan, layout) = (spec.memory(prefetch), spec.slot());
+        let memory = gpu.memory(plan.total())?;
+        let kernels = gpu.kernels(&spec)?;
+        let (copy, convert) = (gpu.stream()?, gpu.stream()?);
+        // Each channel can hold all there can be of what it carries, so that no thread ever waits to send: every slot, an error, an end.
+        let (free, freed) = bounded(plan.slots);
+        let (sender, messages) = bounded(plan.slots + 2);
+        for i in 0..plan.slots {
+            let slot = Slot {
+                offset: i * plan.slot_bytes,
+                epoch: 0,
+                number: 0,
+                picks: Vec::with_capacity(spec.batch),
+                ready: gpu.event()?,
+                released: gpu.event()?,
+            };
+            free.send(Box::new(slot)).expect("the receiver is alive");
+        }
+        let staging = (0..plan.staging).map(|i| {
+            let offset = plan.slots * plan.slot_bytes + i * plan.staging_bytes;
+            Ok(Staging { offset, converted: gpu.event()? })
+        });
+        let staging = staging.collect::<Result<Vec<_>>>()?;
+        let shared = Arc::new(Shared {
+            gpu,
+            consumer,
+            memory,
+            spec,
+            layout,
+            plan,
+            free,
+            wanted: AtomicU64::new(0),
+            failed: Mutex::default(),
+            counters: Counters::default(),
+        });
+        let (starts, started) = unbounded();
+        let thread = Thread {
+            shared: shared.clone(),
+            supply,
+            started,
+            freed,
+            messages: sender,
+            kernels,
+            copy,
+            convert,
+            staging,
+            turn: 0,
+            flight: Flight { in_flight: VecDeque::new(), events: Vec::new() },
+        };
+        let thread = std::thread::Builder::new()
+            .name("warpfeed-copy".into())
+            .spawn(move || thread.run())
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the copy thread: {e}")))?;
+        let thread = Some(thread);
+        Ok(Ring { shared, starts: Some(starts), messages, thread, run: 0, open: false, timeout })
+    }
+
+    pub(crate) fn start(&mut self, epoch: u64, first: u64) {
+        self.stop();
+        self.run += 1;
+        self.open = true;
+        self.shared.wanted.store(self.run, Ordering::Relaxed);
+        // Where the thread has ended after an error, `next` says so.
+        let _ = self.starts.as_ref().expect("open until drop").send((self.run, epoch, first));
+    }
+
+    /// Ends the epoch; what was prepared goes back.
+    pub(crate) fn stop(&mut self) {
+        self.open = false;
+        self.shared.wanted.store(0, Ordering::Relaxed);
+        while let Ok((_, message)) = self.messages.try_recv() {
+            self.shared.take_back(message);
+        }
+    }
+
+    /// The next batch; `None` after the last, and after an error. The consumer's stream waits for it; the host waits only while there is none.
+    pub(crate) fn next(&mut self) -> Option<Result<Held<G>>> {
+        if !self.open {
+            return None;
+        }
+        let since = Instant::now();
+        loop {
+            match self.messages.recv_timeout(TICK) {
+                Ok((run, message)) if run != self.run => self.shared.take_back(message),
+                Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot)),
+                Ok((_, Some(Err(e)))) => {
+                    self.open = false;
+                    if self.shared.failure().is_some() {
+                        self.join();
+                    }
+                    return Some(Err(e));
+                }
+                Ok((_, None)) => {
+                    self.open = false;
+                    return None;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let held = self.shared.counters.held.load(Ordering::Relaxed);
+                    if held == self.shared.plan.slots && since.elapsed() > self.timeout {
+                        let waited = since.elapsed().as_secs_f64();
+                        let cause = format!(
+                            "no batch can be copied: all {held} slots on the device are held by batches that are still alive, for \
+                             {waited:.0} s; drop them before asking for more, or raise prefetch"
+                        );
+                        return Some(Err(Error::new(ErrorKind::Timeout, cause)));
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.open = false;
+                    self.join();
+                    let gone = || Error::new(ErrorKind::Panic, "the copy thread has ended; see standard error for why");
+                    return Some(Err(self.shared.failure().unwrap_or_else(gone)));
+                }
+            }
+        }
+    }
+
+    fn hand_over(&mut self, slot: Box<Slot<G>>) -> Result<Held<G>> {
+        let shared = self.shared.clone();
+        shared.check()?;
+        shared.counters.held.fetch_add(1, Ordering::Relaxed);
+        let held = Held { slot: Some(slot), shared };
+        if let Err(e) = held.shared.gpu.wait(&held.shared.consumer, &held.slot().ready) {
+            self.open = false;
+            held.shared.fail(&e);
+            return Err(e);
+        }
+        Ok(held)
+    }
+
+    pub(crate) fn stats(&self) -> DeviceStats {
+        let Shared { counters, plan, .. } = &*self.shared;
+        let bytes = |slots: &AtomicUsize| slots.load(Ordering::Relaxed) * plan.slot_bytes;
+        DeviceStats {
+            allocated: bytes(&counters.slots),
+            peak: bytes(&counters.peak),
+            reserved: plan.total(),
+            batches: counters.batches.load(Ordering::Relaxed),
+            copied_bytes: counters.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<G: Gpu> Drop for Ring<G> {
+    fn drop(&mut self) {
+        self.stop();
+        drop(self.starts.take());
+        // A thread that is just sending must not wait for room.
+        self.messages = crossbeam::channel::never();
+        self.join();
+    }
+}
+
+impl<G: Gpu> Shared<G> {
+    fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {
+        if let Some(Ok(slot)) = message {
+            self.counters.slots.fetch_sub(1, Ordering::Relaxed);
+            let _ = self.free.send(slot);
+        }
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.failed.lock().expect("nothing panics while holding it").clone()
+    }
+
+    /// The error that ended all use of the device, if there was one.
+    fn check(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    fn fail(&self, e: &Error) {
+        self.failed.lock().expect("nothing panics while holding it").get_or_insert_with(|| e.clone());
+    }
+}
+
+/// A batch that the consumer holds. Dropping it marks the consumer's stream: the slot is written again after that mark.
+pub(crate) struct Held<G: Gpu> {
+    slot: Option<Box<Slot<G>>>,
+    pub(crate) shared: Arc<Shared<G>>,
+}
+
+impl<G: Gpu> Held<G> {
+    pub(crate) fn slot(&self) -> &Slot<G> {
+        self.slot.as_ref().expect("the slot leaves in drop only")
+    }
+}
+
+impl<G: Gpu> Drop for Held<G> {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot.take() else { return };
+        let Shared { gpu, consumer, counters, free, .. } = &*self.shared;
+        if self.shared.failure().is_none() {
+            match gpu.record(&slot.released, consumer) {
+                Ok(()) => {
+                    counters.slots.fetch_sub(1, Ordering::Relaxed);
+                    let _ = free.send(slot);
+                }
+                // Without the mark nobody knows when the slot may be written: it stays out of use.
+                Err(e) => self.shared.fail(&e),
+            }
+        }
+        counters.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Staging<G: Gpu> {
+    offset: usize,
+    converted: G::Event,
+}
+
+/// Host slots whose copies are under way, oldest first, and events to spare.
+struct Flight<G: Gpu, H> {
+    in_flight: VecDeque<(H, G::Event)>,
+    events: Vec<G::Event>,
+}
+
+impl<G: Gpu, H> Flight<G, H> {
+    /// Gives back the host slots whose copies are done, and says how long to wait before looking again.
+    fn land(&mut self, gpu: &G) -> Result<Duration> {
+        while let Some((_, copied)) = self.in_flight.front() {
+            if !gpu.is_done(copied)? {
+                return Ok(POLL);
+            }
+            let (host, copied) = self.in_flight.pop_front().expect("there is a front");
+            drop(host);
+            self.events.push(copied);
+        }
+        Ok(TICK)
+    }
+}
+
+/// The copy thread: the only one that calls the device, but for the consumer's wait and mark.
+struct Thread<G: Gpu, S: Supply> {
+    shared: Arc<Shared<G>>,
+    supply: S,
+    started: Receiver<(u64, u64, u64)>,
+    freed: Receiver<Box<Slot<G>>>,
+    messages: Sender<Message<G>>,
+    kernels: G::Kernels,
+    copy: G::Stream,
+    convert: G::Stream,
+    staging: Vec<Staging<G>>,
+    turn: usize,
+    flight: Flight<G, S::Slot>,
+}
+
+/// How an epoch ended on the thread.
+enum Ended {
+    Last,
+    Unwanted,
+}
+
+impl<G: Gpu, S: Supply> Thread<G, S> {
+    fn run(mut self) {
+        while let Ok((run, epoch, first)) = self.started.recv() {
+            if self.shared.wanted.load(Ordering::Relaxed) != run {
+                continue;
+            }
+            self.supply.start(epoch, first);
+            let message = match self.epoch(run) {
+                Ok(Ended::Last) => None,
+                Ok(Ended::Unwanted) => {
+                    self.supply.stop();
+                    continue;
+                }
+                Err(e) => Some(Err(e)),
+            };
+            let _ = self.messages.send((run, message));
+            if self.shared.failure().is_some() {
+                break;
+            }
+        }
+    }
+
+    fn epoch(&mut self, run: u64) -> Result<Ended> {
+        loop {
+            let Thread { shared, supply, flight, .. } = self;
+            let mut failed = None;
+            let host = supply.next(&mut || {
+                if shared.wanted.load(Ordering::Relaxed) != run {
+                    return None;
+                }
+                shared.check().and_then(|()| flight.land(&shared.gpu)).map_err(|e| failed = Some(e)).ok()
+            });
+            if let Some(e) = failed {
+                self.shared.fail(&e);
+                return Err(e);
+            }
+            let host = match host {
+                Some(host) => host?,
+                None if self.shared.wanted.load(Ordering::Relaxed) != run => return Ok(Ended::Unwanted),
+                None => return Ok(Ended::Last),
+            };
+            let Some(slot) = self.free_slot(run)? else { return Ok(Ended::Unwanted) };
+            let slot = self.send(host, slot).inspect_err(|e| self.shared.fail(e))?;
+            let counters = &self.shared.counters;
+            let slots = counters.slots.fetch_add(1, Ordering::Relaxed) + 1;
+            counters.peak.fetch_max(slots, Ordering::Relaxed);
+            let _ = self.messages.send((run, Some(Ok(slot))));
+        }
+    }
+
+    /// A device slot that the host is done with; the device may still read it. `None` if the run is no longer wanted.
+    fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
+        loop {
+            if self.shared.wanted.load(Ordering::Relaxed) != run {
+                return Ok(None);
+            }
+            self.shared.check()?;
+            let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+            if let Ok(slot) = self.freed.recv_timeout(wait) {
+                return Ok(Some(slot));
+            }
+        }
+    }
+
+    /// Queues everything that brings `host` into `slot`. Nothing here waits.
+    fn send(&mut self, host: S::Slot, mut slot: Box<Slot<G>>) -> Result<Box<Slot<G>>> {
+        let Shared { gpu, memory, layout, counters, .. } = &*self.shared;
+        let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
+        (slot.epoch, slot.number) = (host.epoch(), host.number());
+        slot.picks.clear();
+        slot.picks.extend_from_slice(host.picks());
+        let count = slot.picks.len();
+        // The slot of a failed upload must not be freed before the copy stream has stopped, so it goes into flight first.
+        self.flight.in_flight.push_back((host, copied));
+        let (host, copied) = self.flight.in_flight.back().expect("just pushed");
+
+        let upload = |field: usize, offset: usize| {
+            counters.bytes.fetch_add(host.bytes(field).len() as u64, Ordering::Relaxed);
+            // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the same stream, is done.
+            unsafe { gpu.upload(&self.copy, memory, offset, host.bytes(field)) }
+        };
+        let staging = (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()]);
+        if let Some(staging) = staging {
+            gpu.wait(&self.copy, &staging.converted)?;
+            upload(0, staging.offset)?;
+            gpu.wait(&self.copy, &slot.released)?;
+        } else {
+            gpu.wait(&self.copy, &slot.released)?;
+            upload(0, slot.offset)?;
+        }
+        for (i, &offset) in layout.fields.iter().chain(&layout.ops).enumerate() {
+            upload(i + 1, slot.offset + offset)?;
+        }
+        gpu.record(copied, &self.copy)?;
+        if let Some(staging) = staging {
+            gpu.wait(&self.convert, copied)?;
+            let soft = layout.soft.zip(layout.fields.first()).map(|(to, from)| (slot.offset + from, slot.offset + to));
+            let ops = layout.ops.map(|at| slot.offset + at);
+            let job = Job { from: staging.offset, to: slot.offset, ops, soft, count };
+            gpu.convert(&self.convert, memory, &self.kernels, job)?;
+            gpu.record(&staging.converted, &self.convert)?;
+            gpu.record(&slot.ready, &self.convert)?;
+        } else {
+            gpu.record(&slot.ready, &self.copy)?;
+        }
+        self.turn += 1;
+        counters.batches.fetch_add(1, Ordering::Relaxed);
+        Ok(slot)
+    }
+}
+
+impl<G: Gpu, S: Supply> Drop for Thread<G, S> {
+    /// Invariants 1 and 5, also when a panic ends the thread. After an error of the driver the waits fail at once, and nothing is copied any more.
+    fn drop(&mut self) {
+        for stream in [&self.copy, &self.convert] {
+            if let Err(e) = self.shared.gpu.synchronize(stream) {
+                self.shared.fail(&e);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,389 @@
+//! The ring against the simulated device.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use super::super::sim::{Mistake, SLOTS, Sim, SimStream, converted};
+use super::*;
+use crate::batch::{Dtype, Field, Layout, Normalize};
+use crate::order::Rng;
+
+const BATCH: usize = 4;
+const BATCHES: u64 = 40;
+
+fn spec(dtype: Dtype) -> Spec {
+    let label = Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] };
+    // The simulated conversion writes one byte a byte, whatever the dtype.
+    Spec {
+        batch: BATCH,
+        height: 8,
+        width: 9,
+        dtype,
+        layout: Layout::Nhwc,
+        normalize: Normalize::UNIT,
+        fields: vec![label],
+        ops: false,
+        soft_labels: None,
+    }
+}
+
+const CONVERTED: Dtype = Dtype::F32;
+const COPIED: Dtype = Dtype::U8;
+
+/// The bytes of batch `number` of `epoch`: images, then labels.
+fn content(spec: &Spec, epoch: u64, number: u64) -> [Vec<u8>; 2] {
+    let count = if number == BATCHES - 1 { BATCH - 1 } else { BATCH };
+    let mut rng = Rng::new(1, epoch, number);
+    [spec.upload_bytes(count), count * 8].map(|bytes| (0..bytes).map(|_| rng.next_u64() as u8).collect())
+}
+
+struct HostSlot {
+    // The simulated copy reads these while a wrong ring lets them be refilled: atomic, so that it is a wrong batch and no undefined behaviour.
+    fields: [Box<[AtomicU8]>; 2],
+    lens: [usize; 2],
+    epoch: u64,
+    number: u64,
+    picks: Vec<Pick>,
+    home: Option<Sender<HostSlot>>,
+}
+
+impl Filled for HostSlot {
+    fn epoch(&self) -> u64 {
+        self.epoch
+    }
+    fn number(&self) -> u64 {
+        self.number
+    }
+    fn picks(&self) -> &[Pick] {
+        &self.picks
+    }
+    fn bytes(&self, field: usize) -> &[u8] {
+        let bytes = &self.fields[field][..self.lens[field]];
+        // SAFETY: the ring only takes address and length of it; the bytes are read by the simulated device, as atomics.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
+    }
+}
+
+impl Drop for HostSlot {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            let fields = std::mem::take(&mut self.fields);
+            let picks = std::mem::take(&mut self.picks);
+            let _ = home.send(HostSlot { fields, picks, home: None, ..*self });
+        }
+    }
+}
+
+/// Loaders with two slots, which take up to `delay` microseconds a batch.
+struct Maker {
+    spec: Spec,
+    free: Receiver<HostSlot>,
+    home: Sender<HostSlot>,
+    epoch: u64,
+    next: u64,
+    delay: u64,
+    rng: Rng,
+    bad: Option<u64>,
+}
+
+impl Maker {
+    fn new(spec: &Spec, delay: u64) -> Self {
+        let (home, free) = unbounded();
+        for _ in 0..2 {
+            let bytes = |n: usize| (0..n).map(|_| AtomicU8::new(0)).collect();
+            let fields = [bytes(spec.upload_bytes(BATCH)), bytes(BATCH * 8)];
+            let slot = HostSlot { fields, lens: [0; 2], epoch: 0, number: 0, picks: Vec::new(), home: None };
+            home.send(slot).unwrap();
+        }
+        Maker { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
+    }
+}
+
+impl Supply for Maker {
+    type Slot = HostSlot;
+
+    fn start(&mut self, epoch: u64, first: u64) {
+        (self.epoch, self.next) = (epoch, first);
+    }
+
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<HostSlot>> {
+        if self.next == BATCHES {
+            return None;
+        }
+        let mut slot = loop {
+            match self.free.recv_timeout(idle()?) {
+                Ok(slot) => break slot,
+                Err(_) => continue,
+            }
+        };
+        if self.delay > 0 {
+            std::thread::sleep(Duration::from_micros(self.rng.below(self.delay)));
+        }
+        let number = self.next;
+        self.next += 1;
+        if self.bad == Some(number) {
+            slot.home = Some(self.home.clone());
+            self.next = BATCHES;
+            return Some(Err(Error::decode("a bad sample")));
+        }
+        let content = content(&self.spec, self.epoch, number);
+        slot.lens = [content[0].len(), content[1].len()];
+        for (field, content) in slot.fields.iter().zip(&content) {
+            field.iter().zip(content).for_each(|(to, &from)| to.store(from, Relaxed));
+        }
+        slot.picks.clear();
+        slot.picks.extend((0..content[1].len() / 8).map(|i| Pick { sample: number * 10 + i as u64, valid: true }));
+        (slot.epoch, slot.number, slot.home) = (self.epoch, number, Some(self.home.clone()));
+        Some(Ok(slot))
+    }
+
+    fn stop(&mut self) {
+        self.next = BATCHES;
+    }
+}
+
+fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {
+    let spec = spec(dtype);
+    let consumer = sim.stream()?;
+    let maker = Maker::new(&spec, delay);
+    Ring::new(sim.clone(), consumer, spec, SLOTS - 1, Duration::from_millis(200), maker)
+}
+
+/// What the consumer's kernels saw: (epoch, number, whether images and labels were all right).
+type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
+
+/// Queues a kernel on the consumer's stream that reads the batch, slowly.
+fn read(batch: &Held<Sim>, seen: &Seen) {
+    let shared = &batch.shared;
+    let slot = batch.slot();
+    let [mut images, labels] = content(&shared.spec, slot.epoch, slot.number);
+    if !shared.spec.is_copy() {
+        images.iter_mut().for_each(|b| *b = converted(*b));
+    }
+    let (memory, seen, epoch, number) = (shared.memory.clone(), seen.clone(), slot.epoch, slot.number);
+    let offsets = [slot.offset, slot.offset + shared.layout.fields[0]];
+    shared.consumer.run(move |pace| {
+        let mut right = true;
+        for (at, expected) in offsets.into_iter().zip([images, labels]) {
+            for (i, &byte) in expected.iter().enumerate() {
+                if i % 64 == 0 {
+                    pace.pause();
+                }
+                right &= memory[at + i].load(Relaxed) == byte;
+            }
+        }
+        seen.lock().unwrap().push((epoch, number, right));
+    });
+}
+
+fn finish(sim: &Sim, stream: &SimStream) {
+    sim.synchronize(stream).unwrap();
+}
+
+/// Runs `epochs` epochs and returns what the kernels saw.
+fn consume(sim: &Sim, dtype: Dtype, epochs: u64, loader_delay: u64, consumer_delay: u64) -> Vec<(u64, u64, bool)> {
+    let mut ring = open(sim, dtype, loader_delay).unwrap();
+    let seen = Seen::default();
+    let mut rng = Rng::new(3, 3, 3);
+    for epoch in 0..epochs {
+        ring.start(epoch, 0);
+        while let Some(batch) = ring.next() {
+            let batch = batch.unwrap();
+            read(&batch, &seen);
+            if consumer_delay > 0 && rng.chance(0.3) {
+                std::thread::sleep(Duration::from_micros(rng.below(consumer_delay)));
+            }
+        }
+    }
+    finish(sim, &ring.shared.consumer);
+    let seen = seen.lock().unwrap();
+    seen.clone()
+}
+
+fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
+    let expected = (0..epochs).flat_map(|e| (0..BATCHES).map(move |n| (e, n, true))).collect::<Vec<_>>();
+    assert_eq!(seen, expected, "every batch once, in order, whole");
+}
+
+#[test]
+fn thousands_of_batches_arrive_whole_and_in_order() {
+    for dtype in [CONVERTED, COPIED] {
+        // Loader faster than consumer, slower, and by turns.
+        for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
+            let sim = Sim::new(Mistake::None, device);
+            all_right(&consume(&sim, dtype, 8, loader, consumer), 8);
+        }
+    }
+}
+
+/// The simulation is worth something only if it sees a ring that is wrong.
+#[test]
+fn each_wait_that_is_left_out_is_seen() {
+    let cases = [
+        (Mistake::ConsumerWait, CONVERTED),
+        (Mistake::ConsumerWait, COPIED),
+        (Mistake::ReleasedWait, COPIED),
+        (Mistake::ReleasedWait, CONVERTED),
+        (Mistake::StagingWait, CONVERTED),
+        (Mistake::CopiedWait, CONVERTED),
+        (Mistake::EarlyReturn, CONVERTED),
+        (Mistake::EarlyReturn, COPIED),
+    ];
+    for (mistake, dtype) in cases {
+        let sim = Sim::new(mistake, 50);
+        let wrong = consume(&sim, dtype, 3, 0, 0).iter().filter(|(_, _, right)| !right).count();
+        assert!(wrong > 0, "{mistake:?} with {dtype:?} goes unseen");
+    }
+}
+
+#[test]
+fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
+    for dtype in [CONVERTED, COPIED] {
+        let sim = Sim::new(Mistake::None, 5);
+        let mut ring = open(&sim, dtype, 0).unwrap();
+        let me = std::thread::current().id();
+        ring.start(0, 0);
+        let mut expected = Vec::new();
+        while let Some(batch) = ring.next() {
+            // Ready events are the even ones, two a slot, in the order of the slots.
+            let batch = batch.unwrap();
+            expected.push((me, 1, batch.slot().offset / ring.shared.plan.slot_bytes * 2));
+        }
+        let waits = sim.state().waits.lock().unwrap();
+        let mine = waits.iter().filter(|w| w.1 == 1 || w.0 == me).copied().collect::<Vec<_>>();
+        assert_eq!(mine, expected, "one wait a batch, on the consumer's stream, for that batch's event");
+    }
+}
+
+#[test]
+fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
+    let sim = Sim::new(Mistake::None, 5);
+    let mut ring = open(&sim, CONVERTED, 0).unwrap();
+    let mut counts = Vec::new();
+    for epoch in 0..4 {
+        ring.start(epoch, 0);
+        while let Some(batch) = ring.next() {
+            drop(batch.unwrap());
+        }
+        let state = sim.state();
+        counts.push([&state.memories, &state.events, &state.synchronizations].map(|c| c.load(Relaxed)));
+    }
+    assert_eq!(counts[0][0], 1, "one block of memory");
+    // Two a slot, one a staging buffer, and one a host slot.
+    assert!(counts[0][1] <= SLOTS * 2 + 2 + 2, "{counts:?}");
+    assert_eq!(counts[0][2], 0, "no synchronisation");
+    assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
+}
+
+#[test]
+fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
+    let sim = Sim::new(Mistake::None, 0);
+    let mut ring = open(&sim, CONVERTED, 0).unwrap();
+    ring.start(0, 0);
+    let mut kept = (0..SLOTS).map(|_| ring.next().unwrap().unwrap()).collect::<Vec<_>>();
+    let since = Instant::now();
+    let e = ring.next().unwrap().err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Timeout);
+    assert!(e.to_string().contains("all 3 slots on the device are held"), "{e}");
+    assert!(since.elapsed() < Duration::from_secs(5));
+    kept.clear();
+    assert_eq!(ring.next().unwrap().unwrap().slot().number, SLOTS as u64);
+    assert_eq!(ring.stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
+}
+
+#[test]
+fn an_epoch_may_be_left_and_another_begun_anywhere() {
+    let sim = Sim::new(Mistake::None, 5);
+    let mut ring = open(&sim, CONVERTED, 0).unwrap();
+    let seen = Seen::default();
+    let mut expected = Vec::new();
+    for epoch in 0..30 {
+        let (first, end) = (epoch % 7, epoch % 7 + epoch % 11);
+        ring.start(epoch, first);
+        for number in first..end {
+            read(&ring.next().unwrap().unwrap(), &seen);
+            expected.push((epoch, number, true));
+        }
+        if epoch % 2 == 0 {
+            ring.stop();
+            assert!(ring.next().is_none());
+        }
+    }
+    finish(&sim, &ring.shared.consumer);
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+#[test]
+fn dropping_anywhere_ends_and_batches_outlive_the_ring() {
+    for taken in 0..12 {
+        let sim = Sim::new(Mistake::None, 20);
+        let mut ring = open(&sim, CONVERTED, 100).unwrap();
+        let seen = Seen::default();
+        ring.start(0, 0);
+        let mut last = None;
+        for _ in 0..taken {
+            last = Some(ring.next().unwrap().unwrap());
+        }
+        drop(ring);
+        if let Some(batch) = &last {
+            read(batch, &seen);
+            finish(&sim, &batch.shared.consumer);
+            assert_eq!(*seen.lock().unwrap(), [(0, taken - 1, true)]);
+        }
+    }
+}
+
+#[test]
+fn a_driver_error_anywhere_is_one_err_and_the_end() {
+    let sim = Sim::new(Mistake::None, 0);
+    all_right(&consume(&sim, CONVERTED, 1, 0, 0), 1);
+    let calls = sim.state().calls.load(Relaxed);
+    for n in (0..calls).step_by(7).chain(0..30) {
+        let sim = Sim::new(Mistake::None, 2);
+        sim.fail_after(n);
+        let mut ring = match open(&sim, CONVERTED, 0) {
+            Ok(ring) => ring,
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::Cuda, "call {n}");
+                continue;
+            }
+        };
+        ring.start(0, 0);
+        let mut errors = 0;
+        while let Some(batch) = ring.next() {
+            match batch {
+                Ok(batch) => drop(batch),
+                Err(e) => {
+                    assert_eq!(e.cause().split(": ").nth(1), Some("simulated error"), "{e}");
+                    errors += 1;
+                }
+            }
+        }
+        // A call that fails after the last batch was handed over is found by the next epoch.
+        ring.start(1, 0);
+        errors += usize::from(ring.next().is_some_and(|b| b.is_err()));
+        assert!(errors >= 1 || n + 20 > calls, "call {n} of {calls}: {errors} errors");
+        drop(ring);
+        // Two streams are synchronised at the end; and one call of each side may be on its way when the other fails.
+        assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
+    }
+}
+
+#[test]
+fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
+    let sim = Sim::new(Mistake::None, 5);
+    let spec = spec(CONVERTED);
+    let mut maker = Maker::new(&spec, 0);
+    maker.bad = Some(5);
+    let consumer = sim.stream().unwrap();
+    let mut ring = Ring::new(sim, consumer, spec, 2, Duration::from_secs(1), maker).unwrap();
+    for epoch in 0..3 {
+        ring.start(epoch, 0);
+        for number in 0..5 {
+            assert_eq!(ring.next().unwrap().unwrap().slot().number, number);
+        }
+        assert_eq!(ring.next().unwrap().err().unwrap().kind(), ErrorKind::Decode);
+        assert!(ring.next().is_none());
+        ring.start(epoch, 6);
+        assert_eq!(ring.next().unwrap().unwrap().slot().picks[0].sample, 60);
+    }
+}

@@ -1,0 +1,282 @@
+#![allow(unsafe_code)]
+//! A device that is threads: each stream runs its work in order on a thread of its own, slowly and in pieces, so that a copy that is not waited
+//! for is seen half done.
+//!
+//! **Invariants**
+//! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on a device, and is never undefined behaviour.
+//! 2. An upload reads the host slot through the pointer of the `&[u8]` it was given; the ring promises that it lives (`Gpu::upload`). The tests' slots
+//!    are atomic bytes too, so that a ring that breaks its promise is seen to deliver torn batches.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam::channel::{Sender, unbounded};
+
+use super::{Gpu, Job, Spec};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Rng;
+
+/// Bytes an upload or a conversion moves before it may pause.
+const PIECE: usize = 64;
+
+/// A way in which a ring could be wrong, for showing that the simulation sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mistake {
+    None,
+    /// The consumer does not wait for its batch.
+    ConsumerWait,
+    /// Slots are written without waiting for the consumer.
+    ReleasedWait,
+    /// Staging buffers are written before they are converted.
+    StagingWait,
+    /// Batches are converted before they are copied.
+    CopiedWait,
+    /// Host slots are given back before their copies are done.
+    EarlyReturn,
+}
+
+/// The device. Clones are the same device.
+#[derive(Clone)]
+pub(super) struct Sim(Arc<State>);
+
+pub(super) struct State {
+    mistake: Mistake,
+    /// Microseconds that a piece of work pauses at most.
+    delay: AtomicUsize,
+    /// Calls until one fails; negative is never.
+    calls_left: AtomicI64,
+    seed: AtomicUsize,
+    pub(super) memories: AtomicUsize,
+    pub(super) events: AtomicUsize,
+    pub(super) synchronizations: AtomicUsize,
+    /// (thread, stream, event) of each wait.
+    pub(super) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
+    pub(super) calls: AtomicUsize,
+    after_failure: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Sim {
+    pub(super) fn new(mistake: Mistake, delay: usize) -> Self {
+        Sim(Arc::new(State {
+            mistake,
+            delay: AtomicUsize::new(delay),
+            calls_left: AtomicI64::new(-1),
+            seed: AtomicUsize::new(1),
+            memories: AtomicUsize::new(0),
+            events: AtomicUsize::new(0),
+            synchronizations: AtomicUsize::new(0),
+            waits: Mutex::default(),
+            calls: AtomicUsize::new(0),
+            after_failure: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+        }))
+    }
+
+    pub(super) fn state(&self) -> &State {
+        &self.0
+    }
+
+    /// Lets the call after `calls` more fail, and all that follow.
+    pub(super) fn fail_after(&self, calls: usize) {
+        self.0.calls_left.store(calls as i64, SeqCst);
+    }
+
+    pub(super) fn calls_after_failure(&self) -> usize {
+        self.0.after_failure.load(SeqCst)
+    }
+
+    fn call(&self, what: &str) -> Result<()> {
+        self.0.calls.fetch_add(1, Relaxed);
+        if self.0.failed.load(SeqCst) {
+            self.0.after_failure.fetch_add(1, SeqCst);
+        } else if self.0.calls_left.load(SeqCst) >= 0 && self.0.calls_left.fetch_sub(1, SeqCst) == 0 {
+            self.0.failed.store(true, SeqCst);
+        }
+        if self.0.failed.load(SeqCst) {
+            return Err(Error::new(ErrorKind::Cuda, format!("{what}: simulated error")));
+        }
+        Ok(())
+    }
+}
+
+type Work = Box<dyn FnOnce(&mut Pace) + Send>;
+
+/// Random pauses of one stream.
+pub(super) struct Pace {
+    rng: Rng,
+    state: Arc<State>,
+}
+
+impl Pace {
+    pub(super) fn pause(&mut self) {
+        let delay = self.state.delay.load(Relaxed) as u64;
+        if delay > 0 && self.rng.chance(0.25) {
+            std::thread::sleep(Duration::from_micros(self.rng.below(delay)));
+        }
+    }
+}
+
+/// A stream: a queue and the thread that works it off.
+pub(super) struct SimStream {
+    id: usize,
+    queue: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SimStream {
+    /// Queues any work, such as the consumer's kernels.
+    pub(super) fn run(&self, work: impl FnOnce(&mut Pace) + Send + 'static) {
+        self.queue.as_ref().unwrap().send(Box::new(work)).unwrap();
+    }
+
+    fn finish(&self) {
+        let (done, wait) = crossbeam::channel::bounded(1);
+        self.run(move |_| done.send(()).unwrap());
+        wait.recv().unwrap();
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// (mark last recorded, mark last reached)
+type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
+
+pub(super) struct SimEvent {
+    id: usize,
+    marks: Marks,
+}
+
+pub(super) type SimMemory = Arc<[AtomicU8]>;
+
+pub(super) struct SimKernels {
+    pixels: usize,
+}
+
+/// What the simulated conversion makes of a byte: f16 and f32 are not its affair, only that each byte of each pixel is read at its time.
+pub(super) fn converted(byte: u8) -> u8 {
+    byte ^ 0x5a
+}
+
+impl Gpu for Sim {
+    type Stream = SimStream;
+    type Event = SimEvent;
+    type Memory = SimMemory;
+    type Kernels = SimKernels;
+
+    fn memory(&self, bytes: usize) -> Result<SimMemory> {
+        self.call("allocating")?;
+        self.0.memories.fetch_add(1, Relaxed);
+        Ok((0..bytes).map(|_| AtomicU8::new(0xee)).collect())
+    }
+
+    fn stream(&self) -> Result<SimStream> {
+        self.call("making a stream")?;
+        let (queue, work) = unbounded::<Work>();
+        let id = self.0.seed.fetch_add(1, Relaxed);
+        let mut pace = Pace { rng: Rng::new(id as u64, 0, 0), state: self.0.clone() };
+        let thread = std::thread::spawn(move || work.into_iter().for_each(|work| work(&mut pace)));
+        Ok(SimStream { id, queue: Some(queue), thread: Some(thread) })
+    }
+
+    fn event(&self) -> Result<SimEvent> {
+        self.call("making an event")?;
+        Ok(SimEvent { id: self.0.events.fetch_add(1, Relaxed), marks: Marks::default() })
+    }
+
+    fn kernels(&self, spec: &Spec) -> Result<SimKernels> {
+        self.call("loading")?;
+        Ok(SimKernels { pixels: spec.height * spec.width * 3 })
+    }
+
+    fn record(&self, event: &SimEvent, stream: &SimStream) -> Result<()> {
+        self.call("recording")?;
+        let marks = event.marks.clone();
+        let mark = {
+            let mut at = marks.0.lock().unwrap();
+            at.0 += 1;
+            at.0
+        };
+        stream.run(move |pace| {
+            pace.pause();
+            let mut at = marks.0.lock().unwrap();
+            at.1 = at.1.max(mark);
+            marks.1.notify_all();
+        });
+        Ok(())
+    }
+
+    fn wait(&self, stream: &SimStream, event: &SimEvent) -> Result<()> {
+        self.call("waiting")?;
+        self.0.waits.lock().unwrap().push((std::thread::current().id(), stream.id, event.id));
+        let ignored = match self.0.mistake {
+            Mistake::ConsumerWait => stream.id == 1,
+            // Streams are numbered in the order they are made (consumer 1, copy 2, convert 3), events too: two a slot, then the staging's.
+            Mistake::ReleasedWait => stream.id == 2 && event.id % 2 == 1 && event.id < SLOTS * 2,
+            Mistake::StagingWait => stream.id == 2 && (SLOTS * 2..SLOTS * 2 + 2).contains(&event.id),
+            Mistake::CopiedWait => stream.id == 3,
+            Mistake::None | Mistake::EarlyReturn => false,
+        };
+        if ignored {
+            return Ok(());
+        }
+        let marks = event.marks.clone();
+        let mark = marks.0.lock().unwrap().0;
+        stream.run(move |_| drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap()));
+        Ok(())
+    }
+
+    fn is_done(&self, event: &SimEvent) -> Result<bool> {
+        self.call("asking")?;
+        let at = event.marks.0.lock().unwrap();
+        Ok(at.1 >= at.0 || self.0.mistake == Mistake::EarlyReturn)
+    }
+
+    fn synchronize(&self, stream: &SimStream) -> Result<()> {
+        // A device that has failed does nothing more, so there is nothing to wait for; but here its threads still run.
+        stream.finish();
+        self.0.synchronizations.fetch_add(1, Relaxed);
+        self.call("synchronizing")
+    }
+
+    unsafe fn upload(&self, stream: &SimStream, memory: &SimMemory, offset: usize, from: &[u8]) -> Result<()> {
+        self.call("copying")?;
+        let (address, len, memory) = (from.as_ptr() as usize, from.len(), memory.clone());
+        assert!(offset + len <= memory.len());
+        stream.run(move |pace| {
+            for start in (0..len).step_by(PIECE) {
+                pace.pause();
+                for i in start..len.min(start + PIECE) {
+                    // SAFETY: the ring keeps the slot until the copy is done (invariant 2).
+                    let byte = unsafe { &*((address + i) as *const AtomicU8) }.load(Relaxed);
+                    memory[offset + i].store(byte, Relaxed);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn convert(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
+        self.call("converting")?;
+        let (memory, bytes) = (memory.clone(), kernels.pixels * job.count);
+        stream.run(move |pace| {
+            for start in (0..bytes).step_by(PIECE) {
+                pace.pause();
+                for i in start..bytes.min(start + PIECE) {
+                    memory[job.to + i].store(converted(memory[job.from + i].load(Relaxed)), Relaxed);
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Device slots in the tests of single mistakes, which tell events by their numbers.
+pub(super) const SLOTS: usize = 3;

@@ -1,0 +1,98 @@
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::Loader;
+use crate::batch::{Dtype, Layout, Memory, Normalize, Slots, Writer};
+use crate::cuda::cudarc::driver::CudaStream;
+use crate::cuda::{Context, PinMode, Pinned, Stream};
+use crate::device::{CudaBatch, MAX_AXES, Nvidia, Ring, Spec};
+use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan, Opened};
+use crate::error::{Error, ErrorKind, Result};
+
+impl Loader {
+    /// Delivers labels also as f32 rows of (N, `classes`), mixed as the images are ([`Augment::mix`](crate::Augment::mix)), with `smoothing` (0 to 1)
+    /// of each spread evenly over the classes; see [`CudaBatch::soft_labels`]. Only for batches on a device.
+    pub fn soft_labels(mut self, classes: usize, smoothing: f32) -> Self {
+        self.soft_labels = Some((classes, smoothing));
+        self
+    }
+
+    /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered by events on that stream: the host waits only
+    /// while no batch is ready.
+    ///
+    /// Images cross the bus as u8 from page-locked memory on a stream of the loader's own, and are converted there: normalised, cast, laid
+    /// out, erased and mixed in one kernel. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
+    /// [`pinned`](Loader::pinned) has no effect, the memory always is.
+    ///
+    /// [`cuda::stream`](crate::cuda::stream) makes a stream for programs that have none, or says that there is no driver.
+    ///
+    /// # Errors
+    /// As [`host`](Loader::host); [`ErrorKind::Memory`] if the device has too little left, [`ErrorKind::Cuda`] from the driver.
+    pub fn cuda(mut self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
+        let context = Context::of(stream)?;
+        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
+        if dtype == Dtype::U8 && self.normalize.is_some() {
+            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
+        }
+        let normalize = self.normalize.take().unwrap_or(Normalize::UNIT);
+        let size = self.augment.output_size();
+        Writer::new(size, dtype, self.layout, normalize)?;
+        if let Some(field) = self.fields.iter().find(|f| f.shape.len() >= MAX_AXES) {
+            let (name, axes) = (&field.name, field.shape.len());
+            return Err(Error::config(format!("field {name:?} has {axes} axes, at most {} may be", MAX_AXES - 1)));
+        }
+        // Bytes that are used as they come are erased where they are written; everything else after normalisation.
+        let ops = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
+        let (layout, soft_labels) = (self.layout, self.soft_labels);
+        let opening = self.open(Dtype::U8, Layout::Nhwc, ops)?;
+
+        let spans = &opening.plan.spans;
+        let spec = Spec {
+            batch: opening.plan.batch,
+            height: size.height as usize,
+            width: size.width as usize,
+            dtype,
+            layout,
+            normalize,
+            fields: spans[1..spans.len() - usize::from(ops)].iter().map(|s| s.field.clone()).collect(),
+            ops,
+            soft_labels,
+        };
+        let (prefetch, timeout) = (opening.prefetch, opening.timeout);
+        let (device, slots, slot_bytes) = (spec.memory(prefetch), opening.slots(), opening.plan.bytes);
+        let plan = MemoryPlan {
+            slots,
+            slot_bytes,
+            host_bytes: slots.saturating_mul(slot_bytes),
+            pinned_bytes: slots.saturating_mul(slot_bytes),
+            device_bytes: device.total(),
+            staging_bytes: device.staging * device.staging_bytes,
+        };
+        let total = plan.host_bytes.saturating_add(plan.device_bytes);
+        if let Some(limit) = opening.memory_limit.filter(|&limit| total > limit) {
+            let batch = spec.batch;
+            return Err(Error::new(
+                ErrorKind::Memory,
+                format!(
+                    "{total} bytes of batch memory ({plan}) exceed the limit of {limit}; lower prefetch ({prefetch}) or batch ({batch})"
+                ),
+            ));
+        }
+        let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
+        let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
+        let engine = Engine::new(opening.into_parts(slots))?;
+        let (opened, work) = (Opened::new(&engine, plan, prefetch), engine.work().clone());
+        let ring = Ring::new(Nvidia(context), Stream::lent(stream)?, spec, prefetch, timeout, engine)?;
+        Ok(Batches::new(Box::new(CudaFeed { ring, work }), opened))
+    }
+}
+
+/// Page-locked memory for one slot.
+#[allow(unsafe_code)]
+pub(super) fn pinned_memory(context: &Context, bytes: usize) -> Result<Memory> {
+    let mut pinned = Pinned::new(context, bytes.max(1), PinMode::Cached)?;
+    let base = NonNull::from(&mut *pinned).cast();
+    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is dropped; it is aligned to a page, and nothing
+    // else uses it (`Memory`, invariant 1).
+    Ok(unsafe { Memory::pinned(base, bytes, Box::new(pinned)) })
+}

@@ -1,0 +1,428 @@
+//! On a GPU: the kernels against the host's arithmetic, the calculator against the driver, batches against the host path.
+//!
+//! Without a driver each test prints that it was skipped, and why. Memory errors are looked for with
+//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
+#![cfg(feature = "cuda")]
+#![allow(unsafe_code)]
+
+mod reference;
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use reference::{Ops, checksum, convert};
+use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use warpfeed::cuda::occupancy::{DriverKernel, Limits, Usage, driver_occupancy};
+use warpfeed::cuda::{self, Context, Convert, Event, Memory, PinMode, Pinned, SoftLabels, Stream};
+use warpfeed::decode::Rect;
+use warpfeed::device::SampleOps;
+use warpfeed::order::Rng;
+use warpfeed::source::{Sample, Source};
+use warpfeed::transform::{Mix, RandomErasing};
+use warpfeed::{Augment, CudaBatch, Dtype, ErrorKind, Layout, Loader, Normalize, Result};
+
+const PROBE: &str = include_str!("../examples/kernels/probe.ptx");
+const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
+const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
+
+/// A stream on device 0, or a word on why the test is skipped.
+fn stream() -> Option<Arc<CudaStream>> {
+    match cuda::stream(0) {
+        Ok(stream) => Some(stream),
+        Err(e) => {
+            eprintln!("skipped: {e}");
+            None
+        }
+    }
+}
+
+fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
+    (0..len).map(|_| rng.next_u64() as u8).collect()
+}
+
+fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
+    let (x, y) = (rng.below(width as u64) as u32, rng.below(height as u64) as u32);
+    let (w, h) = (rng.below(width as u64 - u64::from(x)) + 1, rng.below(height as u64 - u64::from(y)) + 1);
+    Rect::new(x, y, w as u32, h as u32)
+}
+
+fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
+    let (mut plain, mut ops) = (Ops::default(), SampleOps::new());
+    let partner = rng.below(count as u64) as usize;
+    if rng.chance(0.5) {
+        (plain.flip, ops) = (true, ops.flip());
+    }
+    if rng.chance(0.5) {
+        let matrix =
+            std::array::from_fn(|i| if i % 4 == 3 { rng.range(-60.0, 60.0) } else { rng.range(-0.5, 1.2) } as f32);
+        (plain.colour, ops) = (Some(matrix), ops.colour(matrix));
+    }
+    if rng.chance(0.5) {
+        let (rect, fill) = (random_rect(rng, size), [rng.unit() as f32 * 200.0, -1.5, 0.25]);
+        (plain.erase, ops) = (Some((rect, fill)), ops.erase(rect, fill));
+    }
+    if rng.chance(0.4) {
+        let weight = rng.unit() as f32;
+        (plain.mix, ops) = (Some((partner, weight)), ops.mix(partner, weight));
+    } else if rng.chance(0.5) {
+        let rect = random_rect(rng, size);
+        (plain.cut, ops) = (Some((partner, rect)), ops.cut(partner, rect, 0.5));
+    }
+    (plain, ops)
+}
+
+fn upload(stream: &Stream, memory: &Memory, offset: usize, bytes: &[u8]) {
+    // SAFETY: `synchronize` below ends the copy while `bytes` is borrowed.
+    unsafe { stream.upload(memory, offset, bytes) }.unwrap();
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn every_kernel_gives_the_bits_of_the_host() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let memory = Memory::new(&context, 8 << 20).unwrap();
+    let (from, to, records) = (0, 2 << 20, 7 << 20);
+    let mut rng = Rng::new(2026, 0, 0);
+    // Widths that 8, 4 and nothing divides; more blocks than one a sample; a single pixel.
+    let sizes = [(224, 224), (32, 32), (17, 40), (9, 36), (5, 33), (1, 1), (31, 2), (64, 300), (3, 7), (2, 1000)];
+    for (height, width) in sizes {
+        let most = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
+        let count = 1 + rng.below(most as u64) as usize;
+        let input = random_bytes(&mut rng, count * height * width * 3);
+        upload(&own, &memory, from, &input);
+        for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
+            for with_ops in [false, true] {
+                let both = (0..count).map(|_| random_ops(&mut rng, (height, width), count)).collect::<Vec<_>>();
+                let plain = both.iter().map(|(plain, _)| plain.clone()).filter(|_| with_ops).collect::<Vec<_>>();
+                let mut bytes = vec![0; count * SampleOps::BYTES];
+                for ((_, ops), record) in both.iter().zip(bytes.as_chunks_mut().0) {
+                    ops.write(record);
+                }
+                upload(&own, &memory, records, &bytes);
+                let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
+                // Poison the output, and a guard behind it.
+                let mut output = vec![0xa5; expected.len() + 64];
+                upload(&own, &memory, to, &output);
+                let kernel =
+                    Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
+                kernel.launch(&own, &memory, to, from, with_ops.then_some(records), count).unwrap();
+                own.download(&mut output, &memory, to).unwrap();
+                let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
+                assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
+                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "written behind the end");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_samples_than_a_grid_has_rows() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let (count, size) = (70_000, (2, 4));
+    let input = random_bytes(&mut Rng::new(7, 0, 0), count * 24);
+    let memory = Memory::new(&context, input.len() * 3).unwrap();
+    upload(&own, &memory, 0, &input);
+    let at = input.len().next_multiple_of(256);
+    Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false)
+        .unwrap()
+        .launch(&own, &memory, at, 0, None, count)
+        .unwrap();
+    let mut output = vec![0; count * 48];
+    own.download(&mut output, &memory, at).unwrap();
+    assert!(output == convert(&input, &[], size, Dtype::F16, Layout::Nchw, Normalize::UNIT));
+}
+
+#[test]
+fn soft_labels_are_mixed_and_smoothed() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let memory = Memory::new(&context, 1 << 20).unwrap();
+    let labels = [3i64, 0, 299, -1];
+    let ops = [
+        SampleOps::new(),
+        SampleOps::new().mix(0, 0.75),
+        SampleOps::new().cut(1, Rect::new(0, 0, 1, 1), 0.5),
+        SampleOps::new(),
+    ];
+    let mut records = [0; 4 * SampleOps::BYTES];
+    ops.iter().zip(records.as_chunks_mut().0).for_each(|(ops, record)| ops.write(record));
+    upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
+    upload(&own, &memory, 256, &records);
+    SoftLabels::load(&context, 300, 0.1).unwrap().launch(&own, &memory, 4096, 0, Some(256), 4).unwrap();
+    let mut output = vec![0; 4 * 300 * 4];
+    own.download(&mut output, &memory, 4096).unwrap();
+    let rows = output.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>();
+    for (n, shares) in
+        [vec![(3, 1.0)], vec![(0, 0.75), (3, 0.25)], vec![(299, 0.5), (0, 0.5)], vec![]].iter().enumerate()
+    {
+        for class in 0..300 {
+            let share = shares.iter().filter(|(c, _)| *c == class).map(|(_, s)| s).sum::<f32>();
+            let (found, expected) = (rows[n * 300 + class], 0.9 * share + 0.1 / 300.0);
+            assert!((found - expected).abs() < 1e-6, "sample {n} class {class}: {found}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn the_calculator_agrees_with_the_driver() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let ptx = CString::new(PROBE).unwrap();
+    let mut configurations = 0;
+    for name in ["live_4", "live_16", "live_28", "live_44", "live_60", "live_92", "live_140", "live_220", "spin"] {
+        let kernel = DriverKernel::load(&context, &ptx, &CString::new(name).unwrap()).unwrap();
+        let Usage { registers, shared } = kernel.usage().unwrap();
+        for dynamic in [0, 1000, 8192, 20_000, 33_000, 48 << 10, 60_000, 99 << 10, 100_000] {
+            for block in (32..=1024).step_by(32) {
+                let Ok((blocks, capability)) = driver_occupancy(&kernel, block, dynamic) else {
+                    panic!("the driver refuses {name} with {block} threads and {dynamic} bytes");
+                };
+                let Ok(limits) = Limits::of(capability) else {
+                    return eprintln!("skipped: compute capability {capability} is not in the table");
+                };
+                if dynamic > limits.shared_per_block {
+                    continue;
+                }
+                let ours = limits.occupancy(Usage { registers, shared: shared + dynamic }, block);
+                let what = format!("{name}: {registers} registers, {dynamic} bytes, {block} threads");
+                assert_eq!(ours.blocks, blocks, "{what}");
+                configurations += 1;
+            }
+        }
+    }
+    eprintln!("{configurations} configurations agree");
+    assert!(configurations > 500);
+}
+
+#[test]
+fn pinned_memory_streams_and_events_work() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let (copy, own) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
+    for mode in [PinMode::Cached, PinMode::WriteCombined] {
+        let mut pinned = Pinned::new(&context, 1 << 20, mode).unwrap();
+        pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), 1 << 20));
+        let memory = Memory::new(&context, 1 << 20).unwrap();
+        let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
+        assert!(after.is_done().unwrap(), "an event that was never recorded is no wait");
+        before.record(&copy).unwrap();
+        // SAFETY: `pinned` lives, unchanged, until `after` is done, which the download below waits for.
+        unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
+        after.record(&copy).unwrap();
+        own.wait(&after).unwrap();
+        let mut back = vec![0; 1 << 20];
+        own.download(&mut back, &memory, 0).unwrap();
+        assert!(back == pinned[..]);
+        assert!(before.elapsed_ms(&after).unwrap() > 0.0);
+    }
+    let e = Memory::new(&context, 1 << 50).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory);
+    assert!(e.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY") && e.to_string().contains("prefetch"), "{e}");
+}
+
+/// Random pictures as uncompressed BMP files.
+struct Pictures {
+    bmps: Vec<Vec<u8>>,
+}
+
+impl Pictures {
+    fn new(len: usize, side: u32) -> Self {
+        let one = |i: usize| {
+            let mut rng = Rng::new(5, 0, i as u64);
+            let mut bytes = b"BM".to_vec();
+            let size = side * side * 3;
+            for word in [54 + size, 0, 54, 40, side, side, 1 | 24 << 16, 0, size, 2835, 2835, 0, 0] {
+                bytes.extend(word.to_le_bytes());
+            }
+            bytes.extend(random_bytes(&mut rng, size as usize));
+            bytes
+        };
+        Pictures { bmps: (0..len).map(one).collect() }
+    }
+}
+
+impl Source for Pictures {
+    fn len(&self) -> usize {
+        self.bmps.len()
+    }
+    fn read<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        Ok(Sample::new("picture").with_field("bmp", &self.bmps[index])?.with_label(index as i64 % 10))
+    }
+}
+
+fn loader(source: &Arc<Pictures>, augment: Augment) -> Loader {
+    let source: Arc<dyn Source> = source.clone();
+    Loader::shared_source(source).batch(16).shuffle(3).augment(augment).workers(2).prefetch(3)
+}
+
+#[test]
+fn batches_on_the_device_are_those_of_the_host() {
+    let Some(stream) = stream() else { return };
+    let source = Arc::new(Pictures::new(101, 40));
+    for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
+        let open = || {
+            let augment = Augment::train(32).erase(RandomErasing::new(0.5).value([1.5, 20.0, 0.0]));
+            let loader = loader(&source, augment).dtype(dtype).layout(layout);
+            if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
+        };
+        let mut host = open().host().unwrap();
+        let mut device = open().cuda(&stream).unwrap();
+        assert!(device.plan().device_bytes > 0 && device.plan().pinned_bytes == device.plan().host_bytes);
+        for epoch in 0..3 {
+            let mut number = 0;
+            for (a, b) in host.epoch(epoch).zip(device.epoch(epoch)) {
+                let (a, b): (_, CudaBatch) = (a.unwrap(), b.unwrap());
+                assert_eq!((b.epoch(), b.number(), b.len()), (epoch, number, a.len()));
+                assert_eq!(a.images().shape(), b.images().shape());
+                assert!(a.ids().eq(b.ids()) && a.valid().eq(b.valid()));
+                assert!(b.images().download().unwrap() == a.images().bytes(), "{dtype:?} {layout:?} batch {number}");
+                let labels = b.labels().download().unwrap();
+                assert!(labels.as_chunks().0.iter().map(|l| i64::from_ne_bytes(*l)).eq(a.labels().iter().copied()));
+                number += 1;
+            }
+            assert_eq!(number, 7);
+        }
+        let stats = device.device_stats();
+        assert!(stats.reserved == device.plan().device_bytes && stats.peak <= stats.reserved && stats.batches == 21);
+    }
+}
+
+#[test]
+fn mixed_batches_have_mixed_labels() {
+    let Some(stream) = stream() else { return };
+    let source = Arc::new(Pictures::new(48, 32));
+    for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
+        let open = |augment: Augment| loader(&source, augment).dtype(Dtype::F32).soft_labels(10, 0.0);
+        let mut plain = open(Augment::exact(32, 32)).cuda(&stream).unwrap();
+        let mut mixed = open(Augment::exact(32, 32).mix(mix.clone())).cuda(&stream).unwrap();
+        for (a, b) in plain.epoch(2).zip(mixed.epoch(2)) {
+            let (a, b) = (a.unwrap(), b.unwrap());
+            let mixing = mix.draw(3, 2, a.number(), warpfeed::decode::Size::new(32, 32)).unwrap();
+            let floats =
+                |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|v| f32::from_ne_bytes(*v)).collect::<Vec<_>>();
+            let (x, y) = (floats(a.images().download().unwrap()), floats(b.images().download().unwrap()));
+            let (p, q) = (
+                floats(a.soft_labels().unwrap().download().unwrap()),
+                floats(b.soft_labels().unwrap().download().unwrap()),
+            );
+            for n in 0..a.len() {
+                let partner = (n + a.len() - 1) % a.len();
+                for class in 0..10 {
+                    let expected = p[partner * 10 + class] * (1.0 - mixing.weight) + p[n * 10 + class] * mixing.weight;
+                    assert!((q[n * 10 + class] - expected).abs() < 1e-6);
+                }
+                for i in 0..32 * 32 * 3 {
+                    let (own, other) = (x[n * 3072 + i], x[partner * 3072 + i]);
+                    let (px, py) = ((i / 3 % 32) as u32, (i / 96) as u32);
+                    let expected = match mixing.cut {
+                        None => other * (1.0 - mixing.weight) + own * mixing.weight,
+                        Some(r) if (r.x..r.x + r.width).contains(&px) && (r.y..r.y + r.height).contains(&py) => other,
+                        Some(_) => own,
+                    };
+                    assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.number());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn cudarc_and_dlpack_see_the_same_memory() {
+    let Some(stream) = stream() else { return };
+    let source = Arc::new(Pictures::new(64, 32));
+    let open = || {
+        loader(&source, Augment::exact(32, 32))
+            .dtype(Dtype::F16)
+            .layout(Layout::Nchw)
+            .timeout(std::time::Duration::from_millis(300))
+    };
+    let mut device = open().cuda(&stream).unwrap();
+    let mut epoch = device.epoch(0);
+    let batch = Arc::new(epoch.next().unwrap().unwrap());
+    let bytes = batch.images().download().unwrap();
+    let view = batch.images().view::<half::f16>().unwrap();
+    let halves = stream.clone_dtoh(&view).unwrap();
+    assert!(halves.iter().flat_map(|h| h.to_ne_bytes()).eq(bytes.iter().copied()));
+    assert!(batch.images().view::<f32>().unwrap_err().to_string().contains("a view of float32 on a tensor of float16"));
+
+    let (images, labels) = (batch.dlpack("image").unwrap(), batch.dlpack("label").unwrap());
+    let t = images.tensor();
+    assert_eq!((t.data as u64, t.ndim, t.code, t.bits, t.device_type), (batch.images().device_ptr(), 4, 2, 16, 2));
+    // SAFETY: shape and strides have `ndim` elements as long as the tensor lives.
+    let (shape, strides) =
+        unsafe { (std::slice::from_raw_parts(t.shape, 4), std::slice::from_raw_parts(t.strides, 4)) };
+    assert_eq!((shape, strides), (&[16, 3, 32, 32][..], &[3072, 1024, 32, 1][..]));
+    drop((batch, labels));
+    // The exported tensor still owns its slot: of four slots only three go round.
+    let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
+    assert_eq!(kept[2].number(), 3);
+    drop((kept, epoch));
+    let mut epoch = device.epoch(1);
+    let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
+    assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+    let raw = images.into_raw();
+    // SAFETY: the deleter is called once, as DLPack asks.
+    unsafe { (*raw).deleter.unwrap()(raw) };
+    assert_eq!(epoch.next().unwrap().unwrap().number(), 3);
+    drop(kept);
+}
+
+fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
+    let ptx = cuda::cudarc::nvrtc::Ptx::from_src(PROBE);
+    stream.context().load_module(ptx).unwrap().load_function(name).unwrap()
+}
+
+/// `WARPFEED_BATCHES` sets the number; 10,000 take about a minute.
+#[test]
+fn no_batch_is_torn_stale_or_out_of_order() {
+    let Some(stream) = stream() else { return };
+    let batches: u64 = std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(500);
+    let source = Arc::new(Pictures::new(20 * 16, 64));
+    let open = || loader(&source, Augment::exact(64, 64)).dtype(Dtype::F16).layout(Layout::Nchw);
+    let reference = |epoch: u64| -> Vec<u64> {
+        let mut host = open().host().unwrap();
+        host.epoch(epoch).map(|b| checksum(b.unwrap().images().bytes())).collect()
+    };
+    let expected = (0..4).map(reference).collect::<Vec<_>>();
+    let (sum, spin) = (probe(&stream, "checksum"), probe(&stream, "spin"));
+    let mut sums = stream.alloc_zeros::<u64>(20).unwrap();
+    let mut device = open().cuda(&stream).unwrap();
+    let mut rng = Rng::new(1, 2, 3);
+    for round in 0..batches.div_ceil(20) {
+        stream.memset_zeros(&mut sums).unwrap();
+        for batch in device.epoch(round % 4) {
+            let batch = batch.unwrap();
+            // A consumer that is slow or fast by turns, on the device and on the host.
+            if (round / 3) % 2 == 0 && rng.chance(0.3) {
+                let ns = rng.below(3_000_000);
+                let mut launch = stream.launch_builder(&spin);
+                launch.arg(&ns);
+                // SAFETY: one u64, as the kernel declares.
+                unsafe {
+                    launch.launch(LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 })
+                }
+                .unwrap();
+            }
+            let (ptr, words) = (batch.images().device_ptr(), (batch.images().len() * 2 / 4) as u64);
+            let mut slot = sums.slice_mut(batch.number() as usize..=batch.number() as usize);
+            let mut launch = stream.launch_builder(&sum);
+            launch.arg(&ptr).arg(&words).arg(&mut slot);
+            // SAFETY: pointer, count and one u64, as the kernel declares; the batch lives until the launch is queued.
+            unsafe {
+                launch.launch(LaunchConfig { grid_dim: (64, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 })
+            }
+            .unwrap();
+            if rng.chance(0.02) {
+                std::thread::sleep(std::time::Duration::from_millis(rng.below(4)));
+            }
+        }
+        let found = stream.clone_dtoh(&sums).unwrap();
+        assert_eq!(found, expected[(round % 4) as usize], "round {round}");
+    }
+    eprintln!("{} batches checked", batches.div_ceil(20) * 20);
+}

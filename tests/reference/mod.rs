@@ -1,0 +1,87 @@
+//! The conversion, pixel by pixel on the host: the oracle of the device tests. Arithmetic in the order that `convert.cu` states.
+
+use half::{bf16, f16};
+use warpfeed::decode::Rect;
+use warpfeed::{Dtype, Layout, Normalize};
+
+/// What is done to one sample; the parts of `device::SampleOps`, as plain data.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ops {
+    /// Mirror left and right.
+    pub(crate) flip: bool,
+    /// A 3x4 matrix on (r, g, b, 1).
+    pub(crate) colour: Option<[f32; 12]>,
+    /// A rectangle and what fills it.
+    pub(crate) erase: Option<(Rect, [f32; 3])>,
+    /// Partner and own weight.
+    pub(crate) mix: Option<(usize, f32)>,
+    /// Partner and the rectangle that shows it.
+    pub(crate) cut: Option<(usize, Rect)>,
+}
+
+fn inside(rect: Rect, x: usize, y: usize) -> bool {
+    let within = |at: usize, from: u32, len: u32| (from as usize..(from + len) as usize).contains(&at);
+    within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
+}
+
+/// The bytes of `input`, u8 (N, `height`, `width`, 3), as `dtype` in `layout`. `ops` is empty or has one entry a sample.
+pub(crate) fn convert(
+    input: &[u8],
+    ops: &[Ops],
+    (height, width): (usize, usize),
+    dtype: Dtype,
+    layout: Layout,
+    normalize: Normalize,
+) -> Vec<u8> {
+    let pixels = height * width;
+    let count = input.len() / (pixels * 3);
+    let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
+    let plain = Ops::default();
+    let of = |n: usize| ops.get(n).unwrap_or(&plain);
+    let value = |n: usize, y: usize, x: usize, c: usize| -> f32 {
+        let ops = of(n);
+        if let Some((rect, fill)) = ops.erase
+            && inside(rect, x, y)
+        {
+            return fill[c];
+        }
+        let column = if ops.flip { width - 1 - x } else { x };
+        let pixel: [f32; 3] = std::array::from_fn(|c| input[((n * height + y) * width + column) * 3 + c].into());
+        let coloured = ops.colour.map_or(pixel[c], |m| {
+            let m = &m[c * 4..][..4];
+            m[0].mul_add(pixel[0], m[1].mul_add(pixel[1], m[2].mul_add(pixel[2], m[3]))).clamp(0.0, 255.0)
+        });
+        scale[c].mul_add(coloured, bias[c])
+    };
+    let mut out = Vec::with_capacity(input.len() * dtype.bytes());
+    for n in 0..count {
+        for i in 0..pixels * 3 {
+            let (c, pixel) = if layout == Layout::Nhwc { (i % 3, i / 3) } else { (i / pixels, i % pixels) };
+            let (y, x) = (pixel / width, pixel % width);
+            let own = value(n, y, x, c);
+            let v = match (of(n).mix, of(n).cut) {
+                (Some((partner, weight)), _) => value(partner, y, x, c) * (1.0 - weight) + own * weight,
+                (None, Some((partner, rect))) if inside(rect, x, y) => value(partner, y, x, c),
+                _ => own,
+            };
+            match dtype {
+                Dtype::U8 => out.push(v.round() as u8),
+                Dtype::F32 => out.extend(v.to_ne_bytes()),
+                Dtype::F16 => out.extend(f16::from_f32(v).to_ne_bytes()),
+                _ => out.extend(bf16::from_f32(v).to_ne_bytes()),
+            }
+        }
+    }
+    out
+}
+
+/// The sum that the kernel `checksum` of `examples/kernels/probe.cu` computes.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    let words = bytes.as_chunks::<4>().0;
+    words.iter().enumerate().fold(0, |sum: u64, (i, word)| {
+        let mut z = (u64::from(u32::from_ne_bytes(*word)) << 32 | i as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        sum.wrapping_add(z ^ (z >> 31))
+    })
+}
