@@ -48,7 +48,7 @@ impl General {
 
     /// Opens any other format: the decoder, its stored size and its orientation.
     fn open<'a>(&self, bytes: &'a [u8], format: ImageFormat) -> Result<(impl ImageDecoder + 'a, Size, u8)> {
-        let name = name(format);
+        let name = format_name(format);
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
         // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a pixel.
         let mut limits = Limits::no_limits();
@@ -95,7 +95,7 @@ impl Decode for General {
         }
         let (decoder, stored, orientation) = self.open(bytes, format)?;
         let to = out.reset(Orientation::new(orientation).size(stored));
-        let fail = |e| fail(name(format), bytes, &e);
+        let fail = |e| fail(format_name(format), bytes, &e);
         let color = decoder.color_type();
         let total = decoder.total_bytes();
         if color == ColorType::Rgb8 && orientation <= 1 {
@@ -130,13 +130,13 @@ fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 }
 
 /// The format by the first bytes.
-fn format_of(bytes: &[u8]) -> Result<ImageFormat> {
+pub(super) fn format_of(bytes: &[u8]) -> Result<ImageFormat> {
     if bytes.is_empty() {
         return Err(Error::decode("0 bytes, no image"));
     }
     match image::guess_format(bytes) {
         Ok(format) if format.reading_enabled() => Ok(format),
-        Ok(format) => Err(Error::decode(format!("{} images are not supported", name(format)))),
+        Ok(format) => Err(Error::decode(format!("{} images are not supported", format_name(format)))),
         Err(_) => {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
             Err(Error::decode(format!(
@@ -147,7 +147,7 @@ fn format_of(bytes: &[u8]) -> Result<ImageFormat> {
     }
 }
 
-fn name(format: ImageFormat) -> &'static str {
+pub(super) fn format_name(format: ImageFormat) -> &'static str {
     match format {
         ImageFormat::Jpeg => "jpeg",
         other => other.extensions_str().first().copied().unwrap_or("image"),

@@ -5,12 +5,14 @@
 //! 3. [`raw`]: pixels that are not encoded: [`Npy`] and [`RawRgb`].
 //! 4. `auto`: [`Auto`] chooses between them from the first bytes of a sample.
 //! 5. `orientation`: what EXIF says of turning pictures upright, for all of them.
+//! 6. `info`: what a header says, for people: [`Info`].
 //!
 //! A decoder is asked in two steps, so that the crop can be chosen between them: [`Decode::size`] reads the header alone, then
 //! [`Decode::decode`] delivers at least the region asked for, which may cost much less than the whole picture.
 
 mod auto;
 mod image;
+mod info;
 pub mod jpeg;
 mod orientation;
 mod pixels;
@@ -18,6 +20,7 @@ pub mod raw;
 
 pub use auto::Auto;
 pub use image::General;
+pub use info::{Info, JpegInfo};
 pub use pixels::{Pixels, Rect, Size};
 pub use raw::{Npy, RawRgb};
 

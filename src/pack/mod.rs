@@ -2,10 +2,12 @@
 //!
 //! 1. [`LmdbWriter`]: one LMDB database.
 //! 2. [`TarWriter`]: one tar file, or numbered shards.
+//! 3. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first runs.
 //!
-//! Both write beside the target, under a name that ends in `.partial`, and rename at the end: what has the target's name is whole.
+//! All write beside the target, under a name that ends in `.partial`, and rename at the end: what has the target's name is whole.
 
 mod lmdb;
+pub mod synth;
 mod tar;
 
 use std::fs::{self, File};

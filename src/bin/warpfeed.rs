@@ -1,2 +1,0 @@
-//! The warpfeed program.
-fn main() {}

@@ -1,0 +1,180 @@
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde_json::json;
+use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Stats, source};
+
+use crate::Outcome;
+
+/// Measure how fast batches come
+///
+/// Runs the loader, with batches in host memory, in a loop that throws them away, and prints what it did after a warm-up. With --step it waits on each
+/// batch as a training step would, and the stall fraction says what share of the time the step had to wait for data.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  warpfeed bench pictures
+  warpfeed bench train.lmdb --batch 256 --size 224 --augment train --dtype f16 --layout nchw --seconds 20
+  warpfeed bench train.lmdb --step 120                    a training step of 120 ms: does it wait?
+  for n in 1 2 4 8; do warpfeed bench train.lmdb --workers $n --json; done | jq -c '[.workers, .samples_per_second]'")]
+pub(crate) struct Args {
+    /// The data set
+    path: PathBuf,
+    /// Samples in a batch
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    batch: usize,
+    /// Side of the images that are made, in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
+    size: u32,
+    /// What is done to each picture
+    #[arg(long, value_enum, default_value_t = Recipe::Train)]
+    augment: Recipe,
+    /// Worker threads; 0 is one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    workers: usize,
+    /// Batches made ahead; 0 is automatic
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    prefetch: usize,
+    /// Element type of the images
+    #[arg(long, value_enum, default_value_t = Element::U8)]
+    dtype: Element,
+    /// Order of the images' axes
+    #[arg(long, value_enum, default_value_t = Axes::Nhwc)]
+    layout: Axes,
+    /// Seed of the shuffle and the augmentation
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Time that is measured
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    seconds: f64,
+    /// Time before that is not
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    warmup: f64,
+    /// Time that a training step takes, waited on each batch
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    step: u64,
+    /// One JSON object, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// The crops of `Augment`.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Recipe {
+    /// Random-resized-crop and flip
+    Train,
+    /// Resize to 8/7 of the size and crop the centre
+    Eval,
+}
+
+impl Recipe {
+    pub(crate) fn augment(self, size: u32) -> Augment {
+        match self {
+            Recipe::Train => Augment::train(size),
+            // 256 for 224, as usual.
+            Recipe::Eval => Augment::eval(size.saturating_mul(8).div_ceil(7), size),
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Element {
+    U8,
+    F32,
+    F16,
+    Bf16,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Axes {
+    Nhwc,
+    Nchw,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(s) if (0.0..=86_400.0).contains(&s) => Ok(s),
+        _ => Err("want a number of seconds from 0 to 86400".to_owned()),
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Outcome {
+        let source = source::open(&self.path)?;
+        let kind = source.kind();
+        let dtype = match self.dtype {
+            Element::U8 => Dtype::U8,
+            Element::F32 => Dtype::F32,
+            Element::F16 => Dtype::F16,
+            Element::Bf16 => Dtype::Bf16,
+        };
+        let mut batches = Loader::shared_source(source)
+            .batch(self.batch)
+            .shuffle(self.seed)
+            .augment(self.augment.augment(self.size))
+            .workers(self.workers)
+            .prefetch(self.prefetch)
+            .dtype(dtype)
+            .layout(match self.layout {
+                Axes::Nhwc => Layout::Nhwc,
+                Axes::Nchw => Layout::Nchw,
+            })
+            .host()?;
+        let stats = self.measure(&mut batches)?;
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            let name =
+                |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| value().map(|v| v.get_name().to_owned());
+            let report = json!({
+                "path": self.path.to_string_lossy(),
+                "source": kind,
+                "samples": batches.samples(),
+                "batch": self.batch,
+                "size": self.size,
+                "augment": name(&|| self.augment.to_possible_value()),
+                "dtype": name(&|| self.dtype.to_possible_value()),
+                "layout": name(&|| self.layout.to_possible_value()),
+                "workers": stats.workers,
+                "prefetch": batches.prefetch(),
+                "step_ms": self.step,
+                "samples_per_second": stats.samples_per_second(),
+                "bytes_per_second": stats.bytes_per_second(),
+                "stall_fraction": stats.stall_fraction(),
+                "stats": stats,
+                "memory": batches.plan(),
+            });
+            writeln!(out, "{report}")?;
+        } else {
+            writeln!(out, "{} ({kind}, {} samples)", self.path.display(), batches.samples())?;
+            writeln!(out, "{}", batches.plan())?;
+            writeln!(out, "{stats}")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn measure(&self, batches: &mut Batches<HostBatch>) -> warpfeed::Result<Stats> {
+        let start = Instant::now();
+        let (warm, end) = (self.warmup, self.warmup + self.seconds);
+        let (mut earlier, step) = (None, Duration::from_millis(self.step));
+        for number in 0.. {
+            let mut epoch = batches.epoch(number);
+            while let Some(batch) = epoch.next() {
+                let batch = batch?;
+                if !step.is_zero() {
+                    std::thread::sleep(step);
+                }
+                drop(batch);
+                let now = start.elapsed().as_secs_f64();
+                match &earlier {
+                    None if now >= warm => earlier = Some(epoch.stats()),
+                    Some(earlier) if now >= end => return Ok(epoch.stats().since(earlier)),
+                    _ => {}
+                }
+            }
+        }
+        unreachable!("epochs do not end")
+    }
+}

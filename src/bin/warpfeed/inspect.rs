@@ -1,0 +1,225 @@
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use warpfeed::decode::Info;
+use warpfeed::source::{self, Source};
+
+use crate::progress::bytes;
+use crate::{Outcome, progress};
+
+/// Say what is in a data set: count, classes, formats, sizes
+///
+/// Reads every header and decodes nothing. See verify for that.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  warpfeed inspect pictures
+  warpfeed inspect train.lmdb
+  warpfeed inspect 'train-{000..099}.tar' --json | jq .chroma")]
+pub(crate) struct Args {
+    /// The data set
+    path: PathBuf,
+    /// One JSON object, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is known of all samples together.
+#[derive(Default, Serialize)]
+struct Report {
+    source: &'static str,
+    samples: usize,
+    /// Samples by label; `null` is no label.
+    labels: BTreeMap<String, usize>,
+    classes: Vec<String>,
+    formats: BTreeMap<&'static str, usize>,
+    chroma: BTreeMap<&'static str, usize>,
+    progressive: usize,
+    restart_markers: usize,
+    turned: usize,
+    /// Other fields of the samples.
+    fields: BTreeMap<String, usize>,
+    /// Samples whose header, label or bytes cannot be read.
+    unreadable: usize,
+    bytes: Spread,
+    width: Spread,
+    height: Spread,
+    shorter_side: Spread,
+}
+
+/// Least, middle and greatest of some numbers, and their sum.
+#[derive(Default, Serialize)]
+struct Spread {
+    min: u64,
+    median: u64,
+    mean: f64,
+    max: u64,
+    sum: u64,
+    #[serde(skip)]
+    sorted: Vec<u64>,
+}
+
+impl Spread {
+    fn of(numbers: impl Iterator<Item = u64>) -> Self {
+        let mut sorted: Vec<u64> = numbers.collect();
+        sorted.sort_unstable();
+        let (sum, n) = (sorted.iter().sum(), sorted.len());
+        let at = |i: usize| sorted.get(i).copied().unwrap_or(0);
+        Spread { min: at(0), median: at(n / 2), mean: sum as f64 / n.max(1) as f64, max: at(n.max(1) - 1), sum, sorted }
+    }
+}
+
+/// What is kept of one sample.
+struct Seen {
+    label: Option<i64>,
+    bytes: u64,
+    info: Info,
+    fields: Vec<String>,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Outcome {
+        let source = source::open(&self.path)?;
+        let report = Report::of(&*source);
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        if self.json {
+            writeln!(out, "{}", serde_json::to_string(&report).map_err(std::io::Error::from)?)?;
+        } else {
+            report.print(&self.path, &mut out)?;
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads what there is to know of sample `index`, if that can be had.
+fn see(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
+    let sample = source.read(index, scratch)?;
+    let Some((image, bytes)) = sample.image() else { return Ok(None) };
+    let others = sample.fields().iter().filter(|(name, _)| *name != image).map(|(name, _)| (*name).to_owned());
+    Ok(Some(Seen {
+        label: sample.label()?,
+        bytes: bytes.len() as u64,
+        info: Info::read(bytes)?,
+        fields: others.collect(),
+    }))
+}
+
+impl Report {
+    fn of(source: &dyn Source) -> Self {
+        let bar = progress::bar(source.len());
+        let look = |scratch: &mut Vec<u8>, index| {
+            let seen = see(source, index, scratch).ok().flatten();
+            bar.inc(1);
+            seen
+        };
+        let seen: Vec<Option<Seen>> = (0..source.len()).into_par_iter().map_init(Vec::new, look).collect();
+        bar.finish_and_clear();
+
+        let all = || seen.iter().flatten();
+        let spread = |of: fn(&Seen) -> u64| Spread::of(all().map(of));
+        let mut report = Report {
+            source: source.kind(),
+            samples: source.len(),
+            classes: source.classes().to_vec(),
+            unreadable: seen.iter().filter(|s| s.is_none()).count(),
+            bytes: spread(|s| s.bytes),
+            width: spread(|s| s.info.size.width.into()),
+            height: spread(|s| s.info.size.height.into()),
+            shorter_side: spread(|s| s.info.size.width.min(s.info.size.height).into()),
+            ..Report::default()
+        };
+        for s in all() {
+            let label = s.label.map_or("null".to_owned(), |l| l.to_string());
+            *report.labels.entry(label).or_default() += 1;
+            *report.formats.entry(s.info.format).or_default() += 1;
+            s.fields.iter().for_each(|name| *report.fields.entry(name.clone()).or_default() += 1);
+            if let Some(jpeg) = s.info.jpeg {
+                *report.chroma.entry(jpeg.chroma).or_default() += 1;
+                report.progressive += usize::from(jpeg.progressive);
+                report.restart_markers += usize::from(jpeg.restart_interval > 0);
+                report.turned += usize::from(jpeg.orientation > 1);
+            }
+        }
+        report
+    }
+
+    fn print(&self, path: &Path, out: &mut impl Write) -> std::io::Result<()> {
+        writeln!(out, "{} ({})", path.display(), self.source)?;
+        writeln!(out, "samples      {}, {} of images", self.samples, bytes(self.bytes.sum))?;
+        if self.unreadable > 0 {
+            writeln!(out, "unreadable   {}; `warpfeed verify` says which and why", self.unreadable)?;
+        }
+        let counts = || self.labels.iter().filter(|(label, _)| *label != "null").map(|(_, n)| *n);
+        match (counts().min(), counts().max()) {
+            (Some(least), Some(most)) => {
+                let classes = self.classes.len().max(counts().count());
+                writeln!(out, "classes      {classes}, of {least} to {most} samples")?;
+            }
+            _ => writeln!(out, "classes      none")?,
+        }
+        writeln!(out, "formats      {}", list(&self.formats))?;
+        if !self.chroma.is_empty() {
+            let Report { progressive, restart_markers, turned, .. } = self;
+            writeln!(out, "jpeg         {}", list(&self.chroma))?;
+            writeln!(
+                out,
+                "             {progressive} progressive, {restart_markers} with restart markers, {turned} turned by EXIF"
+            )?;
+        }
+        if !self.fields.is_empty() {
+            writeln!(out, "fields       {}", list(&self.fields))?;
+        }
+        writeln!(out, "\n{:<12} {:>9} {:>9} {:>9} {:>9}", "", "least", "median", "mean", "most")?;
+        for (name, s) in [("width", &self.width), ("height", &self.height)] {
+            writeln!(out, "{name:<12} {:>9} {:>9} {:>9.0} {:>9}", s.min, s.median, s.mean, s.max)?;
+        }
+        let s = &self.bytes;
+        let [least, median, mean, most] = [s.min, s.median, s.mean as u64, s.max].map(bytes);
+        writeln!(out, "{:<12} {least:>9} {median:>9} {mean:>9} {most:>9}", "file")?;
+        histogram(out, &self.shorter_side.sorted)?;
+        if !self.classes.is_empty() {
+            writeln!(out, "\nlabel  samples  class")?;
+        }
+        const SHOWN: usize = 20;
+        for (label, class) in self.classes.iter().enumerate().take(SHOWN) {
+            let samples = self.labels.get(&label.to_string()).unwrap_or(&0);
+            writeln!(out, "{label:>5} {samples:>8}  {class}")?;
+        }
+        if self.classes.len() > SHOWN {
+            writeln!(out, "       ... and {} more (--json lists all)", self.classes.len() - SHOWN)?;
+        }
+        Ok(())
+    }
+}
+
+/// `jpeg 60, png 4`, the most frequent first.
+fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
+    let mut all: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
+    all.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
+    all.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Bars over the shorter side, two bins an octave: 64, 96, 128, 192, ...
+fn histogram(out: &mut impl Write, sorted: &[u64]) -> std::io::Result<()> {
+    let (Some(&least), Some(&most)) = (sorted.first(), sorted.last()) else { return Ok(()) };
+    let edges: Vec<u64> = [0].into_iter().chain((1..32).flat_map(|n| [1 << n, 3 << (n - 1)])).collect();
+    let below = |edge: u64| sorted.partition_point(|&side| side < edge);
+    let bins: Vec<(u64, usize)> = edges
+        .windows(2)
+        .filter(|pair| pair[1] > least && pair[0] <= most)
+        .map(|pair| (pair[0], below(pair[1]) - below(pair[0])))
+        .collect();
+    let widest = bins.iter().map(|(_, n)| *n).max().unwrap_or(1).max(1);
+    writeln!(out, "\nshorter side, from")?;
+    for (low, n) in bins {
+        let eighths = (n * 40 * 8).div_ceil(widest);
+        let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+        writeln!(out, "{low:>9} px  {}{part} {n}", "█".repeat(eighths / 8))?;
+    }
+    Ok(())
+}

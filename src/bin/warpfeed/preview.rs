@@ -1,0 +1,120 @@
+use std::io::{Cursor, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use image::{ImageFormat, Rgb, RgbImage};
+use warpfeed::{Error, Loader, OnError, source};
+
+use crate::bench::Recipe;
+use crate::{Outcome, font};
+
+/// Draw a contact sheet of an augmented batch, with its labels
+///
+/// The pictures are those a training loop with the same batch, seed and augmentation would get. A sample that cannot be decoded is left grey.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  warpfeed preview pictures --out grid.png
+  warpfeed preview train.lmdb --out eval.png --augment eval --images 12 --size 224
+  warpfeed preview train.lmdb --out other.png --seed 7 --epoch 3")]
+pub(crate) struct Args {
+    /// The data set
+    path: PathBuf,
+    /// PNG file to write; one that is there is replaced
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Samples on the sheet
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    images: usize,
+    /// Side of each in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 160)]
+    size: u32,
+    /// What is done to each picture
+    #[arg(long, value_enum, default_value_t = Recipe::Train)]
+    augment: Recipe,
+    /// Seed of the shuffle and the augmentation
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Epoch whose first batch is drawn
+    #[arg(long, default_value_t = 0)]
+    epoch: u64,
+}
+
+/// Pixels between the pictures.
+const GAP: u32 = 6;
+/// Pixels of a dot of the font where there is room for the text.
+const DOT: u32 = 2;
+/// Pixels between a picture and its text.
+const LEAD: u32 = 4;
+/// Room for a line of text below a picture.
+const LINE: u32 = LEAD + font::HEIGHT * DOT + 2;
+const PAPER: Rgb<u8> = Rgb([245, 245, 242]);
+const INK: Rgb<u8> = Rgb([30, 30, 30]);
+const MISSING: Rgb<u8> = Rgb([190, 190, 190]);
+
+impl Args {
+    pub(crate) fn run(self) -> Outcome {
+        let source = source::open(&self.path)?;
+        let count = self.images.min(source.len());
+        let mut batches = Loader::shared_source(source)
+            .batch(count)
+            .shuffle(self.seed)
+            .augment(self.augment.augment(self.size))
+            .prefetch(1)
+            .on_error(OnError::Skip { at_most: u64::MAX })
+            .host()?;
+        let classes = batches.classes().to_vec();
+        let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::source("no batch in this epoch"))??;
+
+        let columns = (count as f64).sqrt().ceil().max(1.0) as u32;
+        let rows = (count as u32).div_ceil(columns);
+        let (across, down) = (self.size + GAP, self.size + LINE + GAP);
+        let mut sheet = RgbImage::from_pixel(columns * across + GAP, rows * down + GAP, PAPER);
+        let pixels = batch.images().as_u8().ok_or_else(|| Error::config("the loader's images are not u8"))?;
+        let pictures = pixels.chunks_exact((self.size * self.size * 3) as usize);
+        for (i, ((picture, label), valid)) in pictures.zip(batch.labels()).zip(batch.valid()).enumerate() {
+            let (x, y) = (GAP + i as u32 % columns * across, GAP + i as u32 / columns * down);
+            for (at, pixel) in picture.as_chunks::<3>().0.iter().enumerate() {
+                let (dx, dy) = (at as u32 % self.size, at as u32 / self.size);
+                sheet.put_pixel(x + dx, y + dy, if valid { Rgb(*pixel) } else { MISSING });
+            }
+            let text = match usize::try_from(*label).ok().and_then(|l| classes.get(l)) {
+                _ if !valid => "bad".to_owned(),
+                Some(name) => name.clone(),
+                None if *label == -1 => String::new(),
+                None => label.to_string(),
+            };
+            draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size);
+        }
+
+        // Encoded first, so that no half picture is left behind.
+        let mut png = Cursor::new(Vec::new());
+        sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::config(e.to_string()).at_path(&self.out))?;
+        std::fs::write(&self.out, png.into_inner()).map_err(|e| Error::io(&self.out, &e))?;
+        writeln!(
+            std::io::stdout(),
+            "{}: {count} of {} samples, {} x {} pixels",
+            self.out.display(),
+            batches.samples(),
+            sheet.width(),
+            sheet.height()
+        )?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Draws `text` with its upper left corner at `at`, in small dots if it would be wider than `room`, and cut if it is even then.
+fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32) {
+    let advance = font::WIDTH + 1;
+    let dot = if text.chars().count() as u32 * advance * DOT <= room + DOT { DOT } else { 1 };
+    for (letter, left) in text.chars().zip((0..room).step_by((advance * dot) as usize)) {
+        for (u, v) in font::dots(letter) {
+            for (du, dv) in (0..dot).flat_map(|du| (0..dot).map(move |dv| (du, dv))) {
+                let x = left + u * dot + du;
+                if x < room {
+                    sheet.put_pixel(at.0 + x, at.1 + v * dot + dv, INK);
+                }
+            }
+        }
+    }
+}

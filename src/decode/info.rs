@@ -1,0 +1,125 @@
+use super::image::{format_name, format_of};
+use super::jpeg::header::{Coding, Frame, Header};
+use super::raw::NPY_MAGIC;
+use super::{Auto, Decode as _, Size};
+use crate::error::Result;
+
+/// What an encoded picture says of itself, from its header alone.
+///
+/// ```
+/// use warpfeed::decode::Info;
+///
+/// # let png = { let mut file = std::io::Cursor::new(Vec::new()); image::RgbImage::new(4, 3).write_to(&mut file, image::ImageFormat::Png).unwrap(); file.into_inner() };
+/// let info = Info::read(&png)?;
+/// assert_eq!((info.format, info.size.width, info.size.height), ("png", 4, 3));
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, or `npy` for a raw array.
+    pub format: &'static str,
+    /// Size when decoded, upright.
+    pub size: Size,
+    /// What only a JPEG has.
+    pub jpeg: Option<JpegInfo>,
+}
+
+/// How a JPEG is coded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JpegInfo {
+    /// `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `grey`, `cmyk` (four components), or `other`.
+    pub chroma: &'static str,
+    /// Whether it is progressive: decoded in full, however small the crop.
+    pub progressive: bool,
+    /// MCUs between restart markers, 0 for none. Markers let a decoder enter in the middle.
+    pub restart_interval: u32,
+    /// EXIF orientation, 1 (upright) to 8.
+    pub orientation: u8,
+}
+
+impl Info {
+    /// Reads the header of `bytes`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode), as [`Decode::size`](super::Decode::size) of [`Auto`] gives.
+    pub fn read(bytes: &[u8]) -> Result<Info> {
+        let size = Auto::new().size(bytes)?;
+        if bytes.starts_with(NPY_MAGIC) {
+            return Ok(Info { format: "npy", size, jpeg: None });
+        }
+        let format = format_of(bytes)?;
+        let jpeg = match format {
+            ::image::ImageFormat::Jpeg => {
+                let header = Header::read(bytes)?;
+                Some(JpegInfo {
+                    chroma: chroma(&header.frame),
+                    progressive: header.frame.coding == Coding::Progressive,
+                    restart_interval: header.restart_interval,
+                    orientation: header.orientation,
+                })
+            }
+            _ => None,
+        };
+        Ok(Info { format: format_name(format), size, jpeg })
+    }
+}
+
+/// The usual name of the components' sampling.
+fn chroma(frame: &Frame) -> &'static str {
+    let factors: Vec<(u8, u8)> = frame.components().iter().map(|c| (c.h, c.v)).collect();
+    match factors[..] {
+        [_] => "grey",
+        [_, _, _, _] => "cmyk",
+        // 4:4:4 may be written with any equal factors.
+        [y, cb, cr] if y == cb && y == cr => "4:4:4",
+        [(2, 1), (1, 1), (1, 1)] | [(2, 2), (1, 2), (1, 2)] => "4:2:2",
+        [(1, 2), (1, 1), (1, 1)] | [(2, 2), (2, 1), (2, 1)] => "4:4:0",
+        [(2, 2), (1, 1), (1, 1)] => "4:2:0",
+        [(4, 1), (1, 1), (1, 1)] => "4:1:1",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+    use super::*;
+
+    fn jpeg(sampling: SamplingFactor, color: ColorType, progressive: bool) -> JpegInfo {
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&mut bytes, 80);
+        encoder.set_sampling_factor(sampling);
+        encoder.set_progressive(progressive);
+        let channels = if color == ColorType::Luma { 1 } else { 3 };
+        encoder.encode(&vec![90; 40 * 30 * channels], 40, 30, color).unwrap();
+        let info = Info::read(&bytes).unwrap();
+        assert_eq!((info.format, info.size), ("jpeg", Size::new(40, 30)));
+        info.jpeg.unwrap()
+    }
+
+    #[test]
+    fn the_sampling_has_its_usual_name() {
+        for (sampling, name) in [
+            (SamplingFactor::R_4_4_4, "4:4:4"),
+            (SamplingFactor::R_4_2_2, "4:2:2"),
+            (SamplingFactor::R_4_4_0, "4:4:0"),
+            (SamplingFactor::R_4_2_0, "4:2:0"),
+            (SamplingFactor::R_4_1_1, "4:1:1"),
+        ] {
+            let info = jpeg(sampling, ColorType::Rgb, name == "4:2:0");
+            assert_eq!((info.chroma, info.progressive), (name, name == "4:2:0"));
+            assert_eq!((info.restart_interval, info.orientation), (0, 1));
+        }
+        assert_eq!(jpeg(SamplingFactor::R_4_4_4, ColorType::Luma, false).chroma, "grey");
+    }
+
+    #[test]
+    fn what_is_no_picture_is_an_error() {
+        for bytes in [&b""[..], b"hello, I am a text", b"\xff\xd8\xff"] {
+            assert!(Info::read(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

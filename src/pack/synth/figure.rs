@@ -1,0 +1,154 @@
+//! Outlines and textures: what makes a class.
+//!
+//! A figure lives in coordinates (u, v), u to the right and v down, in which it reaches about 256 units from its centre. Every outline
+//! and texture is its own mirror image, so that a flip does not change the class.
+
+use std::fmt;
+
+/// The figures of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Figure {
+    outline: Outline,
+    texture: Texture,
+    /// This part of the hue circle, of so many: 0 of 1 is any hue.
+    pub(super) hue: (usize, usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outline {
+    Disc,
+    Cross,
+    Triangle,
+    Ring,
+    Square,
+    Bar,
+    Diamond,
+    Frame,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Texture {
+    Plain,
+    Striped,
+    Dotted,
+    Banded,
+    Checked,
+    Shaded,
+    Latticed,
+    Grooved,
+}
+
+const OUTLINES: [Outline; 8] = [
+    Outline::Disc,
+    Outline::Cross,
+    Outline::Triangle,
+    Outline::Ring,
+    Outline::Square,
+    Outline::Bar,
+    Outline::Diamond,
+    Outline::Frame,
+];
+
+const TEXTURES: [Texture; 8] = [
+    Texture::Plain,
+    Texture::Striped,
+    Texture::Dotted,
+    Texture::Banded,
+    Texture::Checked,
+    Texture::Shaded,
+    Texture::Latticed,
+    Texture::Grooved,
+];
+
+/// Length of a texture's period: four across a figure, which is still three pixels and more in the smallest.
+const PERIOD: i32 = 128;
+
+impl Figure {
+    /// The figure of `class` among `classes`. Neighbours differ in outline and texture both; all 64 pairs come before a hue is used.
+    pub(super) fn of_class(class: usize, classes: usize) -> Self {
+        let pair = class % 64;
+        Figure {
+            outline: OUTLINES[pair % 8],
+            texture: TEXTURES[(pair + pair / 8) % 8],
+            hue: (class / 64, classes.div_ceil(64)),
+        }
+    }
+
+    /// Distance of (u, v) from the outline, about, in units; negative inside.
+    pub(super) fn distance(&self, u: i32, v: i32) -> i32 {
+        let (au, av) = (u.abs(), v.abs());
+        let bar = |along: i32, across: i32| (along - 250).max(across - 84);
+        match self.outline {
+            Outline::Disc => root(u, v) - 235,
+            Outline::Square => au.max(av) - 205,
+            Outline::Diamond => (au + av) * 181 / 256 - 181,
+            Outline::Triangle => ((au * 2 + v) * 229 / 512 - 90).max(v - 190),
+            Outline::Ring => (root(u, v) - 180).abs() - 64,
+            Outline::Frame => (au.max(av) - 165).abs() - 58,
+            Outline::Cross => bar(au, av).min(bar(av, au)),
+            Outline::Bar => (au - 256).max(av - 120),
+        }
+    }
+
+    /// Share of the second colour at (u, v), in 1/256.
+    pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
+        // Distance from the middle of a period, 0 to 64, alike on both sides of the centre.
+        let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
+        let (wu, wv) = (wave(u), wave(v));
+        let on = |yes: bool| if yes { 256 } else { 0 };
+        match self.texture {
+            Texture::Plain => 0,
+            Texture::Striped => on(wu < PERIOD / 4),
+            Texture::Banded => on(wv < PERIOD / 4),
+            Texture::Checked => on((wu < PERIOD / 4) == (wv < PERIOD / 4)),
+            Texture::Dotted => on(root(wu, wv) < 42),
+            Texture::Latticed => on(wu > 46 || wv > 46),
+            Texture::Shaded => ((v + 230) * 256 / 460).clamp(0, 256),
+            Texture::Grooved => on(wave(root(u, v) + PERIOD / 4) < PERIOD / 4),
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    /// The class's name, such as `dotted-ring`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:?}-{:?}", self.texture, self.outline).to_lowercase();
+        match self.hue {
+            (_, 1) => f.write_str(&text),
+            (part, _) => write!(f, "{text}-{part:02}"),
+        }
+    }
+}
+
+/// Length of (u, v), rounded down.
+fn root(u: i32, v: i32) -> i32 {
+    (u * u + v * v).isqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_class_has_its_own_name_and_its_own_figure() {
+        for classes in [1, 8, 10, 64, 65, 1024] {
+            let names: BTreeSet<_> = (0..classes).map(|c| Figure::of_class(c, classes).to_string()).collect();
+            assert_eq!(names.len(), classes);
+        }
+        assert_eq!(Figure::of_class(3, 10).to_string(), "banded-ring");
+        assert_eq!(Figure::of_class(3, 65).to_string(), "banded-ring-00");
+    }
+
+    #[test]
+    fn a_flip_does_not_change_the_class() {
+        for class in 0..64 {
+            let figure = Figure::of_class(class, 64);
+            for (u, v) in (-260..260).step_by(7).flat_map(|u| (-260..260).step_by(11).map(move |v| (u, v))) {
+                assert_eq!(figure.distance(u, v), figure.distance(-u, v), "{figure} at {u} {v}");
+                assert_eq!(figure.tone(u, v), figure.tone(-u, v), "{figure} at {u} {v}");
+            }
+        }
+    }
+}

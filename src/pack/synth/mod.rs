@@ -1,0 +1,404 @@
+//! A data set that is drawn: learnable, with the spread of a real one, and the same bytes for the same seed on every machine.
+//!
+//! 1. This file: which pictures there are, how each is encoded, and the writing of the class folders.
+//! 2. `scene`: what is on a picture: background, noise, figures.
+//! 3. `figure`: outlines and textures, which make the class.
+//! 4. `ink`: whole-number colour and noise.
+//!
+//! All drawing is in whole numbers, and so is the JPEG encoder: nothing depends on a processor's or a library's floating point.
+
+mod figure;
+mod ink;
+mod scene;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use rayon::prelude::*;
+
+use self::figure::Figure;
+use self::ink::draw;
+use self::scene::Scene;
+use crate::decode::Size;
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Rng;
+use crate::source::{Memory, OwnedSample};
+
+/// Outlines times textures times hues.
+const MAX_CLASSES: usize = 1024;
+
+/// A drawn data set.
+///
+/// A class is an outline and a texture (`dotted-ring`, `striped-cross`; beyond 64 classes a range of hues too). Several figures of it, of any colour, size and
+/// angle, are scattered over a background that says nothing of the class, so that most crops show one, and the mean colour tells
+/// nothing. Pictures are spread as photographs in real sets are: most have one common format, the others half to twice the side and any
+/// shape from 1:2 to 2:1; JPEG of quality 60 to 95, 4:4:4 and 4:2:0, some 4:2:2, grey or progressive; one in twenty is a PNG.
+///
+/// Picture `i` depends on the seed, the number of classes, the side and `i` alone; it belongs to class `i % classes`.
+///
+/// ```
+/// use warpfeed::pack::synth::Synth;
+/// use warpfeed::source::Source;
+///
+/// let set = Synth::new().images(6).classes(3).side(64).memory()?;
+/// assert_eq!((set.len(), set.classes().len()), (6, 3));
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "nothing is drawn until `write` or `memory`"]
+pub struct Synth {
+    images: usize,
+    classes: usize,
+    side: u32,
+    seed: u64,
+}
+
+impl Default for Synth {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Synth {
+    /// 2000 pictures in 10 classes, of 256 pixels on the longer side, seed 0: about 60 MB.
+    pub fn new() -> Self {
+        Synth { images: 2000, classes: 10, side: 256, seed: 0 }
+    }
+
+    /// Number of pictures.
+    pub fn images(mut self, images: usize) -> Self {
+        self.images = images;
+        self
+    }
+
+    /// Number of classes, 1 to 1024.
+    pub fn classes(mut self, classes: usize) -> Self {
+        self.classes = classes;
+        self
+    }
+
+    /// The longer side of most pictures, in pixels, 32 to 4096; some have half of it, some twice as much. ImageNet's is 500.
+    pub fn side(mut self, pixels: u32) -> Self {
+        self.side = pixels;
+        self
+    }
+
+    /// Another seed makes other pictures.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Draws the set into class folders below `dir`, on all processors.
+    ///
+    /// It is written beside `dir` and renamed at the end: what stands at `dir` is whole.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a number out of range, or if `dir` is there and not empty; [`ErrorKind::Io`] if it cannot be written.
+    pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
+        self.write_with(dir, |_| ())
+    }
+
+    /// [`write`](Synth::write) that calls `written` with each picture's number of bytes, from many threads.
+    ///
+    /// # Errors
+    /// As [`write`](Synth::write).
+    pub fn write_with(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
+        self.check()?;
+        let dir = dir.as_ref();
+        if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(Error::config("exists already, and is no empty folder").at_path(dir));
+        }
+        let beside = super::partial(dir);
+        let result = self.write_beside(&beside, &written).and_then(|()| {
+            // On Unix a rename replaces an empty folder; elsewhere it must go first.
+            let _ = fs::remove_dir(dir);
+            fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
+        });
+        if result.is_err() {
+            let _ = fs::remove_dir_all(&beside);
+        }
+        result
+    }
+
+    fn write_beside(&self, beside: &Path, written: &(impl Fn(usize) + Sync)) -> Result<()> {
+        if beside.exists() {
+            fs::remove_dir_all(beside).map_err(|e| Error::io(beside, &e))?;
+        }
+        for class in self.class_names() {
+            let folder = beside.join(class);
+            fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        }
+        (0..self.images).into_par_iter().try_for_each(|index| {
+            let sample = self.picture(index)?;
+            let sample = sample.as_sample()?;
+            let (extension, bytes) = sample.image().ok_or_else(|| Error::source("drawn without an image"))?;
+            let path: PathBuf = beside.join(format!("{}.{extension}", sample.key()));
+            fs::write(&path, bytes).map_err(|e| Error::io(&path, &e))?;
+            written(bytes.len());
+            Ok(())
+        })
+    }
+
+    /// The set in memory, with the keys, labels and order it has when it is read from the folders.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a number out of range.
+    pub fn memory(&self) -> Result<Memory> {
+        self.check()?;
+        let mut classes: Vec<(String, usize)> = self.class_names().zip(0..).collect();
+        classes.sort();
+        let indices: Vec<(usize, i64)> = classes
+            .iter()
+            .zip(0..)
+            .flat_map(|(&(_, class), label)| (class..self.images).step_by(self.classes).map(move |i| (i, label)))
+            .collect();
+        let draw = |(index, label)| Ok(self.picture(index)?.label(label));
+        let samples = indices.into_par_iter().map(draw).collect::<Result<_>>()?;
+        Ok(Memory::new(samples).with_classes(classes.into_iter().map(|(name, _)| name)))
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(1..=MAX_CLASSES).contains(&self.classes) {
+            return Err(Error::config(format!("synth: {} classes; 1 to {MAX_CLASSES} can be drawn", self.classes)));
+        }
+        if self.images < self.classes {
+            let Synth { images, classes, .. } = self;
+            return Err(Error::config(format!("synth: {images} images of {classes} classes; each needs one")));
+        }
+        if !(32..=4096).contains(&self.side) {
+            return Err(Error::config(format!("synth: a side of {} pixels; 32 to 4096 can be drawn", self.side)));
+        }
+        Ok(())
+    }
+
+    fn class_names(&self) -> impl Iterator<Item = String> {
+        (0..self.classes).map(|class| Figure::of_class(class, self.classes).to_string())
+    }
+
+    /// Picture `index`, encoded, without a label.
+    fn picture(&self, index: usize) -> Result<OwnedSample> {
+        let figure = Figure::of_class(index % self.classes, self.classes);
+        let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
+        let size = self.size(&mut rng);
+        let coding = Coding::draw(&mut rng);
+        let scene = Scene::draw(size, figure, &mut rng);
+        let key = format!("{figure}/{index:06}");
+        let (field, bytes) = coding.encode(&scene.paint(), size)?;
+        Ok(OwnedSample::new(key).field(field, bytes))
+    }
+
+    /// As in ImageNet, where two thirds are 500 pixels long with a ratio of 4:3 or 3:2, and one in four is upright.
+    fn size(&self, rng: &mut Rng) -> Size {
+        let (long, short) = match draw(rng, 0, 99) {
+            0..45 => (self.side, self.side * 3 / 4),
+            45..65 => (self.side, self.side * 2 / 3),
+            _ => {
+                let percent = match draw(rng, 0, 9) {
+                    0..3 => draw(rng, 50, 99),
+                    3..8 => draw(rng, 100, 130),
+                    _ => draw(rng, 130, 200),
+                };
+                let long = self.side as i32 * percent / 100;
+                (long as u32, (long * draw(rng, 50, 100) / 100) as u32)
+            }
+        };
+        if draw(rng, 0, 3) == 0 { Size::new(short, long) } else { Size::new(long, short) }
+    }
+}
+
+/// How a picture is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Png { grey: bool },
+    Jpeg { quality: u8, sampling: SamplingFactor, grey: bool, progressive: bool },
+}
+
+impl Coding {
+    fn draw(rng: &mut Rng) -> Self {
+        let grey = draw(rng, 0, 99) < 4;
+        if draw(rng, 0, 99) < 5 {
+            return Coding::Png { grey };
+        }
+        Coding::Jpeg {
+            quality: draw(rng, 60, 95) as u8,
+            sampling: match draw(rng, 0, 99) {
+                0..50 => SamplingFactor::R_4_4_4,
+                50..95 => SamplingFactor::R_4_2_0,
+                _ => SamplingFactor::R_4_2_2,
+            },
+            grey,
+            progressive: draw(rng, 0, 99) < 8,
+        }
+    }
+
+    /// Field name and bytes of the picture with these RGB pixels.
+    fn encode(self, rgb: &[u8], size: Size) -> Result<(&'static str, Vec<u8>)> {
+        let fail = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
+        let grey = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
+        let mut bytes = Vec::new();
+        match self {
+            Coding::Png { grey: is_grey } => {
+                use image::ImageEncoder as _;
+                let png = image::codecs::png::PngEncoder::new(&mut bytes);
+                let Size { width, height } = size;
+                match is_grey {
+                    true => png.write_image(&grey(rgb), width, height, image::ExtendedColorType::L8),
+                    false => png.write_image(rgb, width, height, image::ExtendedColorType::Rgb8),
+                }
+                .map_err(|e| fail(&e))?;
+                Ok(("png", bytes))
+            }
+            Coding::Jpeg { quality, sampling, grey: is_grey, progressive } => {
+                let mut jpeg = Encoder::new(&mut bytes, quality);
+                jpeg.set_sampling_factor(sampling);
+                jpeg.set_progressive(progressive);
+                let (width, height) = (size.width as u16, size.height as u16);
+                match is_grey {
+                    true => jpeg.encode(&grey(rgb), width, height, ColorType::Luma),
+                    false => jpeg.encode(rgb, width, height, ColorType::Rgb),
+                }
+                .map_err(|e| fail(&e))?;
+                Ok(("jpg", bytes))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::decode::{Auto, Decode as _, Info, Pixels, Rect, Want};
+    use crate::source::{Folder, Source};
+
+    const SMALL: Synth = Synth { images: 240, classes: 6, side: 48, seed: 3 };
+
+    fn read(source: &dyn Source) -> Vec<OwnedSample> {
+        let mut scratch = Vec::new();
+        (0..source.len()).map(|i| (&source.read(i, &mut scratch).unwrap()).try_into().unwrap()).collect()
+    }
+
+    /// FNV-1a.
+    fn hash(samples: &[OwnedSample]) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325;
+        for sample in samples {
+            let sample = sample.as_sample().unwrap();
+            let (name, bytes) = sample.image().unwrap();
+            for byte in [sample.key().as_bytes(), name.as_bytes(), bytes].concat() {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            }
+        }
+        hash
+    }
+
+    #[test]
+    fn the_bytes_are_the_same_everywhere_and_always() {
+        let set = SMALL.memory().unwrap();
+        assert_eq!(
+            hash(&read(&set)),
+            GOLDEN,
+            "a change of the drawing or of an encoder makes other sets for the same seed"
+        );
+        assert_ne!(hash(&read(&SMALL.seed(4).memory().unwrap())), GOLDEN);
+    }
+
+    const GOLDEN: u64 = 3917195382315595342;
+
+    #[test]
+    fn more_images_begin_with_the_same_ones() {
+        for index in [0, 5, 17] {
+            assert_eq!(SMALL.picture(index).unwrap(), SMALL.images(1000).picture(index).unwrap());
+        }
+    }
+
+    #[test]
+    fn memory_and_folders_hold_the_same_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let set = SMALL.images(20);
+        set.write(dir.path().join("set")).unwrap();
+        let folder = Folder::open(dir.path().join("set")).unwrap();
+        let memory = set.memory().unwrap();
+        assert_eq!(folder.classes(), memory.classes());
+        assert_eq!(read(&folder), read(&memory));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert!(set.write(dir.path().join("set")).unwrap_err().to_string().contains("exists already"));
+    }
+
+    #[test]
+    fn sizes_and_codings_are_spread() {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for index in 0..400 {
+            let sample = SMALL.images(400).picture(index).unwrap();
+            let info = Info::read(sample.as_sample().unwrap().image().unwrap().1).unwrap();
+            let long = info.size.width.max(info.size.height);
+            assert!((24..=96).contains(&long), "{info:?}");
+            *counts.entry(if long == 48 { "usual size" } else { "other size" }).or_default() += 1;
+            *counts.entry(info.jpeg.map_or("png", |j| j.chroma)).or_default() += 1;
+            *counts.entry("progressive").or_default() += usize::from(info.jpeg.is_some_and(|j| j.progressive));
+        }
+        for (kind, least) in [
+            ("usual size", 200),
+            ("other size", 80),
+            ("4:4:4", 120),
+            ("4:2:0", 120),
+            ("4:2:2", 5),
+            ("grey", 5),
+            ("png", 8),
+        ] {
+            assert!(counts[kind] >= least, "{kind}: {counts:?}");
+        }
+        assert!((15..60).contains(&counts["progressive"]), "{counts:?}");
+    }
+
+    /// The nearest of the classes' mean colours tells the class of few other pictures: what is learnt must be form.
+    #[test]
+    fn the_mean_colour_does_not_tell_the_class() {
+        let means: Vec<[f64; 3]> = (0..SMALL.images)
+            .map(|index| {
+                let sample = SMALL.picture(index).unwrap();
+                let sample = sample.as_sample().unwrap();
+                let bytes = sample.image().unwrap().1;
+                let mut pixels = Pixels::new();
+                let size = Auto::new().size(bytes).unwrap();
+                Auto::new().decode(bytes, Want::exact(Rect::full(size)), &mut pixels).unwrap();
+                std::array::from_fn(|c| {
+                    pixels.data().iter().skip(c).step_by(3).map(|&v| f64::from(v)).sum::<f64>() / size.area() as f64
+                })
+            })
+            .collect();
+        let (train, test) = means.split_at(SMALL.images / 2);
+        let centre = |class: usize| -> [f64; 3] {
+            let own: Vec<_> = train.iter().skip(class).step_by(SMALL.classes).collect();
+            std::array::from_fn(|c| own.iter().map(|m| m[c]).sum::<f64>() / own.len() as f64)
+        };
+        let centres: Vec<_> = (0..SMALL.classes).map(centre).collect();
+        let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
+        let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centres[a]).total_cmp(&far(m, &centres[b])));
+        // The test half begins with class 0 too.
+        let right = test.iter().enumerate().filter(|(i, m)| nearest(m) == Some(i % SMALL.classes)).count();
+        assert!(right * 10 < test.len() * 4, "{right} of {}; by chance a sixth", test.len());
+    }
+
+    #[test]
+    fn numbers_that_cannot_work_are_refused() {
+        for (set, word) in [
+            (SMALL.classes(0), "0 classes"),
+            (SMALL.classes(1025), "1025 classes"),
+            (SMALL.images(5), "5 images of 6 classes"),
+            (SMALL.side(31), "a side of 31"),
+        ] {
+            let e = set.memory().unwrap_err();
+            assert!(e.kind() == ErrorKind::Config && e.cause().contains(word), "{e}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_and_the_most_can_be_drawn() {
+        for index in 0..64 {
+            Synth::new().side(32).classes(1024).images(1024).picture(index * 16).unwrap();
+        }
+    }
+}

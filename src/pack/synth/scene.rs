@@ -1,0 +1,146 @@
+//! What is on a picture.
+
+use super::figure::Figure;
+use super::ink::{Noise, Rgb, colour, draw, mix};
+use crate::decode::Size;
+use crate::order::Rng;
+
+/// A picture before it is painted.
+pub(super) struct Scene {
+    width: i32,
+    height: i32,
+    background: [Rgb; 2],
+    /// Direction in which the background goes from one colour to the other, in 1/256.
+    slope: (i32, i32),
+    octaves: [Noise; 3],
+    /// Largest change of a single pixel: a sensor's noise.
+    grain: i32,
+    grain_seed: u64,
+    figures: Vec<Placed>,
+}
+
+/// A figure with its place.
+struct Placed {
+    figure: Figure,
+    x: i32,
+    y: i32,
+    /// Pixels from its centre to about its edge.
+    radius: i32,
+    /// Cosine and sine of its angle, in 1/1024.
+    turn: (i32, i32),
+    colours: [Rgb; 2],
+}
+
+impl Scene {
+    /// Figures in the cells of a jittered grid, two to three cells along the shorter side, so that a crop of a tenth of the area shows
+    /// most of one.
+    pub(super) fn draw(size: Size, figure: Figure, rng: &mut Rng) -> Self {
+        let (width, height) = (size.width as i32, size.height as i32);
+        let short = width.min(height);
+        // The background is of medium level, the figures darker and brighter: they stand out whatever their hues.
+        let level = draw(rng, 85, 165);
+        let mut shade = |by: i32| colour(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
+        let background = [shade(-25), shade(25)];
+        let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
+        // Cells of a quarter, an eleventh and a thirtieth of the shorter side, and how strong each is at most.
+        let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, most)| {
+            let strength = draw(rng, 5, most);
+            Noise::new(width, height, (short / part).max(2), strength, rng)
+        });
+        let (grain, grain_seed) = (draw(rng, 0, 7), rng.next_u64());
+
+        let across = draw(rng, 20, 32);
+        let cell = (short * 10 / across).max(12);
+        let (columns, rows) = ((width / cell).max(1), (height / cell).max(1));
+        let figures = (0..rows)
+            .flat_map(|row| (0..columns).map(move |column| (column, row)))
+            .map(|(column, row)| {
+                let radius = (cell * draw(rng, 36, 50) / 100).max(5);
+                let room = (cell - 2 * radius).max(0) + cell / 6;
+                let mut near = |middle: i32| middle + draw(rng, -room, room) / 2;
+                Placed {
+                    figure,
+                    x: near(width * (2 * column + 1) / (2 * columns)),
+                    y: near(height * (2 * row + 1) / (2 * rows)),
+                    radius,
+                    turn: turn(draw(rng, -40, 40)),
+                    colours: Placed::colours(figure, rng),
+                }
+            })
+            .collect();
+        Scene { width, height, background, slope, octaves, grain, grain_seed, figures }
+    }
+
+    /// The pixels: RGB, HWC.
+    pub(super) fn paint(&self) -> Vec<u8> {
+        let mut rgb = Vec::with_capacity((self.width * self.height * 3) as usize);
+        let (sx, sy) = self.slope;
+        let mut noise = vec![0; self.width as usize];
+        for y in 0..self.height {
+            noise.fill(0);
+            self.octaves.iter().for_each(|octave| octave.add(y, &mut noise));
+            for (x, level) in (0..self.width).zip(&noise) {
+                let along = sx * (2 * x - self.width) / self.width + sy * (2 * y - self.height) / self.height;
+                let base = mix(self.background[0], self.background[1], (128 + along / 4).clamp(0, 256));
+                rgb.extend(base.map(|c| (i32::from(c) + level).clamp(0, 255) as u8));
+            }
+        }
+        for placed in &self.figures {
+            placed.paint(&mut rgb, self.width, self.height);
+        }
+        if self.grain > 0 {
+            let mut rng = Rng::new(self.grain_seed, 0, 0);
+            // One draw a pixel: two bytes of it for the level, and one for each channel at half the strength.
+            for pixel in rgb.as_chunks_mut::<3>().0 {
+                let bits = rng.next_u64();
+                let part = |n: u32| ((bits >> (8 * n)) & 255) as i32 - 128;
+                let level = part(0) + part(1);
+                for (c, value) in pixel.iter_mut().enumerate() {
+                    let by = (level + part(2 + c as u32) / 2) * self.grain / 256;
+                    *value = (i32::from(*value) + by).clamp(0, 255) as u8;
+                }
+            }
+        }
+        rgb
+    }
+}
+
+impl Placed {
+    /// A bright and a dark one, in either order.
+    fn colours(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
+        let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
+        let (first, width) = (part * 1536 / parts, 1536 / parts);
+        // Where the hue tells the class, its middle is used, and strongly.
+        let (margin, least) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
+        let hue = first + draw(rng, margin, width - 1 - margin);
+        let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
+        let pair = [bright, dark].map(|level| colour(hue, draw(rng, least, 256), level));
+        if draw(rng, 0, 1) == 0 { pair } else { [pair[1], pair[0]] }
+    }
+
+    fn paint(&self, rgb: &mut [u8], width: i32, height: i32) {
+        let (cos, sin) = self.turn;
+        let reach = self.radius * 3 / 2;
+        for y in (self.y - reach).max(0)..(self.y + reach).min(height) {
+            for x in (self.x - reach).max(0)..(self.x + reach).min(width) {
+                let (dx, dy) = (x - self.x, y - self.y);
+                let u = (dx * cos + dy * sin) / (4 * self.radius);
+                let v = (dy * cos - dx * sin) / (4 * self.radius);
+                // The edge is one pixel wide, which is 256 / radius units.
+                let cover = 128 - self.figure.distance(u, v) * self.radius;
+                if cover > 0 {
+                    let at = ((y * width + x) * 3) as usize;
+                    let pixel: &mut Rgb = (&mut rgb[at..at + 3]).try_into().expect("three bytes");
+                    let ink = mix(self.colours[0], self.colours[1], self.figure.tone(u, v));
+                    *pixel = mix(*pixel, ink, cover.min(256));
+                }
+            }
+        }
+    }
+}
+
+/// Cosine and sine in 1/1024 of the angle whose half has the tangent `t` / 256: a rational rotation, without trigonometry.
+fn turn(t: i32) -> (i32, i32) {
+    let (square, one) = (t * t, 256 * 256);
+    ((one - square) * 1024 / (one + square), 2 * t * 256 * 1024 / (one + square))
+}

@@ -1,0 +1,246 @@
+//! The real binary in a temporary tree: what it prints, where, and with which exit code.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+fn warpfeed(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs it, expects exit code 0 and nothing on stderr, and returns stdout.
+fn ok(dir: &Path, args: &[&str]) -> String {
+    let output = warpfeed(dir, args);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), &*err), (Some(0), ""), "{args:?}\n{out}");
+    out
+}
+
+/// Runs it, expects `code` and nothing on stdout, and returns stderr.
+fn fails(dir: &Path, code: i32, args: &[&str]) -> String {
+    let output = warpfeed(dir, args);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), &*out), (Some(code), ""), "{args:?}\n{err}");
+    err
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A temporary tree with 12 pictures in three classes in `set`.
+fn tree() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    ok(dir.path(), &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);
+    dir
+}
+
+/// Relative path and bytes of every file below `dir`.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut found, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                found.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+const COMMANDS: [&str; 5] = ["synth", "inspect", "verify", "preview", "bench"];
+
+#[test]
+fn every_help_text_has_examples() {
+    let dir = TempDir::new().unwrap();
+    let all = ok(dir.path(), &["--help"]);
+    assert!(all.contains("Examples:") && all.contains("Exit codes:"), "{all}");
+    for command in COMMANDS {
+        assert!(all.contains(&format!("  {command} ")), "{all}");
+        let help = ok(dir.path(), &[command, "--help"]);
+        assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
+    }
+    assert_eq!(ok(dir.path(), &["--version"]), format!("warpfeed {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    let dir = TempDir::new().unwrap();
+    for args in [
+        &[][..],
+        &["fly"],
+        &["inspect"],
+        &["bench", "set", "--dtype", "f64"],
+        &["bench", "set", "--seconds", "-1"],
+        &["synth", "--out", "set", "--images", "many"],
+    ] {
+        let err = fails(dir.path(), 2, args);
+        assert!(err.contains("--help") || err.contains("Usage: warpfeed"), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn what_is_not_there_or_empty_is_named() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    for command in ["inspect", "verify", "bench"] {
+        let err = fails(dir.path(), 1, &[command, "nowhere"]);
+        assert!(err.starts_with("warpfeed: nowhere: io: "), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        let err = fails(dir.path(), 1, &[command, "empty"]);
+        assert!(err.starts_with("warpfeed: empty: source: "), "{err}");
+    }
+    let err = fails(dir.path(), 1, &["preview", "empty", "--out", "grid.png"]);
+    assert!(err.starts_with("warpfeed: empty: source: "), "{err}");
+    assert!(!dir.path().join("grid.png").exists());
+}
+
+#[test]
+fn synth_gives_the_same_bytes_for_the_same_options() {
+    let dir = tree();
+    ok(dir.path(), &["synth", "--out", "again", "--images", "12", "--classes", "3", "--side", "64", "--seed", "0"]);
+    ok(dir.path(), &["synth", "--out", "other", "--images", "12", "--classes", "3", "--side", "64", "--seed", "1"]);
+    let set = files(&dir.path().join("set"));
+    assert_eq!(set.len(), 12);
+    assert!(set == files(&dir.path().join("again")), "the same seed");
+    assert!(set != files(&dir.path().join("other")), "another seed");
+}
+
+#[test]
+fn synth_refuses_a_folder_that_is_not_empty() {
+    let dir = tree();
+    let before = files(dir.path());
+    let err = fails(dir.path(), 1, &["synth", "--out", "set", "--images", "3", "--classes", "3"]);
+    assert!(err.starts_with("warpfeed: set: "), "{err}");
+    assert!(before == files(dir.path()), "nothing was touched");
+    let err = fails(dir.path(), 1, &["synth", "--out", "new", "--images", "1", "--classes", "3"]);
+    assert_eq!(err, "warpfeed: config: synth: 1 images of 3 classes; each needs one\n");
+    assert!(!dir.path().join("new").exists());
+}
+
+#[test]
+fn inspect_counts() {
+    let dir = tree();
+    let shown = ok(dir.path(), &["inspect", "set"]);
+    for part in ["set (folder)\n", "samples      12, ", "classes      3, of 4 to 4 samples\n", "shorter side, from\n"] {
+        assert!(shown.contains(part), "{part:?} in\n{shown}");
+    }
+    let report = json(&ok(dir.path(), &["inspect", "set", "--json"]));
+    assert_eq!(report["source"], "folder");
+    assert_eq!(report["samples"], 12);
+    assert_eq!(report["labels"], serde_json::json!({"0": 4, "1": 4, "2": 4}));
+    assert_eq!(report["classes"][0], "dotted-triangle");
+    let bytes: usize = files(&dir.path().join("set")).values().map(Vec::len).sum();
+    assert_eq!(report["bytes"]["sum"], bytes);
+    assert_eq!(report["unreadable"], 0);
+}
+
+/// Adds a text named .jpg and a JPEG without its second half; returns their keys.
+fn spoil(set: &Path) -> [&'static str; 2] {
+    fs::write(set.join("dotted-triangle/text.jpg"), "I am no picture").unwrap();
+    let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
+    fs::write(set.join("plain-disc/cut.jpg"), &whole.1[..whole.1.len() / 2]).unwrap();
+    ["dotted-triangle/text", "plain-disc/cut"]
+}
+
+#[test]
+fn verify_lists_each_bad_sample_with_its_place() {
+    let dir = tree();
+    let good = warpfeed(dir.path(), &["verify", "set"]);
+    assert_eq!((good.status.code(), text(&good.stdout)), (Some(0), String::new()));
+    assert_eq!(text(&good.stderr), "set: 12 samples, 0 bad\n");
+
+    let keys = spoil(&dir.path().join("set"));
+    let bad = warpfeed(dir.path(), &["verify", "set", "--workers", "2"]);
+    assert_eq!((bad.status.code(), &*text(&bad.stderr)), (Some(1), "set: 14 samples, 2 bad\n"));
+    let out = text(&bad.stdout);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    for (line, key) in lines.iter().zip(keys) {
+        assert!(line.starts_with("sample ") && line.contains(&format!(" ({key}): ")), "{out}");
+        assert!(line.contains("decode: "), "{out}");
+    }
+
+    let bad = warpfeed(dir.path(), &["verify", "set", "--json"]);
+    assert_eq!(bad.status.code(), Some(1));
+    let keys_again: Vec<_> = text(&bad.stdout).lines().map(|line| json(line)["key"].clone()).collect();
+    assert_eq!(keys_again, keys);
+
+    assert!(ok(dir.path(), &["inspect", "set"]).contains("unreadable   1; "), "the cut one has a whole header");
+}
+
+#[test]
+fn preview_draws_a_sheet_of_the_batch() {
+    let dir = tree();
+    let args = ["preview", "set", "--out", "grid.png", "--images", "9", "--size", "64"];
+    assert_eq!(ok(dir.path(), &args), "grid.png: 9 of 12 samples, 216 x 276 pixels\n");
+    let sheet = image::open(dir.path().join("grid.png")).unwrap().to_rgb8();
+    assert_eq!(sheet.dimensions(), (216, 276));
+    let ink = |rows: std::ops::Range<u32>| {
+        rows.flat_map(|y| (0..216).map(move |x| (x, y)))
+            .filter(|&(x, y)| sheet.get_pixel(x, y).0 == [30, 30, 30])
+            .count()
+    };
+    assert!(ink(70..90) > 100, "names below the first row of pictures");
+    assert_eq!(ink(0..6), 0, "nothing in the margin");
+
+    // A damaged sample is shown as such, and none missing.
+    spoil(&dir.path().join("set"));
+    let output = warpfeed(dir.path(), &["preview", "set", "--out", "all.png", "--images", "99", "--size", "64"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).starts_with("all.png: 14 of 14 samples"));
+    assert!(text(&output.stderr).contains("warpfeed: warning: "), "{}", text(&output.stderr));
+    let err = fails(dir.path(), 1, &["preview", "set", "--out", "no/such/folder.png", "--images", "1"]);
+    assert!(err.contains("no/such/folder.png: io: "), "{err}");
+}
+
+#[test]
+fn bench_reports_for_people_and_for_programs() {
+    let dir = tree();
+    let quick = ["bench", "set", "--batch", "4", "--size", "32", "--seconds", "0.2", "--warmup", "0.1"];
+    let shown = ok(dir.path(), &quick);
+    assert!(shown.starts_with("set (folder, 12 samples)\n") && shown.contains(" samples/s"), "{shown}");
+
+    let more =
+        ["--json", "--dtype", "f16", "--layout", "nchw", "--augment", "eval", "--workers", "2", "--prefetch", "3"];
+    let report = json(&ok(dir.path(), &[&quick[..], &more].concat()));
+    assert_eq!((&report["source"], &report["workers"], &report["batch"]), (&"folder".into(), &2.into(), &4.into()));
+    assert_eq!((&report["dtype"], &report["layout"]), (&"f16".into(), &"nchw".into()));
+    assert_eq!(report["memory"]["slots"], 5, "{report}");
+    assert!(report["samples_per_second"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["bytes_per_second"].as_f64().unwrap() > 0.0, "{report}");
+    assert!((0.0..=1.0).contains(&report["stall_fraction"].as_f64().unwrap()), "{report}");
+
+    assert_eq!(
+        fails(dir.path(), 1, &["bench", "set", "--batch", "0"]),
+        "warpfeed: config: batch(0): a batch has at least one sample\n"
+    );
+    spoil(&dir.path().join("set"));
+    let err = fails(dir.path(), 1, &quick);
+    assert!(err.starts_with("warpfeed: sample ") && err.contains("decode: "), "{err}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let dir = tree();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_warpfeed"))
+        .current_dir(dir.path())
+        .args(["inspect", "set"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
