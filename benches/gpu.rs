@@ -1,0 +1,381 @@
+//! What the GPU path reaches, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]`.
+//!
+//! PATH is any data set of pictures; it is written to an LMDB of 10,000 samples in a temporary folder, repeated as often as it takes.
+//! Without it the end-to-end part is left out. Medians over repeated measurements; times on the device are those of its events.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use warpfeed::cuda::cudarc::nvrtc::Ptx;
+use warpfeed::cuda::{self, Context, Convert, Event, Memory, PinMode, Pinned, Stream};
+use warpfeed::decode::{Decode, Pixels, Rect, Size, Want};
+use warpfeed::device::SampleOps;
+use warpfeed::order::Rng;
+use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
+use warpfeed::source::{self, OwnedSample, Sample, Source};
+use warpfeed::{Augment, Batches, CudaBatch, Dtype, Layout, Loader, Normalize, Result};
+
+const SIDE: usize = 224;
+const IMAGE: usize = SIDE * SIDE * 3;
+const BATCH: usize = 256;
+
+fn main() -> Result<()> {
+    let arguments = std::env::args().collect::<Vec<_>>();
+    let option = |name: &str| arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1)).cloned();
+    let stream = match cuda::stream(0) {
+        Ok(stream) => stream,
+        Err(e) => {
+            println!("skipped: {e}");
+            return Ok(());
+        }
+    };
+    let workers = option("--workers").map_or(16, |n| n.parse().expect("--workers takes a number"));
+    let gpu = Gpu::new(stream)?;
+    println!("{}, {workers} workers", gpu.context.name()?);
+    let bare = gpu.bare_copies()?;
+    let device = gpu.device_copy()?;
+    gpu.conversions(device)?;
+    let per_batch = gpu.ring(bare, workers)?;
+    gpu.overlap(per_batch, workers)?;
+    gpu.latency_from_memory(workers)?;
+    match option("--data") {
+        Some(path) => gpu.end_to_end(&path, workers)?,
+        None => println!("\nend to end: left out, no --data"),
+    }
+    Ok(())
+}
+
+struct Gpu {
+    stream: Arc<CudaStream>,
+    own: Stream,
+    context: Context,
+    spin: CudaFunction,
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn percentile(values: &mut [f64], p: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * p) as usize]
+}
+
+impl Gpu {
+    fn new(stream: Arc<CudaStream>) -> Result<Self> {
+        let context = Context::of(&stream)?;
+        let ptx = Ptx::from_src(include_str!("../examples/kernels/probe.ptx"));
+        let spin =
+            stream.context().load_module(ptx).and_then(|m| m.load_function("spin")).expect("the probe kernels load");
+        Ok(Gpu { own: Stream::lent(&stream)?, stream, context, spin })
+    }
+
+    /// Milliseconds on the device that `work` takes, the median of `times`.
+    fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+        let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
+        (0..3).try_for_each(&mut work)?;
+        let mut all = Vec::new();
+        for i in 0..times {
+            start.record(&self.own)?;
+            work(i)?;
+            end.record(&self.own)?;
+            end.synchronize()?;
+            all.push(f64::from(start.elapsed_ms(&end)?));
+        }
+        Ok(median(all))
+    }
+
+    /// GB/s of page-locked copies of one batch of u8 images, by kind of memory.
+    fn bare_copies(&self) -> Result<f64> {
+        println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
+        let memory = Memory::new(&self.context, BATCH * IMAGE)?;
+        let mut result = 0.0;
+        for mode in [PinMode::WriteCombined, PinMode::Cached] {
+            let mut pinned = Pinned::new(&self.context, BATCH * IMAGE, mode)?;
+            let since = Instant::now();
+            pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
+            let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
+            let ms = self.timed(15, |_| {
+                // SAFETY: `pinned` lives, unchanged, until the event behind the copies is waited for.
+                (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
+            })?;
+            result = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
+            println!("  {mode:?}: {result:.2} GB/s; one thread fills it at {fill:.1} GB/s");
+        }
+        Ok(result)
+    }
+
+    /// GB/s, read and written, of a copy of 1 GiB on the device: the ceiling of the conversions.
+    fn device_copy(&self) -> Result<f64> {
+        let memory = Memory::new(&self.context, 2 << 30)?;
+        let ms = self.timed(20, |_| self.own.copy(&memory, 1 << 30, 0, 1 << 30))?;
+        let rate = (2u64 << 30) as f64 / ms / 1e6;
+        println!("\ncopy on the device: {rate:.0} GB/s read and written");
+        Ok(rate)
+    }
+
+    fn conversions(&self, ceiling: f64) -> Result<()> {
+        const N: usize = 1024;
+        println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
+        // Four inputs and outputs in turn, so that nothing is found in the cache.
+        let (input, output) = (N * IMAGE, N * IMAGE * 4);
+        let memory = Memory::new(&self.context, 4 * (input + output) + N * SampleOps::BYTES)?;
+        let mut rng = Rng::new(0, 0, 0);
+        let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
+        let mut records = vec![0; N * SampleOps::BYTES];
+        for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
+            let ops = SampleOps::new().flip().erase(Rect::new(40, 50, 60, 70), [0.0; 3]);
+            ops.mix((n + N - 1) % N, 0.7).write(record);
+        }
+        let at = 4 * (input + output);
+        for i in 0..4 {
+            // SAFETY: `pixels` lives past the wait below.
+            unsafe { self.own.upload(&memory, i * (input + output), &pixels) }?;
+        }
+        // SAFETY: `records` lives past the wait below.
+        unsafe { self.own.upload(&memory, at, &records) }?;
+        self.own.synchronize()?;
+        for dtype in [Dtype::F16, Dtype::F32, Dtype::Bf16, Dtype::U8] {
+            for layout in [Layout::Nchw, Layout::Nhwc] {
+                for (what, side, with_ops) in [
+                    ("plain", SIDE, false),
+                    ("no records", SIDE, true),
+                    ("flip, erase, mix", SIDE, true),
+                    ("width 223", 223, false),
+                ] {
+                    let size = (SIDE, side);
+                    let kernel = Convert::load(&self.context, dtype, layout, size, Normalize::IMAGENET, with_ops)?;
+                    let records = (what == "flip, erase, mix").then_some(at);
+                    let ms = self.timed(30, |i| {
+                        let from = i % 4 * (input + output);
+                        kernel.launch(&self.own, &memory, from + input, from, records, N)
+                    })?;
+                    let bytes = N * SIDE * side * 3 * (1 + dtype.bytes());
+                    let rate = bytes as f64 / ms / 1e6;
+                    println!(
+                        "  {:<8} {layout:?} {what:<17} {:>8.1} us {rate:>7.0} GB/s {:>6.1} % of the copy",
+                        dtype.name(),
+                        ms * 1e3,
+                        100.0 * rate / ceiling
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A loader whose workers only fill slots: what is left is the ring.
+    fn from_memory(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
+        Loader::source(Blank(batches * BATCH))
+            .decode(Blank(0))
+            .batch(BATCH)
+            .augment(Augment::exact(SIDE as u32, SIDE as u32))
+            .dtype(dtype)
+            .layout(if dtype == Dtype::U8 { Layout::Nhwc } else { Layout::Nchw })
+            .workers(workers)
+            .prefetch(4)
+            .cuda(&self.stream)
+    }
+
+    /// The whole ring, u8 from memory. Returns the loader's milliseconds a batch.
+    fn ring(&self, bare: f64, workers: usize) -> Result<f64> {
+        println!(
+            "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
+            (BATCH * IMAGE) as f64 / 1e6
+        );
+        let mut per_batch = 0.0;
+        for dtype in [Dtype::F16, Dtype::U8] {
+            let mut batches = self.from_memory(400, dtype, workers)?;
+            println!("  {}", batches.plan());
+            let mut all = Vec::new();
+            for epoch in 0..6 {
+                let mut since = Instant::now();
+                for batch in batches.epoch(epoch) {
+                    let batch = batch?;
+                    // The first batches fill the pipeline.
+                    if batch.number() == 19 {
+                        self.own.synchronize()?;
+                        since = Instant::now();
+                    }
+                }
+                self.own.synchronize()?;
+                all.push(since.elapsed().as_secs_f64() / 380.0);
+            }
+            let seconds = median(all);
+            let rate = (BATCH * IMAGE) as f64 / seconds / 1e9;
+            println!("  {:<8} {rate:.2} GB/s, {:.1} % of the bare copy", dtype.name(), 100.0 * rate / bare);
+            per_batch = seconds * 1e3;
+        }
+        Ok(per_batch)
+    }
+
+    /// A step of known length on the consumer's stream against the loader.
+    fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
+        const BATCHES: usize = 300;
+        println!(
+            "\noverlap: steps of s times the loader's {loader_ms:.3} ms a batch; f16 NCHW, prefetch 4, {BATCHES} batches"
+        );
+        let mut batches = self.from_memory(BATCHES, Dtype::F16, workers)?;
+        let events = (0..2 * BATCHES).map(|_| Event::timed(&self.context)).collect::<Result<Vec<_>>>()?;
+        for factor in [0.5, 0.75, 1.0, 1.5, 2.0, 4.0] {
+            let nanoseconds = (loader_ms * factor * 1e6) as u64;
+            let alone = self.timed(20, |_| self.step(nanoseconds))?;
+            let mut taken = [0; BATCHES];
+            let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
+            let mut number = 0;
+            let mut epoch = batches.epoch(0);
+            loop {
+                // A training loop synchronises now and then; that also keeps the host from running epochs ahead.
+                if number >= 2 {
+                    events[2 * (number - 2) + 1].synchronize()?;
+                }
+                if number < BATCHES {
+                    events[2 * number].record(&self.own)?;
+                }
+                let since = Instant::now();
+                let Some(batch) = epoch.next() else { break };
+                taken[number] = since.elapsed().as_micros() as u64;
+                let batch = batch?;
+                events[2 * number + 1].record(&self.own)?;
+                if number == 10 {
+                    start.record(&self.own)?;
+                }
+                self.step(nanoseconds)?;
+                drop(batch);
+                number += 1;
+            }
+            end.record(&self.own)?;
+            end.synchronize()?;
+            let each = f64::from(start.elapsed_ms(&end)?) / (BATCHES - 10) as f64;
+            let stall = |i: usize| events[2 * i].elapsed_ms(&events[2 * i + 1]).map(|ms| f64::from(ms) * 1e3);
+            let mut stalls = (11..BATCHES).map(stall).collect::<Result<Vec<_>>>()?;
+            let sum = stalls.iter().sum::<f64>() / stalls.len() as f64;
+            let mut host = taken[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
+            println!(
+                "  s {factor:<4} step {alone:.3} ms: {each:.3} ms a batch, {:.3} of max(step, loader); stall on the stream mean {sum:.1} us ({:.2} %), \
+                 p99 {:.1} us; host in next() p50 {:.0} us, p99 {:.0} us",
+                each / alone.max(loader_ms),
+                sum / each / 10.0,
+                percentile(&mut stalls, 0.99),
+                percentile(&mut host, 0.5),
+                percentile(&mut host, 0.99),
+            );
+        }
+        Ok(())
+    }
+
+    fn step(&self, nanoseconds: u64) -> Result<()> {
+        let mut launch = self.stream.launch_builder(&self.spin);
+        launch.arg(&nanoseconds);
+        // A block a multiprocessor: busy, but with room beside it, as most training kernels leave.
+        let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: one u64, as the kernel declares.
+        unsafe { launch.launch(config) }.expect("the spin kernel launches");
+        Ok(())
+    }
+
+    /// Milliseconds from asking for an epoch until its first batch is in device memory.
+    fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
+        let one = |epoch| {
+            let since = Instant::now();
+            let mut epoch = batches.epoch(epoch);
+            let batch = epoch.next().expect("there are batches")?;
+            self.own.synchronize()?;
+            let ms = since.elapsed().as_secs_f64() * 1e3;
+            drop(batch);
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(ms)
+        };
+        (0..epochs).map(one).collect()
+    }
+
+    fn latency_from_memory(&self, workers: usize) -> Result<()> {
+        let since = Instant::now();
+        let mut batches = self.from_memory(100, Dtype::F16, workers)?;
+        let opening = since.elapsed().as_secs_f64() * 1e3;
+        let times = self.first_batches(&mut batches, 21)?;
+        let (first, rest) = (times[0], median(times[1..].to_vec()));
+        println!(
+            "\nlatency from memory: opening {opening:.1} ms, first batch {first:.2} ms, an epoch's first batch {rest:.2} ms"
+        );
+        Ok(())
+    }
+
+    fn end_to_end(&self, path: &str, workers: usize) -> Result<()> {
+        let folder = std::env::temp_dir().join(format!("warpfeed-bench-{}.lmdb", std::process::id()));
+        let original = source::open(path)?;
+        let mut writer = Box::new(LmdbWriter::create(&folder, &WriteOptions::default())?);
+        let mut scratch = Vec::new();
+        for i in 0..10_000 {
+            let sample = original.read(i % original.len(), &mut scratch)?;
+            writer.put(&OwnedSample::try_from(&sample)?.as_sample()?)?;
+        }
+        let written = writer.finish()?;
+        println!("\nend to end: {path} as LMDB of {} samples, {:.0} MB", written.samples, written.bytes as f64 / 1e6);
+        let loader = || {
+            Loader::new(&folder)
+                .batch(BATCH)
+                .shuffle(42)
+                .augment(Augment::train(SIDE as u32))
+                .normalize(Normalize::IMAGENET)
+                .dtype(Dtype::F16)
+                .layout(Layout::Nchw)
+                .workers(workers)
+                .prefetch(4)
+        };
+        let since = Instant::now();
+        let mut batches = loader().cuda(&self.stream)?;
+        let opening = since.elapsed().as_secs_f64() * 1e3;
+        let times = self.first_batches(&mut batches, 11)?;
+        let (first, rest) = (times[0], median(times[1..].to_vec()));
+        println!("  opening {opening:.0} ms, first batch {first:.1} ms, an epoch's first batch {rest:.1} ms");
+        println!("  {}", batches.plan());
+        let mut rates = Vec::new();
+        for epoch in 100..104 {
+            let since = Instant::now();
+            let mut samples = 0;
+            for batch in batches.epoch(epoch) {
+                samples += batch?.len();
+            }
+            self.own.synchronize()?;
+            rates.push(samples as f64 / since.elapsed().as_secs_f64());
+        }
+        println!("  images/s by epoch: {}", rates.iter().map(|r| format!("{r:.0}")).collect::<Vec<_>>().join(" "));
+        println!("  {:.0} images/s (median of the last three)", median(rates[1..].to_vec()));
+        println!("{}", batches.stats());
+        let stats = batches.device_stats();
+        println!(
+            "  device memory: {:.0} MB reserved, {:.0} MB at peak",
+            stats.reserved as f64 / 1e6,
+            stats.peak as f64 / 1e6
+        );
+        drop(batches);
+        let _ = std::fs::remove_dir_all(&folder);
+        Ok(())
+    }
+}
+
+/// A source without bytes and a decoder without work.
+struct Blank(usize);
+
+impl Source for Blank {
+    fn len(&self) -> usize {
+        self.0
+    }
+    fn read<'a>(&'a self, _index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        Sample::new("blank").with_field("img", b"blank")
+    }
+}
+
+impl Decode for Blank {
+    fn size(&self, _bytes: &[u8]) -> Result<Size> {
+        Ok(Size::new(SIDE as u32, SIDE as u32))
+    }
+    fn decode(&self, _bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
+        out.reset(Size::new(SIDE as u32, SIDE as u32));
+        Ok(())
+    }
+}
