@@ -9,6 +9,9 @@ use super::header::{Coding, Frame, Header, NATURAL, Scan, next_marker};
 use super::huffman::{Lookup, Spec};
 use crate::error::{Error, Result};
 
+/// More scans than this are refused: a scan of a few bytes may take as long as one of the whole picture. Encoders write about ten.
+const MAX_SCANS: u32 = 256;
+
 /// The coefficients of a picture. Its memory is kept from one file to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
@@ -51,6 +54,14 @@ impl Coefficients {
         &self.planes[..self.count]
     }
 
+    /// Gives back memory beyond `limit` bytes.
+    pub(crate) fn shrink(&mut self, limit: usize) {
+        if self.planes.iter().map(|plane| plane.data.capacity() * 2).sum::<usize>() > limit {
+            self.planes.clear();
+            self.count = 0;
+        }
+    }
+
     /// Whether a progressive file left out bits of the low frequencies, which libjpeg then smoothes over instead of transforming
     /// what it has.
     pub(crate) fn is_unfinished(&self) -> bool {
@@ -71,8 +82,11 @@ impl Coefficients {
         }
         self.lay_out(frame, bytes.len() - header.scan.data)?;
         let mut header = header.clone();
-        loop {
+        for scans in 1.. {
             let at = self.scan(bytes, &header)?;
+            if scans == MAX_SCANS {
+                return Err(Error::decode(format!("jpeg has more than {MAX_SCANS} scans")));
+            }
             if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing[0] == 0) {
                 return Ok(());
             }
@@ -161,6 +175,9 @@ impl Coefficients {
                 restart = (restart + 1) & 7;
             }
             if state.bits.starved {
+                if header.restart_interval == 0 {
+                    break;
+                }
                 continue;
             }
             let (x, y) = ((mcu % across) as usize, (mcu / across) as usize);
@@ -390,6 +407,8 @@ impl<'a> Bits<'a> {
                     next += 1;
                 }
                 if self.bytes.get(next) != Some(&0) {
+                    // The last `ff` of a run of them begins the marker.
+                    self.at = next - 1;
                     return;
                 }
                 next += 1;

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::KEPT_BYTES;
 use super::coefficients::Coefficients;
 use super::decoder::open;
 use super::entropy::Machine;
@@ -42,7 +43,12 @@ struct Flight {
 
 impl Default for Group {
     fn default() -> Self {
-        let backend = Backend::choose();
+        Group::new(Backend::choose())
+    }
+}
+
+impl Group {
+    pub(super) fn new(backend: Backend) -> Self {
         Group {
             backend,
             machine: Machine::new(backend.entropy()),
@@ -52,11 +58,13 @@ impl Default for Group {
             plain: Plain::default(),
         }
     }
-}
 
-impl Group {
     /// Decodes all jobs; each gets its own result.
     pub(super) fn decode(&mut self, jobs: &mut [Job<'_>]) {
+        if !self.flights.is_empty() {
+            // A panic, which is a defect here, cut the group before this one short.
+            *self = Group::new(self.backend);
+        }
         let mut next = 0;
         loop {
             while self.machine.has_room() {
@@ -226,6 +234,7 @@ impl Plain {
             self.rows.mcu_row(backend.kernels(), layout, &window, &quant, row, &self.coefficients, rgb);
         }
         flight.deliver(job);
+        self.coefficients.shrink(KEPT_BYTES);
         Ok(())
     }
 }

@@ -30,6 +30,11 @@ mod segments;
 
 pub use decoder::Jpeg;
 
+/// Memory that a thread keeps of each kind after a large picture.
+const KEPT_BYTES: usize = 64 << 20;
+
 #[cfg(test)]
 #[path = "../../../tests/libjpeg/mod.rs"]
 mod libjpeg;
+#[cfg(test)]
+mod tests;

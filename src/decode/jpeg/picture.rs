@@ -137,7 +137,10 @@ impl Picture {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
-        let sound = segments::collect(data, &mut self.segments, machine.stream(&slot)).is_some();
+        let found = segments::collect(data, &mut self.segments, machine.stream(&slot));
+        // A block costs at least a bit each for its DC coefficient and its end, so that nothing large is made of a few bytes.
+        let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
+        let sound = found.is_some() && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
         (self.oldest, self.filling, self.next_segment) = (0, 0, 0);

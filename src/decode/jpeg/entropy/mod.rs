@@ -289,7 +289,7 @@ impl Machine {
         }
     }
 
-    /// Sets memory apart for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit 32 bits.
+    /// Sets memory apart for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit 32 bits, as vectors hold them.
     pub(super) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
         // What follows a segment's end is not another's, so that a lane that leaves its segment stands beyond its end.
         let bytes = bytes + SLACK_BYTES;
@@ -299,11 +299,14 @@ impl Machine {
         if self.free.len() == self.slots.len() {
             // Nobody uses any memory: begin anew rather than beside slots that are too small.
             (self.free.clear(), self.slots.clear());
+            if self.stream.len() + self.blocks.len() * size_of::<Block>() > super::KEPT_BYTES {
+                (self.stream, self.blocks) = (vec![0; SLACK_BYTES], Vec::new());
+            }
         }
         let end = self.slots.iter().fold((0, 0), |end, s| (end.0.max(s.stream.end), end.1.max(s.blocks.end)));
         // Some more than asked for, so that the slot serves the next picture too.
         let (bytes, blocks) = (bytes + bytes / 4, blocks + blocks / 4);
-        if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > u32::MAX as usize {
+        if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > i32::MAX as usize {
             return None;
         }
         let slot = Slot { stream: end.0..end.0 + bytes, blocks: end.1..end.1 + blocks };
