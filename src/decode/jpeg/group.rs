@@ -11,7 +11,7 @@ use super::header::Header;
 use super::kernels::Backend;
 use super::layout::{Layout, Window};
 use super::picture::{Picture, Refusal, Ticket};
-use super::rows::{Blocks, Rows};
+use super::rows::{Blocks, Rows, View};
 use crate::decode::orientation::Orientation;
 use crate::decode::{Job, Rect};
 use crate::error::{Error, Result};
@@ -229,9 +229,10 @@ impl Plain {
         let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
         let planes = self.coefficients.planes();
         let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));
+        let view = View { kernels: backend.kernels(), layout, window: &window, quant: &quant };
         self.rows.begin(layout, &window);
         for row in window.rows.clone() {
-            self.rows.mcu_row(backend.kernels(), layout, &window, &quant, row, &self.coefficients, rgb);
+            self.rows.mcu_row(&view, row, &self.coefficients, rgb);
         }
         flight.deliver(job);
         self.coefficients.shrink(KEPT_BYTES);

@@ -150,8 +150,9 @@ pub(super) struct Window {
 impl Window {
     /// The window of `region`, which lies inside the picture.
     pub(super) fn new(layout: &Layout, region: Rect) -> Window {
-        let mut window = Window { region, columns: u32::MAX..0, rows: u32::MAX..0, spans: Default::default() };
-        for (part, span) in layout.parts().iter().zip(&mut window.spans) {
+        let mut spans: [Span; 3] = Default::default();
+        let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
+        for (part, span) in layout.parts().iter().zip(&mut spans) {
             let margin = |looks: bool| u32::from(looks);
             let reach = |from: u32, count: u32, step: u32, margin: u32, end: u32| {
                 let (first, last) = (from / step, (from + count - 1) / step);
@@ -161,12 +162,12 @@ impl Window {
             let upright = margin(part.upsampling.looks_up_and_down());
             span.columns = reach(region.x, region.width, part.across, sideways, part.size.width);
             span.rows = reach(region.y, region.height, part.down, upright, part.size.height);
-            window.columns.start = window.columns.start.min(span.columns.start / part.h);
-            window.columns.end = window.columns.end.max((span.columns.end - 1) / part.h + 1);
-            window.rows.start = window.rows.start.min(span.rows.start / part.v);
-            window.rows.end = window.rows.end.max((span.rows.end - 1) / part.v + 1);
+            columns.start = columns.start.min(span.columns.start / part.h);
+            columns.end = columns.end.max((span.columns.end - 1) / part.h + 1);
+            rows.start = rows.start.min(span.rows.start / part.v);
+            rows.end = rows.end.max((span.rows.end - 1) / part.v + 1);
         }
-        window
+        Window { region, columns, rows, spans }
     }
 
     /// The blocks needed of component `index`.

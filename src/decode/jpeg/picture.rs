@@ -8,7 +8,7 @@ use super::entropy::{Machine, Slot};
 use super::header::{Coding, Header};
 use super::kernels::Kernels;
 use super::layout::{Layout, Window};
-use super::rows::{Blocks, Rows};
+use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
 use crate::decode::Rect;
 
@@ -265,6 +265,7 @@ impl Picture {
     /// Turns the bands that are complete into pixels. Returns whether that was all of the picture.
     pub(super) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
+        let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };
         while !self.bands[self.oldest].pieces.is_empty() {
             let band = &mut self.bands[self.oldest];
             if band.finished < band.pieces.len() {
@@ -272,7 +273,7 @@ impl Picture {
             }
             let blocks = BandBlocks { plan, band, coefficients: machine.coefficients() };
             for row in band.rows.start.max(plan.window.rows.start)..band.rows.end {
-                self.rows.mcu_row(kernels, &plan.layout, &plan.window, &plan.quant, row, &blocks, rgb);
+                self.rows.mcu_row(&view, row, &blocks, rgb);
             }
             let end = band.rows.end;
             self.bands[self.oldest].clear();

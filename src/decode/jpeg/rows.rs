@@ -18,6 +18,15 @@ pub(super) trait Blocks {
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
+/// What is shown of a picture, and how.
+pub(super) struct View<'a> {
+    pub(super) kernels: &'a Kernels,
+    pub(super) layout: &'a Layout,
+    pub(super) window: &'a Window,
+    /// The components' quantisation tables.
+    pub(super) quant: &'a [[u16; 64]; 3],
+}
+
 /// The stage between coefficients and pixels. Its memory is kept from one picture to the next.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
@@ -66,16 +75,8 @@ impl Rows {
 
     /// Transforms MCU row `row` and writes the rows of pixels that are complete with it. Rows of MCUs come in order; `rgb` is the
     /// window's region.
-    pub(super) fn mcu_row<B: Blocks>(
-        &mut self,
-        kernels: &Kernels,
-        layout: &Layout,
-        window: &Window,
-        quant: &[[u16; 64]; 3],
-        row: u32,
-        blocks: &B,
-        rgb: &mut [u8],
-    ) {
+    pub(super) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
+        let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
         for (i, part) in layout.parts().iter().enumerate() {
             let span = window.span(i);
@@ -146,7 +147,7 @@ impl Stripe {
     fn upsample(&mut self, kernels: &Kernels, part: &Part, x: u32, width: usize, y: u32) {
         let row = y / part.down;
         let last = part.size.height - 1;
-        let far = if y % 2 == 0 { row.saturating_sub(1) } else { (row + 1).min(last) };
+        let far = if y.is_multiple_of(2) { row.saturating_sub(1) } else { (row + 1).min(last) };
         let first = i64::from(x / part.across);
         let n = (x as usize + width - 1) / part.across as usize + 1 - first as usize;
         let mut wide = std::mem::take(&mut self.wide);

@@ -298,7 +298,8 @@ impl Machine {
         }
         if self.free.len() == self.slots.len() {
             // Nobody uses any memory: begin anew rather than beside slots that are too small.
-            (self.free.clear(), self.slots.clear());
+            self.free.clear();
+            self.slots.clear();
             if self.stream.len() + self.blocks.len() * size_of::<Block>() > super::KEPT_BYTES {
                 (self.stream, self.blocks) = (vec![0; SLACK_BYTES], Vec::new());
             }

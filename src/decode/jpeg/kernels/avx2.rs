@@ -9,16 +9,21 @@ use std::arch::x86_64::*;
 use super::Kernels;
 
 pub(super) static KERNELS: Kernels = Kernels {
-    // SAFETY (all six): the processor has AVX2, see the invariants.
+    // SAFETY: the processor has AVX2, see the invariants.
     idct: |coefficients, offsets, quant, samples, stride| unsafe {
         idct(coefficients, offsets, quant, samples, stride)
     },
+    // SAFETY: as above.
     idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
         idct(coefficients, offsets, quant, samples, stride)
     },
+    // SAFETY: as above.
     h2v1: |row, n, wide| unsafe { h2v1(row, n, wide) },
+    // SAFETY: as above.
     h1v2: |near, far, n, bias, between| unsafe { h1v2(near, far, n, bias, between) },
+    // SAFETY: as above.
     h2v2: |near, far, n, wide| unsafe { h2v2(near, far, n, wide) },
+    // SAFETY: as above.
     ycc: |y, cb, cr, rgb| unsafe { ycc(y, cb, cr, rgb) },
 };
 

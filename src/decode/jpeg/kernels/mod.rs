@@ -21,6 +21,9 @@ pub(super) const PADDING: usize = 64;
 pub(super) type Transform =
     fn(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize);
 
+/// See [`Kernels::ycc`].
+pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
+
 /// One set of functions. Their slices say how much they read and write; where a vector goes beyond that, into [`PADDING`], the length
 /// asked for here contains it.
 pub(super) struct Kernels {
@@ -37,7 +40,7 @@ pub(super) struct Kernels {
     /// Both at once (`h2v2_fancy_upsample`); the rows begin one sample early.
     pub(super) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),
     /// Y, Cb, Cr to interleaved RGB of exactly `rgb.len() / 3` pixels (`ycc_rgb_convert`). Reads up to [`PADDING`] more samples.
-    pub(super) ycc: fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]),
+    pub(super) ycc: Convert,
 }
 
 /// An instruction set to decode with.
