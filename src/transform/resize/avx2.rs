@@ -72,7 +72,7 @@ fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
     let depth = if DEPTH == 0 { table.depth } else { DEPTH };
     let groups = table.outputs.div_ceil(GROUP);
     assert!(out.len() == table.outputs * 3 && row.len() >= table.reach);
-    assert!(table.starts.len() == groups * GROUP && table.pairs.len() == groups * GROUP * depth);
+    assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * depth);
     // Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits; then those of pixels 2 and 3.
     let near = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
     let far = _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
@@ -96,7 +96,7 @@ fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
                 };
                 // SAFETY: as above; a lane is 16 bytes.
                 let taps = |pair: usize| unsafe {
-                    _mm256_loadu_si256(table.pairs.as_ptr().add(place * depth + pair * LANES).cast())
+                    _mm256_loadu_si256(table.pairs.as_ptr().cast::<__m128i>().add(place * depth + pair * LANES).cast())
                 };
                 let product = _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, near), taps(2 * quad));
                 *sum = _mm256_add_epi32(*sum, product);

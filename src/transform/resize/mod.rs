@@ -12,6 +12,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod axis;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -42,11 +44,17 @@ enum Backend {
     Scalar,
     #[cfg(target_arch = "x86_64")]
     Avx2(table::Table),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(table::Table),
 }
 
 impl Backend {
     /// The best that this CPU has.
     fn choose() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if avx512::supported() {
+            return Backend::Avx512(table::Table::default());
+        }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             return Backend::Avx2(table::Table::default());
@@ -63,6 +71,11 @@ impl Backend {
                 table.build(across, origin, avx2::LANES);
                 table.reach
             }
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512(table) => {
+                table.build(across, origin, avx512::LANES);
+                table.reach
+            }
         }
     }
 
@@ -72,6 +85,9 @@ impl Backend {
             // SAFETY: `choose` found AVX2.
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2(_) => unsafe { avx2::vertical(rows, stride, taps, precision, out) },
+            // SAFETY: `choose` found AVX-512 and what belongs to it.
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512(_) => unsafe { avx512::vertical(rows, stride, taps, precision, out) },
         }
     }
 
@@ -81,6 +97,9 @@ impl Backend {
             // SAFETY: `choose` found AVX2.
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2(table) => unsafe { avx2::horizontal(row, table, out) },
+            // SAFETY: `choose` found AVX-512 and what belongs to it.
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512(table) => unsafe { avx512::horizontal(row, table, out) },
         }
     }
 }
@@ -187,6 +206,10 @@ mod tests {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             all.push(("avx2", Resizer::with(Backend::Avx2(table::Table::default()))));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if avx512::supported() {
+            all.push(("avx512", Resizer::with(Backend::Avx512(table::Table::default()))));
         }
         all
     }

@@ -10,7 +10,7 @@ pub(super) struct Table {
     /// Byte offset of the first tap, in order of the vectors' lanes.
     pub(super) starts: Vec<u32>,
     /// For each vector of each group and each pair of taps the coefficients by lane.
-    pub(super) pairs: Vec<Lane>,
+    pub(super) pairs: Vec<Block>,
     /// Pairs of taps a pixel.
     pub(super) depth: usize,
     /// Fractional bits.
@@ -24,7 +24,12 @@ pub(super) struct Table {
 /// The same pair of coefficients for red, green, blue and a fourth channel that is thrown away.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(16))]
-pub(super) struct Lane([[i16; 2]; 4]);
+struct Lane([[i16; 2]; 4]);
+
+/// A cache line of lanes, so that no vector straddles two.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub(super) struct Block([Lane; 4]);
 
 impl Table {
     /// Lays out the taps of `axis`, with positions counted from `origin`.
@@ -33,12 +38,12 @@ impl Table {
         let groups = self.outputs.div_ceil(4 * lanes);
         self.starts.clear();
         self.pairs.clear();
+        self.pairs.resize(groups * lanes * self.depth, Block::default());
         let mut furthest = 0;
         for group in 0..groups {
             for vector in 0..4 {
                 let outputs = (0..lanes).map(|lane| group * 4 * lanes + 4 * lane + vector);
-                let at = self.pairs.len();
-                self.pairs.resize(at + self.depth * lanes, Lane::default());
+                let at = (group * 4 + vector) * lanes * self.depth;
                 for (lane, output) in outputs.enumerate() {
                     if output >= self.outputs {
                         self.starts.push(0);
@@ -49,7 +54,8 @@ impl Table {
                     furthest = furthest.max(start);
                     self.starts.push(start as u32);
                     for (pair, taps) in taps.chunks(2).enumerate() {
-                        self.pairs[at + pair * lanes + lane] = Lane([[taps[0], taps.get(1).copied().unwrap_or(0)]; 4]);
+                        let place = at + pair * lanes + lane;
+                        self.pairs[place / 4].0[place % 4] = Lane([[taps[0], taps.get(1).copied().unwrap_or(0)]; 4]);
                     }
                 }
             }
