@@ -3,9 +3,11 @@
 //! 1. [`LmdbWriter`]: one LMDB database.
 //! 2. [`TarWriter`]: one tar file, or numbered shards.
 //! 3. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first runs.
+//! 3. `jpeg`: [`repack_jpeg`], the same pictures in a form from which crops are cut fast.
 //!
 //! All write beside the target, under a name that ends in `.partial`, and rename at the end: what has the target's name is whole.
 
+mod jpeg;
 mod lmdb;
 pub mod synth;
 mod tar;
@@ -13,6 +15,7 @@ mod tar;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+pub use jpeg::repack_jpeg;
 pub use lmdb::LmdbWriter;
 pub use tar::TarWriter;
 

@@ -205,7 +205,7 @@ impl Coefficients {
 }
 
 /// Table `index`, or the standard one that Motion-JPEG files leave out.
-pub(super) fn table(tables: &[Option<Spec>; 4], index: u8, ac: bool) -> Result<Spec, String> {
+pub(crate) fn table(tables: &[Option<Spec>; 4], index: u8, ac: bool) -> Result<Spec, String> {
     match &tables[usize::from(index)] {
         Some(spec) => Ok(spec.clone()),
         None if index < 2 => Ok(Spec::standard(ac, index == 1)),
@@ -378,7 +378,7 @@ impl State<'_> {
 }
 
 /// Entropy-coded bits up to the next marker.
-struct Bits<'a> {
+pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     /// The next byte to read, or the marker that ended the segment.
     at: usize,
@@ -389,11 +389,12 @@ struct Bits<'a> {
     starved: bool,
     /// The same, at the end of the file.
     ended: bool,
-    faults: u32,
+    /// How many times the bits made no sense.
+    pub(crate) faults: u32,
 }
 
 impl<'a> Bits<'a> {
-    fn new(bytes: &'a [u8], at: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         Bits { bytes, at, window: 0, held: 0, starved: false, ended: false, faults: 0 }
     }
 
@@ -431,7 +432,7 @@ impl<'a> Bits<'a> {
     }
 
     /// The next `count` bits, at most 16.
-    fn take(&mut self, count: u8) -> u32 {
+    pub(crate) fn take(&mut self, count: u8) -> u32 {
         self.fill();
         let value = ((self.window >> 32) >> (32 - u32::from(count))) as u32;
         self.skip(count.into());
@@ -439,12 +440,12 @@ impl<'a> Bits<'a> {
     }
 
     /// The next `size` bits as a coefficient's value (T.81, EXTEND in F.2.2.1).
-    fn signed(&mut self, size: u8) -> i32 {
+    pub(crate) fn signed(&mut self, size: u8) -> i32 {
         let value = self.take(size) as i32;
         if size > 0 && value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
     }
 
-    fn symbol(&mut self, table: &Lookup) -> u8 {
+    pub(crate) fn symbol(&mut self, table: &Lookup) -> u8 {
         self.fill();
         match table.find((self.window >> 48) as u16) {
             Some((symbol, length)) => {
@@ -468,7 +469,7 @@ impl<'a> Bits<'a> {
 
     /// Goes on behind the next restart marker, or as libjpeg's `jpeg_resync_to_restart` does if it is not the expected one: a marker
     /// of up to two segments ahead, or of another kind, leaves this segment empty; one of up to two behind is passed over.
-    fn restart(&mut self, expected: u8) -> Result<()> {
+    pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         (self.window, self.held) = (0, 0);
         let mut from = self.at;
         loop {

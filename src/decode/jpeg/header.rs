@@ -53,6 +53,11 @@ impl Frame {
         &self.components[..usize::from(self.count)]
     }
 
+    /// Whether a block's coefficients all come in one scan: baseline and extended.
+    pub(crate) fn is_sequential(&self) -> bool {
+        matches!(self.coding, Coding::Baseline | Coding::Extended)
+    }
+
     /// The largest horizontal and vertical sampling factors.
     pub(crate) fn max_sampling(&self) -> (u32, u32) {
         let largest = |of: fn(&Component) -> u8| self.components().iter().map(of).max().unwrap_or(1).into();

@@ -1,0 +1,137 @@
+//! Huffman tables made for the symbols that occur (ITU T.81, annex K.2).
+
+use crate::decode::jpeg::huffman::Spec;
+
+/// Longer codes than this do not come out of counts that fit into 64 bits.
+const LONGEST: usize = 128;
+
+/// The table of at most 16 bits a code that takes the fewest bits for symbols that occur `counts[symbol]` times, as libjpeg's
+/// `jpeg_gen_optimal_table` makes it. Symbols that do not occur have no code, and the code of all ones stays free.
+pub(super) fn optimal(counts: &[u32; 256]) -> Spec {
+    // Figure K.1. Two queues in ascending order, the symbols and the nodes as they are made, take the place of its search for the two
+    // least. The symbol 256 keeps the code of all ones free.
+    let mut leaves: Vec<(u64, usize)> =
+        (0..257).map(|s| (counts.get(s).map_or(1, |&n| n.into()), s)).filter(|&(n, _)| n > 0).collect();
+    leaves.sort_unstable_by_key(|&(count, symbol)| (count, std::cmp::Reverse(symbol)));
+    let count = leaves.len();
+    // Leaves are numbered 0 to count - 1, nodes from there on in the order in which they are made.
+    let (mut weight, mut parent): (Vec<u64>, _) = (leaves.iter().map(|&(n, _)| n).collect(), vec![0; 2 * count - 1]);
+    let (mut leaf, mut node) = (0, count);
+    while weight.len() < 2 * count - 1 {
+        let made = weight.len();
+        let mut least = || {
+            let next = if leaf < count && (node == made || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
+            parent[*next] = made;
+            *next += 1;
+            weight[*next - 1]
+        };
+        let sum = least() + least();
+        weight.push(sum);
+    }
+    // Every parent comes after its children, so lengths follow from the root downwards.
+    let mut length = vec![0usize; 2 * count - 1];
+    for i in (0..length.len() - 1).rev() {
+        length[i] = length[parent[i]] + 1;
+    }
+
+    // Figures K.2 and K.3: codes longer than 16 bits are exchanged for a longer one elsewhere, then the reserved one is taken away.
+    let mut bits = [0u16; LONGEST];
+    length[..count].iter().for_each(|&l| bits[l] += 1);
+    for i in (17..LONGEST).rev() {
+        while bits[i] > 0 {
+            let j = (1..i - 1).rev().find(|&j| bits[j] > 0).expect("a prefix code has shorter codes");
+            bits[i] -= 2;
+            bits[i - 1] += 1;
+            bits[j + 1] += 2;
+            bits[j] -= 1;
+        }
+    }
+    let longest = bits.iter().rposition(|&n| n > 0).expect("there is at least the reserved code");
+    bits[longest] -= 1;
+
+    // Figure K.4.
+    let mut order: Vec<(usize, usize)> =
+        leaves.iter().zip(&length).map(|(&(_, s), &l)| (l, s)).filter(|&(_, s)| s < 256).collect();
+    order.sort_unstable();
+    let values: Vec<u8> = order.iter().map(|&(_, s)| s as u8).collect();
+    Spec::new(std::array::from_fn(|i| bits[i + 1] as u8), &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Figure K.1 as it is drawn, and what it leads to in bits for all symbols together.
+    fn drawn(counts: &[u32; 256]) -> (u64, usize) {
+        let mut freq: Vec<u64> = counts.iter().map(|&n| n.into()).chain([1]).collect();
+        let (mut size, mut others) = ([0usize; 257], [usize::MAX; 257]);
+        let least = |freq: &[u64], but: usize| {
+            (0..257).filter(|&i| i != but && freq[i] > 0).min_by_key(|&i| (freq[i], std::cmp::Reverse(i)))
+        };
+        while let Some(mut a) = least(&freq, 257)
+            && let Some(mut b) = least(&freq, a)
+        {
+            freq[a] += freq[b];
+            freq[b] = 0;
+            size[a] += 1;
+            while others[a] != usize::MAX {
+                a = others[a];
+                size[a] += 1;
+            }
+            others[a] = b;
+            size[b] += 1;
+            while others[b] != usize::MAX {
+                b = others[b];
+                size[b] += 1;
+            }
+        }
+        let total = counts.iter().zip(size).map(|(&n, l)| u64::from(n) * l as u64).sum();
+        (total, size.into_iter().max().unwrap())
+    }
+
+    fn check(counts: &[u32; 256]) -> u64 {
+        let spec = optimal(counts);
+        let codes: Vec<_> = spec.codes().unwrap().collect();
+        assert_eq!(codes.len(), counts.iter().filter(|&&n| n > 0).count());
+        let free = codes.iter().all(|c| c.length <= 16 && c.code != (((1u32 << c.length) - 1) as u16));
+        assert!(free, "a code of all ones, or too long a code");
+        codes.iter().map(|c| u64::from(c.length) * u64::from(counts[usize::from(c.symbol)])).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn it_takes_as_few_bits_as_the_procedure_of_annex_k(
+            few in prop::collection::vec((any::<u8>(), 1u32..2000), 1..200)
+        ) {
+            let mut counts = [0; 256];
+            few.iter().for_each(|&(symbol, n)| counts[usize::from(symbol)] = n);
+            let (least, longest) = drawn(&counts);
+            // The free code is one of the longest, but not always the same one: two codes may change places.
+            prop_assume!(longest <= 16);
+            prop_assert!(check(&counts) <= least);
+        }
+    }
+
+    #[test]
+    fn codes_are_cut_to_16_bits() {
+        let mut counts = [0u32; 256];
+        let (mut a, mut b) = (1u32, 1);
+        for n in counts.iter_mut().take(40) {
+            *n = a;
+            (a, b) = (b, a + b);
+        }
+        assert!(drawn(&counts).1 > 16);
+        check(&counts);
+        assert!(optimal(&counts).bits()[15] > 0);
+    }
+
+    #[test]
+    fn one_symbol_has_a_code_of_one_bit() {
+        let mut counts = [0; 256];
+        counts[0x42] = 7;
+        assert_eq!(check(&counts), 7);
+        let all = [1; 256];
+        check(&all);
+    }
+}

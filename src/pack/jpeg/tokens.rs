@@ -1,0 +1,254 @@
+//! A picture's coefficients as the symbols that code them: what a sequential scan is between its bits and its blocks.
+//!
+//! Most files hold one sequential scan, whose symbols can stay as they are but for the DC differences; only the codes change. That takes no
+//! coefficient planes and half the time. Everything else comes in by way of [`Coefficients`].
+
+use crate::decode::jpeg::coefficients::{Bits, Coefficients, table};
+use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
+use crate::decode::jpeg::huffman::Lookup;
+use crate::error::{Error, Result};
+
+/// Largest size of a DC difference and of an AC coefficient in bits that 8-bit pictures have (T.81, tables F.1 and F.2).
+const DC_SIZE: u8 = 11;
+const AC_SIZE: u8 = 10;
+
+/// How many pairs of tables are written: one for the first component and a black one, one for the others.
+pub(super) const GROUPS: usize = 2;
+
+/// The pair of tables that component `index` of a frame is coded with.
+pub(super) fn group(index: usize) -> usize {
+    usize::from(index == 1 || index == 2)
+}
+
+/// Which code a token takes: 256 symbols each for DC and AC of each group.
+pub(super) const CODES: usize = 2 * GROUPS * 256;
+
+/// First code of a table.
+pub(super) fn table_start(ac: bool, group: usize) -> usize {
+    (usize::from(ac) * GROUPS + group) * 256
+}
+
+/// The symbols of a picture in the order in which they are written, cut into restart segments.
+pub(super) struct Tokens {
+    /// Code in the upper half, the bits that follow it (as many as the symbol's lower four bits say) in the lower one.
+    list: Vec<u32>,
+    /// Where each segment ends in `list`.
+    ends: Vec<usize>,
+    /// How often each code occurs.
+    pub(super) counts: Box<[u32; CODES]>,
+    coefficients: Coefficients,
+}
+
+/// How a picture's MCUs follow each other when it is written.
+pub(super) struct Grid {
+    pub(super) across: u32,
+    pub(super) down: u32,
+    /// MCUs in a restart segment; divides `across`.
+    pub(super) interval: u32,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Tokens { list: Vec::new(), ends: Vec::new(), counts: Box::new([0; CODES]), coefficients: Coefficients::default() }
+    }
+}
+
+impl Tokens {
+    /// The segments one after the other.
+    pub(super) fn segments(&self) -> impl Iterator<Item = &[u32]> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])
+    }
+
+    /// Gives back memory that an unusually large picture took.
+    pub(super) fn trim(&mut self) {
+        const KEPT: usize = 4 << 20;
+        if self.list.capacity() > KEPT {
+            self.list = Vec::new();
+            self.coefficients = Coefficients::default();
+        }
+    }
+
+    /// Reads the picture; returns the quantisation table of each component.
+    ///
+    /// # Errors
+    /// If anything in the data is not as T.81 has it, even where decoders agree to read on.
+    pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
+        self.list.clear();
+        self.ends.clear();
+        self.counts.fill(0);
+        let in_order = header.scan.components().iter().enumerate().all(|(i, c)| usize::from(c.index) == i);
+        let whole = in_order && header.scan.components().len() == header.frame.components().len();
+        let mut quant = [[0; 64]; 4];
+        if whole && header.frame.is_sequential() {
+            for (to, component) in quant.iter_mut().zip(header.frame.components()) {
+                let table = header.quant[usize::from(component.quant)];
+                *to = table.ok_or_else(|| {
+                    Error::decode(format!("jpeg quantisation table {} is not defined", component.quant))
+                })?;
+            }
+            self.read_scan(bytes, header, grid)?;
+        } else {
+            let mut coefficients = std::mem::take(&mut self.coefficients);
+            let read = coefficients.decode(bytes, header).and_then(|()| self.read_planes(&coefficients, &header.frame, grid));
+            quant.iter_mut().zip(coefficients.planes()).for_each(|(to, plane)| *to = plane.quant);
+            self.coefficients = coefficients;
+            read?;
+        }
+        Ok(quant)
+    }
+
+    /// One sequential scan of all components, symbol by symbol.
+    fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
+        let named = |cause: &str| Error::decode(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
+        let mut tables = Vec::with_capacity(4);
+        for c in header.scan.components() {
+            let dc = table(&header.dc, c.dc, false).map_err(|e| named(&e))?;
+            let ac = table(&header.ac, c.ac, true).map_err(|e| named(&e))?;
+            let tables_of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
+            tables.push(tables_of.map_err(|e| named(e.cause()))?);
+        }
+        let blocks: Vec<usize> = mcu_blocks(&header.frame).into_iter().flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
+        let mut bits = Bits::new(bytes, header.scan.data);
+        let (mut last_read, mut last_written) = ([0i32; 4], [0i32; 4]);
+        let mut restarts = 0;
+        for mcu in 0..grid.across * grid.down {
+            if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
+                bits.restart((restarts & 7) as u8)?;
+                restarts += 1;
+                last_read = [0; 4];
+            }
+            if mcu > 0 && mcu % grid.interval == 0 {
+                self.ends.push(self.list.len());
+                last_written = [0; 4];
+            }
+            for &i in &blocks {
+                let (dc, ac) = &tables[i];
+                let size = bits.symbol(dc);
+                let value = last_read[i].wrapping_add(bits.signed(size));
+                last_read[i] = value;
+                self.dc(i, value, &mut last_written[i])?;
+                let first = table_start(true, group(i));
+                let mut k = 1;
+                while k < 64 {
+                    let symbol = bits.symbol(ac);
+                    let (run, size) = (usize::from(symbol >> 4), symbol & 15);
+                    if size == 0 && run != 15 {
+                        if run != 0 {
+                            return Err(Error::decode(format!("jpeg MCU {mcu} has the AC symbol {symbol:#04x}")));
+                        }
+                        self.push(first, 0);
+                        break;
+                    }
+                    k += run + 1;
+                    if k > 64 || size > AC_SIZE {
+                        let cause = format!("jpeg MCU {mcu} has an AC coefficient {} of {size} bits", k - 1);
+                        return Err(Error::decode(cause));
+                    }
+                    let value = bits.take(size);
+                    self.push(first + usize::from(symbol), value);
+                }
+            }
+            if bits.faults > 0 {
+                let cause = format!("jpeg data is damaged in MCU {mcu} of {}", grid.across * grid.down);
+                return Err(Error::decode(cause));
+            }
+        }
+        self.ends.push(self.list.len());
+        Ok(())
+    }
+
+    /// Coefficients of any scans.
+    fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &Grid) -> Result<()> {
+        if coefficients.faults > 0 {
+            return Err(Error::decode(format!("jpeg data is damaged in {} places", coefficients.faults)));
+        }
+        if coefficients.is_unfinished() {
+            return Err(Error::decode("jpeg is progressive and lacks scans; decoders smoothe such pictures"));
+        }
+        let mut last = [0; 4];
+        for mcu in 0..grid.across * grid.down {
+            if mcu > 0 && mcu % grid.interval == 0 {
+                self.ends.push(self.list.len());
+                last = [0; 4];
+            }
+            let (x, y) = ((mcu % grid.across) as usize, (mcu / grid.across) as usize);
+            for (i, (h, v)) in mcu_blocks(frame) {
+                let plane = &coefficients.planes()[i];
+                let (wide, high) = frame.blocks(i);
+                for (y, x) in (y * v..).take(v).flat_map(|y| (x * h..).take(h).map(move |x| (y, x))) {
+                    if x < wide as usize && y < high as usize {
+                        let block = plane.block(x, y);
+                        self.dc(i, block[0].into(), &mut last[i])?;
+                        self.ac(i, block)?;
+                    } else {
+                        // Scans of one component leave out the blocks that pad an MCU. As jpegtran fills them, they cost the least:
+                        // the DC coefficient of the block before, and nothing else.
+                        let before = last[i];
+                        self.dc(i, before, &mut last[i])?;
+                        self.push(table_start(true, group(i)), 0);
+                    }
+                }
+            }
+        }
+        self.ends.push(self.list.len());
+        Ok(())
+    }
+
+    fn push(&mut self, code: usize, bits: u32) {
+        self.counts[code] += 1;
+        self.list.push((code as u32) << 16 | bits);
+    }
+
+    /// The DC coefficient `value` of component `i`, as its difference from the `last` one.
+    fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
+        let (size, bits) = size_and_bits(value.wrapping_sub(*last));
+        if size > DC_SIZE {
+            return Err(Error::decode(format!("jpeg DC coefficient {value} follows {last}: more than {DC_SIZE} bits")));
+        }
+        *last = value;
+        self.push(table_start(false, group(i)) + usize::from(size), bits);
+        Ok(())
+    }
+
+    /// The AC coefficients of a block in natural order (T.81, F.1.2.2).
+    fn ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
+        let first = table_start(true, group(i));
+        let mut run = 0;
+        for value in NATURAL[1..64].iter().map(|&at| block[usize::from(at)]) {
+            if value == 0 {
+                run += 1;
+                continue;
+            }
+            while run > 15 {
+                self.push(first + 0xf0, 0);
+                run -= 16;
+            }
+            let (size, bits) = size_and_bits(value.into());
+            if size > AC_SIZE {
+                return Err(Error::decode(format!("jpeg AC coefficient {value} has more than {AC_SIZE} bits")));
+            }
+            self.push(first + (run << 4 | usize::from(size)), bits);
+            run = 0;
+        }
+        if run > 0 {
+            self.push(first, 0);
+        }
+        Ok(())
+    }
+}
+
+/// The components of an MCU with the rows and columns of blocks it has of each. A picture of one component has single blocks, whatever its
+/// sampling factors say (T.81, A.2.2).
+fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
+    let single = frame.components().len() == 1;
+    let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };
+    frame.components().iter().map(extent).enumerate()
+}
+
+/// A number's size in bits, and those bits (T.81, F.1.2.1.1).
+fn size_and_bits(value: i32) -> (u8, u32) {
+    let size = 32 - value.unsigned_abs().leading_zeros();
+    let bits = if value < 0 { value.wrapping_sub(1) } else { value } as u32;
+    (size as u8, bits & (1u64 << size).wrapping_sub(1) as u32)
+}

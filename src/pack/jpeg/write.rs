@@ -1,0 +1,134 @@
+//! Marker segments and entropy-coded data, to bytes.
+
+use super::tokens::{CODES, GROUPS, Grid, Tokens, group, table_start};
+use crate::decode::jpeg::header::{Header, NATURAL};
+use crate::decode::jpeg::huffman::Spec;
+
+use super::tables::optimal;
+
+/// Appends a marker segment.
+pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
+    let length = 2 + body.iter().map(|part| part.len()).sum::<usize>();
+    let length = u16::try_from(length).expect("segments are copied from segments, or short");
+    out.extend([0xff, marker]);
+    out.extend(length.to_be_bytes());
+    body.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Appends DQT and SOF: baseline, unless a quantisation table needs 16 bits, which takes the extended sequential frame (T.81, table B.2).
+pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) {
+    let frame = &header.frame;
+    let count = frame.components().len();
+    let quant = &quant[..count];
+    // Components with one table share it, as they mostly do.
+    let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("it is in there") as u8;
+    let mut extended = false;
+    for i in (0..count).filter(|&i| usize::from(index(i)) == i) {
+        let wide = quant[i].iter().any(|&q| q > 255);
+        extended |= wide;
+        let mut body = vec![u8::from(wide) << 4 | i as u8];
+        for &natural in &NATURAL[..64] {
+            let q = quant[i][usize::from(natural)].to_be_bytes();
+            body.extend_from_slice(if wide { &q } else { &q[1..] });
+        }
+        segment(out, 0xdb, &[&body]);
+    }
+    let (width, height) = (frame.size.width as u16, frame.size.height as u16);
+    let mut body = vec![8];
+    body.extend(height.to_be_bytes());
+    body.extend(width.to_be_bytes());
+    body.push(count as u8);
+    for (i, c) in frame.components().iter().enumerate() {
+        // A single component is not subsampled, whatever it claims (T.81, A.2.2); readers that do not know are helped.
+        let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
+        body.extend([c.id, h << 4 | v, index(i)]);
+    }
+    segment(out, if extended { 0xc1 } else { 0xc0 }, &[&body]);
+}
+
+/// Appends DHT, DRI, SOS, the data of `tokens` and EOI.
+pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
+    let components = header.frame.components();
+    let mut codes = [(0u16, 0u8); CODES];
+    let mut bits = 0;
+    for (ac, g) in (0..GROUPS).flat_map(|g| [(false, g), (true, g)]) {
+        let start = table_start(ac, g);
+        let counts: &[u32; 256] = tokens.counts[start..start + 256].try_into().expect("256 symbols");
+        if counts.iter().all(|&n| n == 0) {
+            continue;
+        }
+        let spec: Spec = optimal(counts);
+        segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.bits(), spec.values()]);
+        for code in spec.codes().expect("an optimal table is a prefix code") {
+            let symbol = usize::from(code.symbol);
+            codes[start + symbol] = (code.code, code.length);
+            bits += u64::from(counts[symbol]) * u64::from(code.length + (code.symbol & 15));
+        }
+    }
+    segment(out, 0xdd, &[&(grid.interval as u16).to_be_bytes()]);
+    let mut body = vec![components.len() as u8];
+    components.iter().enumerate().for_each(|(i, c)| body.extend([c.id, 0x11 * group(i) as u8]));
+    body.extend([0, 63, 0]);
+    segment(out, 0xda, &[&body]);
+
+    let segments = (grid.across / grid.interval * grid.down) as usize;
+    // One byte in 256 is ff and takes a stuffed zero; more, where more are, are had by growing.
+    out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
+    for (i, tokens) in tokens.segments().enumerate() {
+        if i > 0 {
+            out.extend([0xff, 0xd0 | ((i - 1) & 7) as u8]);
+        }
+        let mut to = Bits { out, window: 0, held: 0 };
+        for &token in tokens {
+            let (code, length) = codes[(token >> 16) as usize];
+            let size = token >> 16 & 15;
+            to.put(u32::from(code) << size | token & 0xffff, u32::from(length) + size);
+        }
+        to.end();
+    }
+    out.extend([0xff, 0xd9]);
+}
+
+/// Bits of a restart segment on their way to bytes.
+struct Bits<'a> {
+    out: &'a mut Vec<u8>,
+    /// The last `held` bits, fewer than 32, are not written yet.
+    window: u64,
+    held: u32,
+}
+
+impl Bits<'_> {
+    /// Appends the lowest `count` bits, at most 32; the others must be zero.
+    fn put(&mut self, bits: u32, count: u32) {
+        self.window = self.window << count | u64::from(bits);
+        self.held += count;
+        if self.held >= 32 {
+            self.held -= 32;
+            let word = (self.window >> self.held) as u32;
+            // Whether a byte is ff: the usual test for a zero byte, of the complement.
+            if (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 == 0 {
+                self.out.extend_from_slice(&word.to_be_bytes());
+            } else {
+                word.to_be_bytes().into_iter().for_each(|byte| self.byte(byte));
+            }
+        }
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.out.push(byte);
+        if byte == 0xff {
+            self.out.push(0);
+        }
+    }
+
+    /// Fills the last byte with ones (T.81, F.1.2.3).
+    fn end(mut self) {
+        let padding = self.held.wrapping_neg() & 7;
+        self.window = self.window << padding | ((1 << padding) - 1);
+        self.held += padding;
+        while self.held > 0 {
+            self.held -= 8;
+            self.byte((self.window >> self.held) as u8);
+        }
+    }
+}

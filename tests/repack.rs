@@ -1,0 +1,243 @@
+//! A re-packed JPEG has the pixels of the original, and the restart markers that a crop needs.
+
+use image::ImageReader;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use proptest::prelude::*;
+use warpfeed::decode::{Decode, General, Pixels, Rect, Want};
+use warpfeed::pack::repack_jpeg;
+
+/// How a test picture is encoded.
+#[derive(Debug, Clone)]
+struct Form {
+    width: u16,
+    height: u16,
+    color: ColorType,
+    sampling: SamplingFactor,
+    quality: u8,
+    progressive: bool,
+    restart: u16,
+    optimised: bool,
+}
+
+const PLAIN: Form = Form {
+    width: 100,
+    height: 80,
+    color: ColorType::Rgb,
+    sampling: SamplingFactor::F_1_1,
+    quality: 90,
+    progressive: false,
+    restart: 0,
+    optimised: false,
+};
+
+impl Form {
+    /// Edges, slopes and noise, so that all sizes of coefficients and long runs of zeros occur.
+    fn pixels(&self) -> Vec<u8> {
+        let channels = self.color.get_bytes_per_pixel();
+        let (w, h) = (usize::from(self.width), usize::from(self.height));
+        let mut state = 12345u32;
+        let value = |i: usize| {
+            let (x, y, c) = (i / channels % w, i / channels / w, i % channels);
+            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+            let noise = if (x / 24 + y / 40) % 3 == 0 { state >> 26 } else { state >> 31 };
+            let edge = if (x + 2 * y) % 97 < 13 { 140 } else { 0 };
+            (x * (c + 1) + y * 2 + edge + noise as usize) as u8
+        };
+        (0..w * h * channels).map(value).collect()
+    }
+
+    fn encoder<'a>(&self, to: &'a mut Vec<u8>) -> Encoder<&'a mut Vec<u8>> {
+        let mut encoder = Encoder::new(to, self.quality);
+        encoder.set_sampling_factor(self.sampling);
+        encoder.set_progressive(self.progressive);
+        encoder.set_optimized_huffman_tables(self.optimised);
+        if self.restart > 0 {
+            encoder.set_restart_interval(self.restart);
+        }
+        encoder
+    }
+
+    fn jpeg(&self) -> Vec<u8> {
+        let mut jpeg = Vec::new();
+        self.encoder(&mut jpeg).encode(&self.pixels(), self.width, self.height, self.color).unwrap();
+        jpeg
+    }
+}
+
+fn repacked(jpeg: &[u8]) -> Vec<u8> {
+    let mut out = b"before".to_vec();
+    repack_jpeg(jpeg, &mut out).unwrap();
+    assert_eq!(out.drain(..6).as_slice(), b"before", "the JPEG is appended");
+    out
+}
+
+/// Pixels by the crate's decoder, and by `image` without what the crate makes of them.
+fn decoded(jpeg: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut pixels = Pixels::new();
+    let size = General::new().size(jpeg).unwrap();
+    General::new().decode(jpeg, Want::exact(Rect::full(size)), &mut pixels).unwrap();
+    let reader = ImageReader::with_format(std::io::Cursor::new(jpeg), image::ImageFormat::Jpeg);
+    (pixels.data().to_vec(), reader.decode().unwrap().into_bytes())
+}
+
+/// The restart interval of DRI, and how many RSTn follow, which must count up modulo 8.
+fn restarts(jpeg: &[u8]) -> (usize, usize) {
+    let dri = jpeg.windows(4).position(|w| w == [0xff, 0xdd, 0, 4]).expect("DRI") + 4;
+    let marks: Vec<u8> = jpeg.windows(2).filter(|w| w[0] == 0xff && (0xd0..0xd8).contains(&w[1])).map(|w| w[1]).collect();
+    assert!(marks.iter().zip((0..8).cycle()).all(|(&mark, n)| mark == 0xd0 + n), "{marks:x?}");
+    (usize::from(jpeg[dri]) << 8 | usize::from(jpeg[dri + 1]), marks.len())
+}
+
+const SAMPLINGS: [SamplingFactor; 11] = [
+    SamplingFactor::F_1_1,
+    SamplingFactor::F_2_1,
+    SamplingFactor::F_1_2,
+    SamplingFactor::F_2_2,
+    SamplingFactor::F_4_1,
+    SamplingFactor::F_4_2,
+    SamplingFactor::F_1_4,
+    // The same factors in scans of one component each.
+    SamplingFactor::R_4_4_4,
+    SamplingFactor::R_4_2_2,
+    SamplingFactor::R_4_4_0,
+    SamplingFactor::R_4_2_0,
+];
+
+fn form() -> impl Strategy<Value = Form> {
+    let color = prop::sample::select(vec![ColorType::Rgb, ColorType::Rgb, ColorType::Luma, ColorType::Cmyk, ColorType::CmykAsYcck]);
+    let restart = prop_oneof![Just(0), 1u16..40];
+    (1u16..200, 1u16..200, color, prop::sample::select(&SAMPLINGS[..]), 5u8..=100, any::<(bool, bool)>(), restart).prop_map(
+        |(width, height, color, sampling, quality, (progressive, optimised), restart)| Form {
+            width,
+            height,
+            color,
+            sampling,
+            quality,
+            progressive,
+            restart,
+            optimised,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn pixels_are_those_of_the_original(form in form()) {
+        let jpeg = form.jpeg();
+        let packed = repacked(&jpeg);
+        prop_assert!(decoded(&jpeg) == decoded(&packed));
+        prop_assert_eq!(repacked(&packed), packed, "re-packing changes nothing more");
+    }
+
+    #[test]
+    fn damaged_files_are_refused_or_keep_their_pixels(
+        form in form(), hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>()
+    ) {
+        let mut jpeg = Form { width: form.width.min(64), height: form.height.min(64), ..form }.jpeg();
+        for (at, value) in hits {
+            let at = at.index(jpeg.len());
+            jpeg[at] = value;
+        }
+        jpeg.truncate(jpeg.len() - cut.index(jpeg.len()) / 4);
+        let mut packed = Vec::new();
+        if repack_jpeg(&jpeg, &mut packed).is_err() {
+            prop_assert!(packed.is_empty());
+        } else {
+            // Decoders may refuse what was readable after all, but then they refuse less of what is written anew.
+            let read = |jpeg: &[u8]| image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg).ok();
+            if let Some(expected) = read(&jpeg) {
+                prop_assert!(read(&packed) == Some(expected));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_sampling_and_coding_is_repacked() {
+    for sampling in SAMPLINGS {
+        for (progressive, restart) in [(false, 0), (false, 7), (true, 0), (true, 5)] {
+            for color in [ColorType::Rgb, ColorType::Luma, ColorType::Cmyk] {
+                let form = Form { width: 131, height: 77, sampling, progressive, restart, color, ..PLAIN };
+                let jpeg = form.jpeg();
+                let packed = repacked(&jpeg);
+                assert!(decoded(&jpeg) == decoded(&packed), "{form:?}");
+                assert!(packed.windows(2).any(|w| w == [0xff, 0xc0]), "{form:?} is not baseline");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_up_to_eight_equal_segments() {
+    let of = |width, sampling| {
+        let jpeg = Form { width, height: 40, sampling, ..PLAIN }.jpeg();
+        restarts(&repacked(&jpeg))
+    };
+    // 500 pixels are 63 MCUs of 8: 7 segments of 9, in each of 5 rows.
+    assert_eq!(of(500, SamplingFactor::F_1_1), (9, 7 * 5 - 1));
+    // 32 MCUs of 16: 8 segments, in 3 rows.
+    assert_eq!(of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
+    // 47 MCUs are a prime number: the row is a segment. Neither is a small picture cut in pieces of a few pixels.
+    assert_eq!(of(375, SamplingFactor::F_1_1), (47, 5 - 1));
+    assert_eq!(of(32, SamplingFactor::F_1_1), (4, 5 - 1));
+    assert_eq!(of(64, SamplingFactor::F_1_1), (4, 2 * 5 - 1));
+}
+
+#[test]
+fn tables_are_made_for_the_picture() {
+    let form = Form { width: 640, height: 480, ..PLAIN };
+    let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
+    assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
+    // Against tables that are optimal already, the restart segments alone are to be paid.
+    let optimal = Form { optimised: true, ..form }.jpeg();
+    let segments = restarts(&packed).1 + 1;
+    assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
+}
+
+#[test]
+fn what_pixels_depend_on_is_kept_and_the_rest_is_dropped() {
+    let form = Form { width: 40, height: 24, ..PLAIN };
+    // A little-endian directory of three entries, the second of which is the orientation, 6.
+    let mut tiff = b"II\x2a\0\x08\0\0\0\x03\0".to_vec();
+    for (tag, value) in [(0x0100u16, 40u16), (0x0112, 6), (0x0213, 1)] {
+        tiff.extend([tag.to_le_bytes(), [3, 0], [1, 0], [0, 0], value.to_le_bytes(), [0, 0]].concat());
+    }
+    tiff.extend([0; 4]);
+    let mut jpeg = Vec::new();
+    let mut encoder = form.encoder(&mut jpeg);
+    encoder.add_exif_metadata(&tiff).unwrap();
+    encoder.add_icc_profile(b"profile").unwrap();
+    encoder.add_app_segment(13, b"Photoshop 3.0\0 and more".to_vec()).unwrap();
+    encoder.encode(&form.pixels(), 40, 24, ColorType::Rgb).unwrap();
+    jpeg.extend(b"something behind the picture");
+
+    let packed = repacked(&jpeg);
+    let contains = |what: &[u8]| packed.windows(what.len()).any(|w| w == what);
+    assert!(contains(b"JFIF\0") && contains(b"ICC_PROFILE\0\x01\x01profile"));
+    assert!(!contains(b"Photoshop") && !contains(b"something behind"));
+    assert_eq!(General::new().size(&packed).unwrap(), warpfeed::decode::Size::new(24, 40), "turned by its EXIF orientation");
+    assert!(decoded(&jpeg) == decoded(&packed));
+}
+
+#[test]
+fn what_cannot_be_repacked_says_why() {
+    let reason = |jpeg: &[u8]| repack_jpeg(jpeg, &mut Vec::new()).unwrap_err().cause().to_owned();
+    let jpeg = PLAIN.jpeg();
+    let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
+    let with = |at: usize, value: u8| {
+        let mut jpeg = jpeg.clone();
+        jpeg[at] = value;
+        jpeg
+    };
+    assert!(reason(&with(sof + 1, 0xc9)).contains("SOF9: neither sequential nor progressive Huffman"));
+    assert!(reason(&with(sof + 4, 12)).contains("12 bits"));
+    assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
+    assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
+    assert!(reason(b"\x89PNG").contains("does not begin with the marker SOI"));
+    for end in 0..jpeg.len() - 2 {
+        assert!(!reason(&jpeg[..end]).is_empty());
+    }
+    repacked(&jpeg[..jpeg.len() - 2]);
+}
