@@ -1,22 +1,28 @@
 //! Samples to a file that a source reads.
 //!
-//! 1. [`LmdbWriter`]: one LMDB database.
-//! 2. [`TarWriter`]: one tar file, or numbered shards.
-//! 3. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first runs.
-//! 3. `jpeg`: [`repack_jpeg`], the same pictures in a form from which crops are cut fast.
+//! 1. `driver`: [`Pack`], every sample of a source into a writer.
+//! 2. `recode`: [`Recode`], what becomes of the images.
+//! 3. `jpeg`: [`repack_jpeg`], the same picture in a form from which crops are cut fast.
+//! 4. [`LmdbWriter`]: one LMDB database.
+//! 5. [`TarWriter`]: one tar file, or numbered shards.
+//! 6. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first runs.
 //!
 //! All write beside the target, under a name that ends in `.partial`, and rename at the end: what has the target's name is whole.
 
+mod driver;
 mod jpeg;
 mod lmdb;
+mod recode;
 pub mod synth;
 mod tar;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+pub use driver::{Pack, Progress, Refused, Report};
 pub use jpeg::repack_jpeg;
 pub use lmdb::LmdbWriter;
+pub use recode::{RawSize, Recode};
 pub use tar::TarWriter;
 
 use crate::error::{Error, Result};

@@ -51,7 +51,7 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
 }
 
 /// The picture after torchvision's `Resize(side)`: the shorter side becomes `side`, the longer `int(side * longer / shorter)`.
-pub(super) fn shorter_to(size: Size, side: u32) -> Size {
+pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     let longer =
         |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
     if size.width <= size.height {

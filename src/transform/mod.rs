@@ -28,6 +28,8 @@ pub use plan::{Plan, Window};
 pub use resize::Resizer;
 pub use view::ImageMut;
 
+pub(crate) use geometry::shorter_to;
+
 use crate::error::Result;
 use crate::order::Rng;
 

@@ -399,7 +399,27 @@ impl<'a> Bits<'a> {
     }
 
     /// Reads ahead to at least 32 bits, if the segment has them.
+    #[inline(always)]
     fn fill(&mut self) {
+        if self.held > 32 {
+            return;
+        }
+        if let Some(&next) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+            let word = u32::from_be_bytes(next);
+            // No byte is ff: the usual test for a zero byte, of the complement.
+            if (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 == 0 {
+                self.window |= u64::from(word) << (32 - self.held);
+                self.held += 32;
+                self.at += 4;
+                return;
+            }
+        }
+        self.fill_bytes();
+    }
+
+    /// [`fill`](Bits::fill) where a byte is stuffed or a marker, or the file ends.
+    #[cold]
+    fn fill_bytes(&mut self) {
         while self.held <= 56 {
             let Some(&byte) = self.bytes.get(self.at) else { return };
             let mut next = self.at + 1;
@@ -420,15 +440,37 @@ impl<'a> Bits<'a> {
         }
     }
 
+    #[inline(always)]
     fn skip(&mut self, count: u32) {
         if count > self.held {
-            self.faults += u32::from(!self.starved);
-            self.starved = true;
-            self.ended |= !self.bytes[self.at..].iter().any(|&b| b != 0xff);
-            (self.window, self.held) = (0, 64);
+            self.starve();
         }
         self.window <<= count;
         self.held -= count;
+    }
+
+    #[cold]
+    fn starve(&mut self) {
+        self.faults += u32::from(!self.starved);
+        self.starved = true;
+        self.ended |= !self.bytes[self.at..].iter().any(|&b| b != 0xff);
+        (self.window, self.held) = (0, 64);
+    }
+
+    /// The next symbol, and as many bits behind it as its lower half says.
+    #[inline(always)]
+    pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
+        self.fill();
+        let Some((symbol, length)) = table.find((self.window >> 48) as u16) else {
+            self.faults += 1;
+            self.skip(17);
+            return (0, 0);
+        };
+        // A code and what follows it have at most 31 bits, as many as were read ahead.
+        let (length, size) = (u32::from(length), u32::from(symbol & 15));
+        let bits = ((self.window << length >> 32) >> (32 - size)) as u32;
+        self.skip(length + size);
+        (symbol, bits)
     }
 
     /// The next `count` bits, at most 16.

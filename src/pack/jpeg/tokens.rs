@@ -124,30 +124,33 @@ impl Tokens {
             }
             for &i in &blocks {
                 let (dc, ac) = &tables[i];
-                let size = bits.symbol(dc);
-                let value = last_read[i].wrapping_add(bits.signed(size));
+                let (size, difference) = bits.symbol_and_bits(dc);
+                let value = last_read[i].wrapping_add(extend(difference, size));
                 last_read[i] = value;
                 self.dc(i, value, &mut last_written[i])?;
                 let first = table_start(true, group(i));
+                // A block has at most 63 AC symbols.
+                let (mut block, mut count) = ([0; 64], 0);
                 let mut k = 1;
                 while k < 64 {
-                    let symbol = bits.symbol(ac);
+                    let (symbol, value) = bits.symbol_and_bits(ac);
+                    self.counts[first + usize::from(symbol)] += 1;
+                    block[count & 63] = ((first + usize::from(symbol)) as u32) << 16 | value;
+                    count += 1;
                     let (run, size) = (usize::from(symbol >> 4), symbol & 15);
+                    k += run + 1;
                     if size == 0 && run != 15 {
                         if run != 0 {
                             return Err(Error::decode(format!("jpeg MCU {mcu} has the AC symbol {symbol:#04x}")));
                         }
-                        self.push(first, 0);
                         break;
                     }
-                    k += run + 1;
                     if k > 64 || size > AC_SIZE {
                         let cause = format!("jpeg MCU {mcu} has an AC coefficient {} of {size} bits", k - 1);
                         return Err(Error::decode(cause));
                     }
-                    let value = bits.take(size);
-                    self.push(first + usize::from(symbol), value);
                 }
+                self.list.extend_from_slice(&block[..count]);
             }
             if bits.faults > 0 {
                 let cause = format!("jpeg data is damaged in MCU {mcu} of {}", grid.across * grid.down);
@@ -244,6 +247,12 @@ fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + 
     let single = frame.components().len() == 1;
     let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };
     frame.components().iter().map(extent).enumerate()
+}
+
+/// The number that `bits`, `size` of them, stand for (T.81, EXTEND in F.2.2.1).
+fn extend(bits: u32, size: u8) -> i32 {
+    let value = bits as i32;
+    if size > 0 && value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
 }
 
 /// A number's size in bits, and those bits (T.81, F.1.2.1.1).

@@ -1,0 +1,37 @@
+//! Packs a folder of class folders (or any other data set) into one LMDB database:
+//!
+//! ```sh
+//! cargo run --release --example pack_lmdb -- FOLDER OUT.lmdb
+//! ```
+//!
+//! The pictures stay the same, pixel for pixel; JPEGs get restart markers, so that random crops of them decode faster.
+
+use warpfeed::pack::Pack;
+use warpfeed::{Error, source};
+
+fn main() -> warpfeed::Result<()> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let [from, to] = &arguments[..] else {
+        return Err(Error::config("usage: pack_lmdb FOLDER OUT.lmdb"));
+    };
+    let images = source::open(from)?;
+    let report = Pack::new(&*images)
+        .progress(|p| {
+            if p.samples % 1000 == 0 {
+                eprintln!("{} of {}", p.samples, p.total);
+            }
+        })
+        .to(to)?;
+    println!(
+        "{} samples: {} JPEGs re-packed, {} images as they were; {} bytes of images became {}",
+        report.samples,
+        report.repacked,
+        report.kept + report.refused_count,
+        report.bytes_in,
+        report.bytes_out
+    );
+    for refused in &report.refused {
+        println!("stored as it was: sample {} ({}): {}", refused.index, refused.key, refused.reason);
+    }
+    Ok(())
+}

@@ -1,0 +1,367 @@
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam::channel;
+
+use super::recode::{Recode, Treatment};
+use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::{Sample, Source};
+
+/// Samples a worker may be ahead of the writer.
+const AHEAD: usize = 8;
+/// Finished samples wait for one before them; from so many bytes on, no new ones are begun.
+const WAITING_BYTES: usize = 256 << 20;
+/// Longest list of [`Report::refused`].
+const MAX_LISTED: usize = 10_000;
+
+/// Packs a data set: every sample of a [`Source`] into one LMDB database or into tar shards.
+///
+/// JPEGs are by default rewritten with the same coefficients in a form from which crops are cut fast; see [`Recode`]. Samples, labels,
+/// other fields and the names of the classes stay what they are, and the order is the source's.
+///
+/// ```no_run
+/// use warpfeed::pack::Pack;
+/// use warpfeed::source;
+///
+/// let report = Pack::new(&*source::open("train")?).to("train.lmdb")?;
+/// println!("{} samples, {} bytes", report.samples, report.written.bytes);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[must_use = "nothing is packed until `to` is called"]
+pub struct Pack<'a> {
+    source: &'a dyn Source,
+    recode: Recode,
+    workers: usize,
+    force: bool,
+    shard_size: Option<u64>,
+    progress: Option<Box<dyn FnMut(&Progress) + 'a>>,
+}
+
+/// How far a [`Pack`] has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Samples given to the writer.
+    pub samples: u64,
+    /// Samples of the source.
+    pub total: u64,
+    /// Bytes of these samples' images as they were.
+    pub bytes_in: u64,
+    /// Bytes of these samples' images as they are stored.
+    pub bytes_out: u64,
+}
+
+/// What a [`Pack`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Samples stored: all of the source's.
+    pub samples: u64,
+    /// Bytes of the images as they were.
+    pub bytes_in: u64,
+    /// Bytes of the images as they are stored.
+    pub bytes_out: u64,
+    /// JPEGs rewritten with the same coefficients.
+    pub repacked: u64,
+    /// Images decoded and encoded anew.
+    pub encoded: u64,
+    /// Images stored as arrays.
+    pub raw: u64,
+    /// Images stored as they were, by choice or because they are no JPEGs, those of `refused_count` not included, and samples without image.
+    pub kept: u64,
+    /// Images stored as they were because they could not be treated as asked.
+    pub refused_count: u64,
+    /// Which these are, and why. The first 10,000.
+    pub refused: Vec<Refused>,
+    /// Samples whose key a sample before them had. They are stored like the others.
+    pub duplicate_keys: u64,
+    /// The files.
+    pub written: Written,
+}
+
+/// An image that a [`Pack`] stored as it was, because it could not be treated as asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// Index of the sample.
+    pub index: u64,
+    /// Its key.
+    pub key: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl<'a> Pack<'a> {
+    /// Packs `source`.
+    pub fn new(source: &'a dyn Source) -> Self {
+        Pack { source, recode: Recode::default(), workers: 0, force: false, shard_size: None, progress: None }
+    }
+
+    /// What is done to the images; [`Recode::Lossless`] by default.
+    pub fn recode(mut self, recode: Recode) -> Self {
+        self.recode = recode;
+        self
+    }
+
+    /// Threads that read and recode; the calling thread writes. 0, the default, is one for each processor this process may use. The files
+    /// are the same for any number.
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.workers = threads;
+        self
+    }
+
+    /// Whether a data set of the same kind that is there already is replaced, once the new one is whole. Not by default.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// Begins a new tar shard before one exceeds so many bytes: `OUT.tar` becomes `OUT-000000.tar`, `OUT-000001.tar`, … One file by default.
+    /// No effect on LMDB.
+    pub fn shard_size(mut self, bytes: u64) -> Self {
+        self.shard_size = Some(bytes);
+        self
+    }
+
+    /// Calls `progress` on the calling thread after each sample that was written.
+    pub fn progress(mut self, progress: impl FnMut(&Progress) + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
+    ///
+    /// It is written beside the target and renamed at the end: whatever interrupts it, a data set that has the target's name is whole.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the name ends in something else or an option makes no sense, or the target exists and
+    /// [`force`](Pack::force) is not set; the first sample that cannot be read, or not be written, by index and key. An image that cannot be
+    /// recoded is no error, but listed in [`Report::refused`].
+    pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
+        let target = target.as_ref();
+        // What is asked for is checked before anything is created.
+        self.recode.check()?;
+        let options = WriteOptions {
+            classes: self.source.classes().to_vec(),
+            force: self.force,
+            shard_size: self.shard_size.filter(|&bytes| bytes > 0),
+        };
+        let extension = target.extension().unwrap_or_default();
+        if extension.eq_ignore_ascii_case("lmdb") {
+            self.to_writer(Box::new(LmdbWriter::create(target, &options)?))
+        } else if extension.eq_ignore_ascii_case("tar") {
+            self.to_writer(Box::new(TarWriter::create(target, &options)?))
+        } else {
+            Err(Error::config("the target's name says what it becomes: it must end in .lmdb or .tar").at_path(target))
+        }
+    }
+
+    /// Packs into a writer of your own. [`force`](Pack::force) and [`shard_size`](Pack::shard_size) have no effect, and the names of the classes
+    /// are the writer's affair.
+    ///
+    /// # Errors
+    /// As [`to`](Pack::to).
+    pub fn to_writer(self, mut writer: Box<dyn Writer + '_>) -> Result<Report> {
+        self.recode.check()?;
+        let mut tally = Tally::new(self.source.len() as u64, self.progress);
+        let workers = match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(workers)
+            .thread_name(|i| format!("warpfeed-pack-{i}"))
+            .build()
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {workers} worker threads: {e}")))?;
+        let (source, recode) = (self.source, self.recode);
+        let spare = Mutex::new(Vec::new());
+        let stop = AtomicBool::new(false);
+        // The calling thread hands out indices, puts what comes back into order, and writes. It may wait; the workers never do, since the
+        // channel takes whatever is in flight.
+        let outcome = pool.in_place_scope(|scope| {
+            let (sender, results) = channel::unbounded();
+            let mut waiting: VecDeque<Option<Result<Prepared>>> = VecDeque::new();
+            let mut waiting_bytes = 0;
+            let (mut written, mut begun) = (0, 0);
+            let packed = loop {
+                while begun < source.len()
+                    && begun - written < workers * AHEAD
+                    && (waiting_bytes < WAITING_BYTES || begun == written)
+                {
+                    let (index, sender, spare, stop) = (begun, sender.clone(), &spare, &stop);
+                    scope.spawn(move |_| {
+                        if stop.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let prepared: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
+                        let prepared = prepare(source, index, recode, prepared.unwrap_or_default());
+                        // Nobody receives any more after an error.
+                        let _ = sender.send((index, prepared));
+                    });
+                    waiting.push_back(None);
+                    begun += 1;
+                }
+                if written == begun {
+                    break Ok(());
+                }
+                let (index, prepared) = results.recv().expect("this thread holds a sender");
+                waiting_bytes += prepared.as_ref().map_or(0, |p| p.bytes.len());
+                waiting[index - written] = Some(prepared);
+                let mut put_ready = || {
+                    while let Some(ready) = waiting.front_mut().and_then(Option::take) {
+                        let prepared = ready?;
+                        waiting.pop_front();
+                        waiting_bytes -= prepared.bytes.len();
+                        let at = |e: Error| e.at_sample(written as u64, &prepared.key);
+                        prepared.sample().and_then(|sample| writer.put(&sample)).map_err(at)?;
+                        tally.add(written as u64, &prepared);
+                        written += 1;
+                        spare.lock().expect("nothing panics while holding it").push(prepared);
+                    }
+                    Ok(())
+                };
+                if let Err(e) = put_ready() {
+                    break Err(e);
+                }
+            };
+            stop.store(true, Ordering::Relaxed);
+            packed
+        });
+        outcome?;
+        Ok(tally.report(writer.finish()?))
+    }
+}
+
+/// A sample on its way from a worker to the writer. Its memory is used again.
+#[derive(Default)]
+struct Prepared {
+    key: String,
+    label: Option<i64>,
+    /// The fields' names, and where they lie in `bytes`.
+    fields: Vec<(String, Range<usize>)>,
+    bytes: Vec<u8>,
+    treatment: Option<Treatment>,
+    refused: Option<String>,
+    image_in: usize,
+    image_out: usize,
+    scratch: Vec<u8>,
+}
+
+impl Prepared {
+    fn sample(&self) -> Result<Sample<'_>> {
+        let mut sample = Sample::new(&self.key);
+        if let Some(label) = self.label {
+            sample = sample.with_label(label);
+        }
+        for (name, range) in &self.fields {
+            sample.push(name, &self.bytes[range.clone()])?;
+        }
+        Ok(sample)
+    }
+
+    fn fill(&mut self, source: &dyn Source, index: usize, recode: Recode) -> Result<()> {
+        let sample = source.read(index, &mut self.scratch).map_err(|e| e.at_sample(index as u64, ""))?;
+        self.key.clear();
+        self.key.push_str(sample.key());
+        self.label = sample.label().map_err(|e| e.at_sample(index as u64, sample.key()))?;
+        self.fields.clear();
+        self.bytes.clear();
+        (self.treatment, self.refused, self.image_in, self.image_out) = (None, None, 0, 0);
+        let image = sample.image().map(|(name, _)| name);
+        for &(name, bytes) in sample.fields() {
+            let start = self.bytes.len();
+            let mut stored_as = name;
+            if Some(name) == image {
+                match recode.apply(bytes, &mut self.bytes) {
+                    Ok((treatment, renamed)) => {
+                        self.treatment = Some(treatment);
+                        stored_as = renamed.unwrap_or(name);
+                    }
+                    Err(e) => {
+                        self.bytes.truncate(start);
+                        self.bytes.extend_from_slice(bytes);
+                        self.refused = Some(e.cause().to_owned());
+                    }
+                }
+                (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
+            } else {
+                self.bytes.extend_from_slice(bytes);
+            }
+            self.fields.push((stored_as.to_owned(), start..self.bytes.len()));
+        }
+        Ok(())
+    }
+}
+
+/// Reads and recodes sample `index`. A panic of the source is an error like another.
+fn prepare(source: &dyn Source, index: usize, recode: Recode, mut prepared: Prepared) -> Result<Prepared> {
+    catch_unwind(AssertUnwindSafe(|| prepared.fill(source, index, recode).map(|()| prepared))).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(Error::new(ErrorKind::Panic, message.unwrap_or("no message")).at_sample(index as u64, ""))
+    })
+}
+
+/// Counts what is written.
+struct Tally<'a> {
+    report: Report,
+    progress: Progress,
+    callback: Option<Box<dyn FnMut(&Progress) + 'a>>,
+    /// Hashes of all keys: eight bytes a sample, where the keys themselves would take many times that.
+    keys: HashSet<u64>,
+}
+
+impl<'a> Tally<'a> {
+    fn new(total: u64, callback: Option<Box<dyn FnMut(&Progress) + 'a>>) -> Self {
+        let report = Report {
+            samples: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            repacked: 0,
+            encoded: 0,
+            raw: 0,
+            kept: 0,
+            refused_count: 0,
+            refused: Vec::new(),
+            duplicate_keys: 0,
+            written: Written { samples: 0, bytes: 0, paths: Vec::new() },
+        };
+        Tally { report, progress: Progress { total, ..Progress::default() }, callback, keys: HashSet::new() }
+    }
+
+    fn add(&mut self, index: u64, done: &Prepared) {
+        let Tally { report, progress, .. } = self;
+        report.samples += 1;
+        report.bytes_in += done.image_in as u64;
+        report.bytes_out += done.image_out as u64;
+        if let Some(reason) = &done.refused {
+            report.refused_count += 1;
+            if report.refused.len() < MAX_LISTED {
+                report.refused.push(Refused { index, key: done.key.clone(), reason: reason.clone() });
+            }
+        } else {
+            match done.treatment {
+                Some(Treatment::Repacked) => report.repacked += 1,
+                Some(Treatment::Encoded) => report.encoded += 1,
+                Some(Treatment::Raw) => report.raw += 1,
+                Some(Treatment::Kept) | None => report.kept += 1,
+            }
+        }
+        let mut hasher = DefaultHasher::new();
+        done.key.hash(&mut hasher);
+        report.duplicate_keys += u64::from(!self.keys.insert(hasher.finish()));
+        (progress.samples, progress.bytes_in, progress.bytes_out) = (report.samples, report.bytes_in, report.bytes_out);
+        if let Some(callback) = &mut self.callback {
+            callback(progress);
+        }
+    }
+
+    fn report(self, written: Written) -> Report {
+        Report { written, ..self.report }
+    }
+}

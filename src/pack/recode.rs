@@ -1,0 +1,201 @@
+use std::cell::RefCell;
+
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::repack_jpeg;
+use crate::decode::raw::npy_header;
+use crate::decode::{Auto, Decode, Pixels, Rect, Size};
+use crate::error::{Error, Result};
+use crate::transform::{Plan, Resizer, shorter_to};
+
+/// Quality of what [`Recode::MaxSide`] makes smaller.
+const MAX_SIDE_QUALITY: u8 = 90;
+
+/// Most pixels of a raw array: 2^28, as the decoders have it.
+const MAX_RAW_PIXELS: u64 = 1 << 28;
+
+/// What [`Pack`](super::Pack) does to each sample's image. Other fields are never touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Recode {
+    /// Images stay as they are, byte for byte.
+    KeepBytes,
+    /// JPEGs are rewritten by [`repack_jpeg`]: the same pixels, faster to crop. Other formats stay as they are. The default.
+    #[default]
+    Lossless,
+    /// Every image is decoded, turned upright, made smaller if its longer side exceeds `max_side`, and encoded as JPEG with 4:2:0
+    /// chroma, as OpenCV (and with it FFCV) encodes. This loses detail.
+    Quality {
+        /// libjpeg's quality, 1 to 100.
+        quality: u8,
+        /// Longest side in pixels; `None` leaves the size alone.
+        max_side: Option<u32>,
+    },
+    /// Images whose longer side exceeds so many pixels are made smaller and encoded at quality 90, as by [`Quality`](Recode::Quality); the
+    /// others are treated as by [`Lossless`](Recode::Lossless).
+    MaxSide(u32),
+    /// Every image is decoded, turned upright, resized and stored as an array, see [`decode::raw`](crate::decode::raw). Nothing is left to decode
+    /// when it is loaded, and it takes about ten times the room.
+    Raw(RawSize),
+}
+
+/// Size of the arrays of [`Recode::Raw`]. Resizing is antialiased bilinear, as everywhere in this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RawSize {
+    /// The shorter side gets so many pixels and the longer one keeps the proportion, as torchvision's `Resize`, which enlarges too.
+    Shorter(u32),
+    /// This size, whatever the picture's proportions were.
+    Exact(Size),
+}
+
+/// What was done to an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Treatment {
+    Kept,
+    Repacked,
+    Encoded,
+    Raw,
+}
+
+/// Memory that a thread keeps from one image to the next.
+#[derive(Default)]
+struct Scratch {
+    decode: Auto,
+    pixels: Pixels,
+    resizer: Resizer,
+    resized: Vec<u8>,
+    jpeg: Vec<u8>,
+}
+
+impl Recode {
+    /// Whether the numbers make sense.
+    pub(super) fn check(self) -> Result<()> {
+        let side = |name: &str, side: u32| match side {
+            0 => Err(Error::config(format!("{name} of 0 pixels"))),
+            _ => Ok(()),
+        };
+        match self {
+            Recode::KeepBytes | Recode::Lossless => Ok(()),
+            Recode::Quality { quality: 0 | 101.., .. } => Err(Error::config("jpeg quality goes from 1 to 100")),
+            Recode::Quality { max_side, .. } => max_side.map_or(Ok(()), |max| side("max_side", max)),
+            Recode::MaxSide(max) => side("max_side", max),
+            Recode::Raw(RawSize::Shorter(shorter)) => side("raw arrays with a side", shorter),
+            Recode::Raw(RawSize::Exact(size)) => side("raw arrays with a side", size.width.min(size.height)),
+        }
+    }
+
+    /// Appends to `out` what becomes of the image `bytes`, with the name of its field if that changes.
+    ///
+    /// # Errors
+    /// If the image cannot be treated so; what is in `out` then is of no use.
+    pub(super) fn apply(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(Treatment, Option<&'static str>)> {
+        thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
+        let keep = |out: &mut Vec<u8>| {
+            out.extend_from_slice(bytes);
+            Ok((Treatment::Kept, None))
+        };
+        let lossless = |out: &mut Vec<u8>| {
+            if bytes.starts_with(b"\xff\xd8") {
+                repack_jpeg(bytes, out).map(|()| (Treatment::Repacked, None))
+            } else {
+                keep(out)
+            }
+        };
+        SCRATCH.with_borrow_mut(|scratch| match self {
+            Recode::KeepBytes => keep(out),
+            Recode::Lossless => lossless(out),
+            Recode::MaxSide(max) => {
+                let size = scratch.decode.size(bytes)?;
+                if size.width.max(size.height) <= max {
+                    return lossless(out);
+                }
+                scratch.encode(bytes, out, MAX_SIDE_QUALITY, Some(max)).map(|()| (Treatment::Encoded, Some("jpg")))
+            }
+            Recode::Quality { quality, max_side } => {
+                scratch.encode(bytes, out, quality, max_side).map(|()| (Treatment::Encoded, Some("jpg")))
+            }
+            Recode::Raw(to) => scratch.raw(bytes, out, to).map(|()| (Treatment::Raw, Some("rgb.npy"))),
+        })
+    }
+}
+
+impl Scratch {
+    /// The image as RGB pixels of the size that `to` makes of its own.
+    fn resized(&mut self, bytes: &[u8], to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
+        let size = self.decode.size(bytes)?;
+        let output = to(size);
+        if output.area() > MAX_RAW_PIXELS {
+            let Size { width, height } = output;
+            return Err(Error::decode(format!("would be resized to {width}x{height}, the limit is {MAX_RAW_PIXELS} pixels")));
+        }
+        let region = Rect::full(size);
+        let plan = Plan {
+            region,
+            window: region.into(),
+            output,
+            flip: false,
+            vertical_flip: false,
+            erase: None,
+            scaled_decode: false,
+        };
+        self.decode.decode(bytes, plan.want(), &mut self.pixels)?;
+        if output == size && self.pixels.size() == size {
+            return Ok((size, self.pixels.data()));
+        }
+        self.resized.resize(output.area() as usize * 3, 0);
+        self.resizer.run(&self.pixels, &plan, &mut self.resized)?;
+        Ok((output, &self.resized))
+    }
+
+    fn encode(&mut self, bytes: &[u8], out: &mut Vec<u8>, quality: u8, max_side: Option<u32>) -> Result<()> {
+        let mut jpeg = std::mem::take(&mut self.jpeg);
+        jpeg.clear();
+        let (size, rgb) = self.resized(bytes, |size| max_side.map_or(size, |max| longer_to(size, max)))?;
+        let side = |pixels: u32| {
+            u16::try_from(pixels).map_err(|_| Error::decode(format!("{pixels} pixels on a side, a jpeg has at most 65535")))
+        };
+        let (width, height) = (side(size.width)?, side(size.height)?);
+        let mut encoder = Encoder::new(&mut jpeg, quality);
+        encoder.set_sampling_factor(SamplingFactor::F_2_2);
+        encoder.encode(rgb, width, height, ColorType::Rgb).map_err(|e| Error::decode(format!("jpeg encoder: {e}")))?;
+        repack_jpeg(&jpeg, out)?;
+        self.jpeg = jpeg;
+        Ok(())
+    }
+
+    fn raw(&mut self, bytes: &[u8], out: &mut Vec<u8>, to: RawSize) -> Result<()> {
+        let (size, rgb) = self.resized(bytes, |size| match to {
+            RawSize::Shorter(side) => shorter_to(size, side),
+            RawSize::Exact(size) => size,
+        })?;
+        out.extend_from_slice(&npy_header(size));
+        out.extend_from_slice(rgb);
+        Ok(())
+    }
+}
+
+/// `size` made smaller in proportion until no side exceeds `max`, to whole pixels.
+fn longer_to(size: Size, max: u32) -> Size {
+    let longer = size.width.max(size.height);
+    if longer <= max {
+        return size;
+    }
+    let scaled = |side: u32| {
+        let (side, max, longer) = (u64::from(side), u64::from(max), u64::from(longer));
+        ((side * max + longer / 2) / longer).max(1) as u32
+    };
+    Size::new(scaled(size.width), scaled(size.height))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_side_is_cut_to_the_limit() {
+        assert_eq!(longer_to(Size::new(1000, 600), 500), Size::new(500, 300));
+        assert_eq!(longer_to(Size::new(333, 500), 400), Size::new(266, 400));
+        assert_eq!(longer_to(Size::new(500, 333), 500), Size::new(500, 333));
+        assert_eq!(longer_to(Size::new(60_000, 3), 100), Size::new(100, 1));
+    }
+}

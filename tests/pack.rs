@@ -1,0 +1,374 @@
+//! Packing: any source to any target, the same samples, whole or not at all.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use image::{ImageFormat, RgbImage};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use warpfeed::decode::{Auto, Decode, Pixels, Rect, Size, Want};
+use warpfeed::pack::{Pack, Progress, RawSize, Recode};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
+use warpfeed::{Error, ErrorKind, Result};
+
+fn picture(seed: u32, width: u32, height: u32) -> RgbImage {
+    RgbImage::from_fn(width, height, |x, y| {
+        let edge = if (x / 11 + y / 17 + seed) % 3 == 0 { 90 } else { 0 };
+        image::Rgb([(x * 2 + edge) as u8, (y * 3 + seed * 7) as u8, (x + y + edge + x * y % 5) as u8])
+    })
+}
+
+fn jpeg(seed: u32, width: u16, height: u16, progressive: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, 80 + (seed % 20) as u8);
+    encoder.set_sampling_factor(if seed % 2 == 0 { SamplingFactor::F_2_2 } else { SamplingFactor::F_1_1 });
+    encoder.set_progressive(progressive);
+    encoder.encode(&picture(seed, width.into(), height.into()), width, height, ColorType::Rgb).unwrap();
+    bytes
+}
+
+fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    picture(seed, width, height).write_to(&mut bytes, ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+/// Class folders with JPEGs (some progressive), a PNG and a file that is no JPEG but for its name.
+fn folder(at: &Path) -> Arc<dyn Source> {
+    for i in 0..24 {
+        let class = at.join(["ant", "bee", "cat"][i % 3]);
+        fs::create_dir_all(&class).unwrap();
+        let (name, bytes) = match i {
+            7 => (format!("{i:02}.png"), png(7, 60, 44)),
+            _ => (format!("{i:02}.jpg"), jpeg(i as u32, 90 + 13 * i as u16, 70 + 7 * i as u16, i % 5 == 0)),
+        };
+        fs::write(class.join(name), bytes).unwrap();
+    }
+    fs::write(at.join("bee/zz.jpg"), "no picture").unwrap();
+    open(at).unwrap()
+}
+
+fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
+    let mut scratch = Vec::new();
+    (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
+}
+
+fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
+    let mut pixels = Pixels::new();
+    let size = Auto::new().size(bytes)?;
+    Auto::new().decode(bytes, Want::exact(Rect::full(size)), &mut pixels)?;
+    Ok((size, pixels.data().to_vec()))
+}
+
+/// Key, label and pixels of every sample; of what is no image, nothing.
+fn pixels(source: &dyn Source) -> Vec<(String, Option<i64>, Option<(Size, Vec<u8>)>)> {
+    let of = |sample: &OwnedSample| {
+        let sample = sample.as_sample().unwrap();
+        let picture = decoded(sample.image().unwrap().1).ok();
+        (sample.key().to_owned(), sample.label().unwrap(), picture)
+    };
+    read_all(source).iter().map(of).collect()
+}
+
+fn images(source: &dyn Source) -> Vec<(String, Vec<u8>)> {
+    let of = |s: &OwnedSample| s.as_sample().unwrap().image().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).unwrap();
+    read_all(source).iter().map(of).collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    let folder = folder(&path("images"));
+    let report = Pack::new(&*folder).to(path("a.lmdb")).unwrap();
+    assert_eq!((report.samples, report.repacked, report.kept, report.refused_count), (25, 23, 2, 0), "{report:?}");
+    let a = open(path("a.lmdb")).unwrap();
+    assert_eq!(a.kind(), "lmdb");
+    assert!(pixels(&*a) == pixels(&*folder), "repacked");
+    assert_ne!(images(&*a), images(&*folder));
+
+    // The second time there is nothing to gain, and the bytes stay.
+    let shards = Pack::new(&*a).shard_size(60_000).to(path("shards/b.tar")).unwrap();
+    assert!(shards.written.paths.len() > 2, "{shards:?}");
+    assert_eq!(shards.written.paths[0].file_name().unwrap(), "b-000000.tar");
+    let b = open(path("shards")).unwrap();
+    assert_eq!((b.kind(), read_all(&*b)), ("tar", read_all(&*a)));
+    Pack::new(&*b).to(path("c.lmdb")).unwrap();
+    let c = open(path("c.lmdb")).unwrap();
+    assert_eq!(read_all(&*c), read_all(&*a));
+    for set in [a, b, c] {
+        assert_eq!(set.classes(), ["ant", "bee", "cat"]);
+    }
+    assert_eq!(names(root.path()), ["a.lmdb", "c.lmdb", "images", "shards"]);
+}
+
+#[test]
+fn the_files_do_not_depend_on_the_number_of_workers() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = folder(&root.path().join("images"));
+    let pack = |workers: usize| {
+        let target = root.path().join(format!("{workers}.tar"));
+        let report = Pack::new(&*folder).workers(workers).to(&target).unwrap();
+        let bytes = fs::read(target).unwrap();
+        assert_eq!(report.written.bytes, bytes.len() as u64);
+        bytes
+    };
+    let one = pack(1);
+    assert!(one == pack(3) && one == pack(16));
+}
+
+#[test]
+fn keeping_bytes_keeps_them() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = folder(&root.path().join("images"));
+    let report = Pack::new(&*folder).recode(Recode::KeepBytes).to(root.path().join("kept.tar")).unwrap();
+    assert_eq!((report.kept, report.bytes_in), (25, report.bytes_out));
+    assert_eq!(read_all(&*open(root.path().join("kept.tar")).unwrap()), read_all(&*folder));
+}
+
+#[test]
+fn a_broken_jpeg_is_stored_as_it_was_and_listed() {
+    let whole = jpeg(1, 64, 64, false);
+    let cut = whole[..whole.len() / 2].to_vec();
+    let set = Memory::new(vec![
+        OwnedSample::new("good").field("jpg", whole),
+        OwnedSample::new("cut").field("jpg", cut.clone()).field("json", "{}").label(3),
+        OwnedSample::new("good").field("txt", "no image at all"),
+    ]);
+    let root = tempfile::tempdir().unwrap();
+    for recode in [Recode::Lossless, Recode::Raw(RawSize::Shorter(32)), Recode::Quality { quality: 50, max_side: None }] {
+        let report = Pack::new(&set).recode(recode).force(true).to(root.path().join("x.lmdb")).unwrap();
+        let [refused] = &report.refused[..] else { panic!("{report:?}") };
+        assert_eq!((refused.index, &*refused.key, report.refused_count), (1, "cut", 1));
+        assert!(refused.reason.starts_with("jpeg "), "{refused:?}");
+        assert_eq!(report.duplicate_keys, 1, "two are called good");
+        let packed = open(root.path().join("x.lmdb")).unwrap();
+        let expected = OwnedSample::new("cut").field("jpg", cut.clone()).field("json", "{}").label(3);
+        assert_eq!(read_all(&*packed)[1], expected);
+    }
+}
+
+#[test]
+fn quality_makes_smaller_jpegs_of_everything() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = folder(&root.path().join("images"));
+    let target = root.path().join("small.lmdb");
+    let report =
+        Pack::new(&*folder).recode(Recode::Quality { quality: 60, max_side: Some(128) }).to(&target).unwrap();
+    assert_eq!((report.encoded, report.refused_count), (24, 1));
+    assert!(report.bytes_out < report.bytes_in / 2, "{report:?}");
+    let small = open(&target).unwrap();
+    let (before, after) = (pixels(&*folder), pixels(&*small));
+    for (before, (after, (name, bytes))) in before.iter().zip(after.iter().zip(images(&*small))) {
+        assert_eq!((&before.0, before.1), (&after.0, after.1));
+        let (Some((from, _)), Some((to, _))) = (&before.2, &after.2) else {
+            assert_eq!(bytes, b"no picture");
+            continue;
+        };
+        assert_eq!(name, "jpg");
+        let longer = from.width.max(from.height);
+        assert_eq!(to.width.max(to.height), longer.min(128));
+        assert!(bytes.windows(4).any(|w| w == [0xff, 0xdd, 0, 4]), "restart markers");
+    }
+}
+
+#[test]
+fn max_side_alone_leaves_the_smaller_ones_their_pixels() {
+    let set = Memory::new(vec![
+        OwnedSample::new("small").field("jpg", jpeg(3, 100, 80, false)),
+        OwnedSample::new("large").field("jpg", jpeg(4, 200, 150, false)),
+        OwnedSample::new("png").field("png", png(5, 90, 90)),
+        OwnedSample::new("large png").field("png", png(6, 50, 101)),
+    ]);
+    let root = tempfile::tempdir().unwrap();
+    let report = Pack::new(&set).recode(Recode::MaxSide(100)).to(root.path().join("x.tar")).unwrap();
+    assert_eq!((report.repacked, report.encoded, report.kept), (1, 2, 1));
+    let (before, after) = (pixels(&set), pixels(&*open(root.path().join("x.tar")).unwrap()));
+    assert!(before[0] == after[0] && before[2] == after[2]);
+    let sizes: Vec<Size> = after.iter().map(|s| s.2.as_ref().unwrap().0).collect();
+    assert_eq!((sizes[1], sizes[3]), (Size::new(100, 75), Size::new(50, 100)));
+}
+
+#[test]
+fn raw_arrays_hold_the_decoded_pixels() {
+    let set = Memory::new(vec![
+        OwnedSample::new("a").field("jpg", jpeg(3, 120, 80, true)),
+        OwnedSample::new("b").field("png", png(4, 64, 64)),
+    ]);
+    let root = tempfile::tempdir().unwrap();
+    let pack = |size| {
+        let report = Pack::new(&set).recode(Recode::Raw(size)).force(true).to(root.path().join("x.lmdb")).unwrap();
+        assert_eq!((report.raw, report.refused_count), (2, 0));
+        let packed = open(root.path().join("x.lmdb")).unwrap();
+        assert!(images(&*packed).iter().all(|(name, _)| name == "rgb.npy"));
+        pixels(&*packed).into_iter().map(|s| s.2.unwrap()).collect::<Vec<_>>()
+    };
+    let whole = pixels(&set);
+    let same_size = pack(RawSize::Shorter(64));
+    assert!(same_size[1] == *whole[1].2.as_ref().unwrap(), "a picture of that size is not resized");
+    assert_eq!(same_size[0].0, Size::new(96, 64));
+    let exact = pack(RawSize::Exact(Size::new(48, 40)));
+    assert!(exact.iter().all(|(size, pixels)| *size == Size::new(48, 40) && pixels.len() == 48 * 40 * 3));
+}
+
+#[test]
+fn nothing_is_replaced_unless_force_is_set() {
+    let root = tempfile::tempdir().unwrap();
+    let set = |n: i64| Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false)).label(n)]);
+    for name in ["x.lmdb", "x.tar"] {
+        let target = root.path().join(name);
+        let label = || read_all(&*open(&target).unwrap())[0].as_sample().unwrap().label().unwrap();
+        Pack::new(&set(1)).to(&target).unwrap();
+        let refused = Pack::new(&set(2)).to(&target).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Config);
+        assert!(refused.to_string().contains(name) && refused.cause().contains("exists"), "{refused}");
+        assert_eq!(label(), Some(1));
+        Pack::new(&set(2)).force(true).to(&target).unwrap();
+        assert_eq!(label(), Some(2));
+    }
+    assert_eq!(names(root.path()), ["x.lmdb", "x.tar"]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_before_anything_is_written() {
+    let root = tempfile::tempdir().unwrap();
+    let set = Memory::new(vec![OwnedSample::new("a").field("jpg", "x")]);
+    let refused = |recode: Recode, name: &str| {
+        let e = Pack::new(&set).recode(recode).to(root.path().join(name)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Config);
+        e.cause().to_owned()
+    };
+    assert!(refused(Recode::Lossless, "x.zip").contains("must end in .lmdb or .tar"));
+    assert!(refused(Recode::Quality { quality: 101, max_side: None }, "x.tar").contains("1 to 100"));
+    assert!(refused(Recode::Quality { quality: 90, max_side: Some(0) }, "x.tar").contains("0 pixels"));
+    assert!(refused(Recode::MaxSide(0), "x.tar").contains("0 pixels"));
+    assert!(refused(Recode::Raw(RawSize::Shorter(0)), "x.lmdb").contains("0 pixels"));
+    assert!(Pack::new(&Memory::new(vec![])).to(root.path().join("x.lmdb")).is_err(), "no samples");
+    assert!(names(root.path()).is_empty());
+}
+
+/// A hundred samples, of which one cannot be read.
+struct Fails {
+    at: usize,
+    panics: bool,
+}
+
+impl Source for Fails {
+    fn len(&self) -> usize {
+        100
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index == self.at {
+            assert!(!self.panics, "sample {index} is cursed");
+            return Err(Error::source("the disk is gone"));
+        }
+        *scratch = png(index as u32, 20, 20);
+        Sample::new("some/key").with_field("png", scratch)
+    }
+}
+
+#[test]
+fn a_sample_that_cannot_be_read_ends_it_and_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, panics) in [("x.lmdb", false), ("x.tar", false), ("x.lmdb", true), ("x.tar", true)] {
+        let mut last = Progress::default();
+        let e = Pack::new(&Fails { at: 60, panics }).progress(|p| last = *p).to(root.path().join(name)).unwrap_err();
+        let (kind, cause) =
+            if panics { (ErrorKind::Panic, "sample 60 is cursed") } else { (ErrorKind::Source, "the disk is gone") };
+        assert_eq!((e.sample(), e.kind(), e.cause()), (Some(60), kind, cause));
+        assert_eq!((last.samples, last.total), (60, 100), "those before it had been written");
+        assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
+    }
+}
+
+/// Endless for the purpose, and says how many samples were read.
+struct Slow(AtomicUsize);
+
+impl Source for Slow {
+    fn len(&self) -> usize {
+        1_000_000
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(1));
+        *scratch = vec![index as u8; 200_000];
+        Sample::new("k").with_field("img", scratch)
+    }
+}
+
+#[test]
+fn killed_in_the_middle_it_leaves_nothing_of_the_targets_name() {
+    const TARGET: &str = "WARPFEED_TEST_PACK_TARGET";
+    if let Some(target) = std::env::var_os(TARGET) {
+        // The process that is going to be killed.
+        let _ = Pack::new(&Slow(AtomicUsize::new(0))).shard_size(2_000_000).to(target);
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    for name in ["x.lmdb", "x.tar"] {
+        let folder = root.path().join(name.replace('.', "-"));
+        fs::create_dir(&folder).unwrap();
+        let target = folder.join(name);
+        let this = std::env::current_exe().unwrap();
+        let mut child = Command::new(this)
+            .args(["--exact", "killed_in_the_middle_it_leaves_nothing_of_the_targets_name"])
+            .env(TARGET, &target)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Until it has written for a while: more than one commit of LMDB, more than one shard of tar.
+        let begun = Instant::now();
+        let written = || -> u64 {
+            let files = names(&folder).into_iter().flat_map(|n| {
+                let path = folder.join(n);
+                if path.is_dir() { names(&path).iter().map(|n| path.join(n)).collect() } else { vec![path] }
+            });
+            files.filter_map(|path| fs::metadata(path).ok()).map(|m| m.len()).sum()
+        };
+        while written() < 40_000_000 && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(written() > 0, "it had not begun");
+        let left = names(&folder);
+        assert!(left.iter().all(|name| name.ends_with(".partial")), "{left:?}");
+
+        // The next run is not disturbed by what is left.
+        let set = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
+        Pack::new(&set).to(&target).unwrap();
+        assert_eq!(open(&target).unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn samples_ahead_of_the_writer_are_bounded() {
+    let slow = Slow(AtomicUsize::new(0));
+    struct Refuses(usize);
+    impl warpfeed::pack::Writer for Refuses {
+        fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {
+            self.0 += 1;
+            std::thread::sleep(Duration::from_millis(if self.0 == 20 { 300 } else { 0 }));
+            if self.0 == 20 { Err(Error::source("disk full")) } else { Ok(()) }
+        }
+        fn finish(self: Box<Self>) -> Result<warpfeed::pack::Written> {
+            unreachable!("it fails before")
+        }
+    }
+    let e = Pack::new(&slow).workers(2).to_writer(Box::new(Refuses(0))).unwrap_err();
+    assert_eq!((e.sample(), e.key(), e.cause()), (Some(19), Some("k"), "disk full"));
+    let read = slow.0.load(Ordering::Relaxed);
+    assert!(read <= 20 + 2 * 8, "{read} samples were read for 20 that were written");
+}
