@@ -74,7 +74,9 @@ fn pixels(source: &dyn Source) -> Vec<(String, Option<i64>, Option<(Size, Vec<u8
 }
 
 fn images(source: &dyn Source) -> Vec<(String, Vec<u8>)> {
-    let of = |s: &OwnedSample| s.as_sample().unwrap().image().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).unwrap();
+    let of = |s: &OwnedSample| {
+        s.as_sample().unwrap().image().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).unwrap()
+    };
     read_all(source).iter().map(of).collect()
 }
 
@@ -146,7 +148,8 @@ fn a_broken_jpeg_is_stored_as_it_was_and_listed() {
         OwnedSample::new("good").field("txt", "no image at all"),
     ]);
     let root = tempfile::tempdir().unwrap();
-    for recode in [Recode::Lossless, Recode::Raw(RawSize::Shorter(32)), Recode::Quality { quality: 50, max_side: None }] {
+    for recode in [Recode::Lossless, Recode::Raw(RawSize::Shorter(32)), Recode::Quality { quality: 50, max_side: None }]
+    {
         let report = Pack::new(&set).recode(recode).force(true).to(root.path().join("x.lmdb")).unwrap();
         let [refused] = &report.refused[..] else { panic!("{report:?}") };
         assert_eq!((refused.index, &*refused.key, report.refused_count), (1, "cut", 1));
@@ -163,8 +166,7 @@ fn quality_makes_smaller_jpegs_of_everything() {
     let root = tempfile::tempdir().unwrap();
     let folder = folder(&root.path().join("images"));
     let target = root.path().join("small.lmdb");
-    let report =
-        Pack::new(&*folder).recode(Recode::Quality { quality: 60, max_side: Some(128) }).to(&target).unwrap();
+    let report = Pack::new(&*folder).recode(Recode::Quality { quality: 60, max_side: Some(128) }).to(&target).unwrap();
     assert_eq!((report.encoded, report.refused_count), (24, 1));
     assert!(report.bytes_out < report.bytes_in / 2, "{report:?}");
     let small = open(&target).unwrap();

@@ -126,7 +126,9 @@ impl Scratch {
         let output = to(size);
         if output.area() > MAX_RAW_PIXELS {
             let Size { width, height } = output;
-            return Err(Error::decode(format!("would be resized to {width}x{height}, the limit is {MAX_RAW_PIXELS} pixels")));
+            return Err(Error::decode(format!(
+                "would be resized to {width}x{height}, the limit is {MAX_RAW_PIXELS} pixels"
+            )));
         }
         let region = Rect::full(size);
         let plan = Plan {
@@ -152,7 +154,8 @@ impl Scratch {
         jpeg.clear();
         let (size, rgb) = self.resized(bytes, |size| max_side.map_or(size, |max| longer_to(size, max)))?;
         let side = |pixels: u32| {
-            u16::try_from(pixels).map_err(|_| Error::decode(format!("{pixels} pixels on a side, a jpeg has at most 65535")))
+            u16::try_from(pixels)
+                .map_err(|_| Error::decode(format!("{pixels} pixels on a side, a jpeg has at most 65535")))
         };
         let (width, height) = (side(size.width)?, side(size.height)?);
         let mut encoder = Encoder::new(&mut jpeg, quality);

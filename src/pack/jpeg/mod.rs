@@ -104,7 +104,8 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         })
     };
     // The first: JFIF has to follow SOI.
-    if let Some((_, body)) = segments().find(|(m, body)| *m == 0xe0 && body.len() >= 14 && body.starts_with(b"JFIF\0")) {
+    if let Some((_, body)) = segments().find(|(m, body)| *m == 0xe0 && body.len() >= 14 && body.starts_with(b"JFIF\0"))
+    {
         write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
     }
     if header.orientation != 1 {
@@ -116,7 +117,9 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         write::segment(out, 0xe2, &[body]);
     }
     // The last: it is the one that counts for readers.
-    if let Some((_, body)) = segments().filter(|(m, body)| *m == 0xee && body.len() >= 12 && body.starts_with(b"Adobe")).last() {
+    if let Some((_, body)) =
+        segments().filter(|(m, body)| *m == 0xee && body.len() >= 12 && body.starts_with(b"Adobe")).last()
+    {
         write::segment(out, 0xee, &[&body[..12]]);
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn optimal(counts: &[u32; 256]) -> Spec {
     while weight.len() < 2 * count - 1 {
         let made = weight.len();
         let mut least = || {
-            let next = if leaf < count && (node == made || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
+            let next =
+                if leaf < count && (node == made || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
             parent[*next] = made;
             *next += 1;
             weight[*next - 1]

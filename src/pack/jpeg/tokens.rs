@@ -49,7 +49,12 @@ pub(super) struct Grid {
 
 impl Default for Tokens {
     fn default() -> Self {
-        Tokens { list: Vec::new(), ends: Vec::new(), counts: Box::new([0; CODES]), coefficients: Coefficients::default() }
+        Tokens {
+            list: Vec::new(),
+            ends: Vec::new(),
+            counts: Box::new([0; CODES]),
+            coefficients: Coefficients::default(),
+        }
     }
 }
 
@@ -90,7 +95,8 @@ impl Tokens {
             self.read_scan(bytes, header, grid)?;
         } else {
             let mut coefficients = std::mem::take(&mut self.coefficients);
-            let read = coefficients.decode(bytes, header).and_then(|()| self.read_planes(&coefficients, &header.frame, grid));
+            let read =
+                coefficients.decode(bytes, header).and_then(|()| self.read_planes(&coefficients, &header.frame, grid));
             quant.iter_mut().zip(coefficients.planes()).for_each(|(to, plane)| *to = plane.quant);
             self.coefficients = coefficients;
             read?;
@@ -108,7 +114,8 @@ impl Tokens {
             let tables_of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
             tables.push(tables_of.map_err(|e| named(e.cause()))?);
         }
-        let blocks: Vec<usize> = mcu_blocks(&header.frame).into_iter().flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
+        let blocks: Vec<usize> =
+            mcu_blocks(&header.frame).into_iter().flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
         let mut bits = Bits::new(bytes, header.scan.data);
         let (mut last_read, mut last_written) = ([0i32; 4], [0i32; 4]);
         let mut restarts = 0;
