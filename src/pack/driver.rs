@@ -17,6 +17,8 @@ use crate::source::{Sample, Source};
 const AHEAD: usize = 8;
 /// Finished samples wait for one before them; from so many bytes on, no new ones are begun.
 const WAITING_BYTES: usize = 256 << 20;
+/// A sample's memory is used again unless it is larger than this.
+const SPARE_BYTES: usize = 16 << 20;
 /// Longest list of [`Report::refused`].
 const MAX_LISTED: usize = 10_000;
 
@@ -222,7 +224,9 @@ impl<'a> Pack<'a> {
                         prepared.sample().and_then(|sample| writer.put(&sample)).map_err(at)?;
                         tally.add(written as u64, &prepared);
                         written += 1;
-                        spare.lock().expect("nothing panics while holding it").push(prepared);
+                        if prepared.bytes.capacity() <= SPARE_BYTES {
+                            spare.lock().expect("nothing panics while holding it").push(prepared);
+                        }
                     }
                     Ok(())
                 };

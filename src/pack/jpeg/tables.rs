@@ -9,10 +9,10 @@ const LONGEST: usize = 128;
 /// `jpeg_gen_optimal_table` makes it. Symbols that do not occur have no code, and the code of all ones stays free.
 pub(super) fn optimal(counts: &[u32; 256]) -> Spec {
     // Figure K.1. Two queues in ascending order, the symbols and the nodes as they are made, take the place of its search for the two
-    // least. The symbol 256 keeps the code of all ones free.
-    let mut leaves: Vec<(u64, usize)> =
-        (0..257).map(|s| (counts.get(s).map_or(1, |&n| n.into()), s)).filter(|&(n, _)| n > 0).collect();
-    leaves.sort_unstable_by_key(|&(count, symbol)| (count, std::cmp::Reverse(symbol)));
+    // least. The symbol 256 keeps the code of all ones free: rarer than any other, it gets one of the longest.
+    let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
+    let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
+    leaves.sort_unstable();
     let count = leaves.len();
     // Leaves are numbered 0 to count - 1, nodes from there on in the order in which they are made.
     let (mut weight, mut parent): (Vec<u64>, _) = (leaves.iter().map(|&(n, _)| n).collect(), vec![0; 2 * count - 1]);
@@ -103,12 +103,11 @@ mod tests {
     proptest! {
         #[test]
         fn it_takes_as_few_bits_as_the_procedure_of_annex_k(
-            few in prop::collection::vec((any::<u8>(), 1u32..2000), 1..200)
+            few in prop::collection::vec((any::<u8>(), 1u32..200), 1..100)
         ) {
             let mut counts = [0; 256];
             few.iter().for_each(|&(symbol, n)| counts[usize::from(symbol)] = n);
             let (least, longest) = drawn(&counts);
-            // The free code is one of the longest, but not always the same one: two codes may change places.
             prop_assume!(longest <= 16);
             prop_assert!(check(&counts) <= least);
         }
