@@ -1,4 +1,73 @@
-//! warpfeed
+//! A data loader that keeps a GPU fed.
+//!
+//! From the top: [`Loader`] configures; opening it gives [`Batches`], which owns the worker threads and all batch memory;
+//! [`Batches::epoch`] iterates; each item is a [`HostBatch`], or an [`Error`] that names the sample it belongs to.
+//!
+//! # Hello, batch
+//!
+//! ```
+//! use warpfeed::{Augment, Loader};
+//!
+//! # fn main() -> warpfeed::Result<()> {
+//! # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
+//! let mut batches = Loader::new("datasets/mini")   // a folder, an LMDB, tar shards: found out from the path
+//!     .batch(16)
+//!     .shuffle(42)
+//!     .augment(Augment::train(64))                 // random-resized crop and flip
+//!     .workers(2).pinned(true).prefetch(4)
+//!     .host()?;
+//! for epoch in 0..2 {
+//!     for batch in batches.epoch(epoch) {
+//!         let batch = batch?;
+//!         assert_eq!(batch.images().shape(), [batch.len(), 64, 64, 3]);
+//!         assert_eq!(batch.labels().len(), batch.len());
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For a single pass a configured loader goes straight into `for`.
+//!
+//! # Where a batch lives
+//!
+//! In one of the loader's slots: a buffer that is allocated when the loader is opened and reused until it is dropped. With
+//! [`pinned`](Loader::pinned) it is page-locked memory. A batch is yours until you drop it; then its slot goes back to the workers. The images are
+//! `u8` (N, H, W, 3) unless [`dtype`](Loader::dtype), [`layout`](Loader::layout) and [`normalize`](Loader::normalize) say otherwise; labels are
+//! `i64`; further arrays of a sample come along with [`field`](Loader::field).
+//!
+//! # Order and seeds
+//!
+//! Which sample comes when is a pure function of (seed, epoch, position), and what happens to a sample is one of (seed, epoch, sample). So batches are
+//! the same, bit for bit, for any number of workers, any prefetch and any source of the same data; and
+//! [`epoch_from`](Batches::epoch_from) starts in the middle of an epoch at no cost.
+//!
+//! # A bad sample
+//!
+//! ends the epoch with an error like `sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 of 9120`. With [`OnError::Skip`] another sample of the
+//! batch stands in for it, [`HostBatch::valid`] says which, and [`Batches::faults`] lists them all. A panic in your own source, decoder or
+//! transform is such an error too.
+//!
+//! # How much memory
+//!
+//! [`Batches::plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as one batch. Beside it each worker keeps scratch
+//! for the pictures it has in hand. Nothing grows over epochs. [`memory_limit`](Loader::memory_limit) refuses a plan that is too large.
+//!
+//! # What blocks
+//!
+//! `next()` waits until its batch is ready, and [`Batches::stats`] says how long it did so in all. Workers wait while all slots are full: a consumer that is slower than the
+//! loader is the usual, healthy state. If you keep every batch and ask for another, that is an error after
+//! [`timeout`](Loader::timeout), not a deadlock. A worker that takes very long is logged, through `tracing`, with the sample it is at.
+//!
+//! # Shutting down
+//!
+//! Dropping the iterator ends the epoch: samples in the workers' hands are finished, the rest is let go. Dropping [`Batches`] joins
+//! all threads. Batches that you still hold stay valid.
+//!
+//! # From bytes to the batch
+//!
+//! The modules lie as the data flows: [`order`] says which sample is next, [`source`] reads its bytes, [`decode`] makes pixels of them,
+//! [`transform`] crops, resizes and augments, [`batch`] holds the result. [`pack`] writes data sets that load faster.
 
 pub mod batch;
 pub mod cuda;
