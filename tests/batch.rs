@@ -135,3 +135,13 @@ fn a_mixed_batch_is_the_same_for_any_workers_and_its_labels_follow() {
         }
     }
 }
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn fields_are_ndarray_views_of_their_shape() {
+    let batch = first(loader(Numbers::new(7)).normalize(Normalize::IMAGENET).layout(Layout::Nchw));
+    let array = batch.images().array::<f32>().unwrap();
+    assert_eq!(array.shape(), [7, 3, SIDE, SIDE]);
+    assert_eq!(array[[6, 2, 15, 15]], *batch.images().as_f32().unwrap().last().unwrap());
+    assert!(batch.images().array::<u8>().is_none());
+}

@@ -124,9 +124,9 @@ fn more_samples_than_a_grid_has_rows() {
     let own = Stream::new(&context).unwrap();
     let (count, size) = (70_000, (2, 4));
     let input = random_bytes(&mut Rng::new(7, 0, 0), count * 24);
-    let memory = Memory::new(&context, input.len() * 3).unwrap();
-    upload(&own, &memory, 0, &input);
     let at = input.len().next_multiple_of(256);
+    let memory = Memory::new(&context, at + count * 48).unwrap();
+    upload(&own, &memory, 0, &input);
     Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false)
         .unwrap()
         .launch(&own, &memory, at, 0, None, count)

@@ -161,35 +161,64 @@ impl<'a> View<'a> {
         self.bytes
     }
 
-    fn typed<T: bytemuck::AnyBitPattern>(&self, dtype: Dtype) -> Option<&'a [T]> {
-        (self.dtype == dtype).then(|| bytemuck::cast_slice(self.bytes))
+    /// The elements, if they are of type `T`.
+    pub fn elements<T: Element>(&self) -> Option<&'a [T]> {
+        (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(self.bytes))
     }
 
     /// The elements, if they are `u8`.
     pub fn as_u8(&self) -> Option<&'a [u8]> {
-        self.typed(Dtype::U8)
+        self.elements()
     }
 
     /// The elements, if they are `f32`.
     pub fn as_f32(&self) -> Option<&'a [f32]> {
-        self.typed(Dtype::F32)
+        self.elements()
     }
 
     /// The elements, if they are `f16`.
     pub fn as_f16(&self) -> Option<&'a [f16]> {
-        self.typed(Dtype::F16)
+        self.elements()
     }
 
     /// The elements, if they are `bf16`.
     pub fn as_bf16(&self) -> Option<&'a [bf16]> {
-        self.typed(Dtype::Bf16)
+        self.elements()
     }
 
     /// The elements, if they are `i64`.
     pub fn as_i64(&self) -> Option<&'a [i64]> {
-        self.typed(Dtype::I64)
+        self.elements()
+    }
+
+    /// The field as an array of [`shape`](View::shape), if its elements are of type `T`. Needs the feature `ndarray`.
+    #[cfg(feature = "ndarray")]
+    pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
+        let elements = self.elements()?;
+        Some(ndarray::ArrayViewD::from_shape(self.shape(), elements).expect("a field is as long as its shape says"))
     }
 }
+
+/// The type of a field's elements in Rust: `u8`, `f32`, [`f16`], [`bf16`] or `i64`.
+pub trait Element: bytemuck::AnyBitPattern + sealed::Sealed {
+    /// Its name in the schema.
+    const DTYPE: Dtype;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! element {
+    ($($rust:ty => $dtype:ident),*) => {$(
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust {
+            const DTYPE: Dtype = Dtype::$dtype;
+        }
+    )*};
+}
+
+element!(u8 => U8, f32 => F32, f16 => F16, bf16 => Bf16, i64 => I64);
 
 impl std::fmt::Debug for View<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

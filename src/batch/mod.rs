@@ -19,7 +19,7 @@ mod slot;
 mod write;
 
 pub(crate) use host::Home;
-pub use host::{HostBatch, View};
+pub use host::{Element, HostBatch, View};
 pub(crate) use memory::Memory;
 pub use mix::mix;
 pub(crate) use schema::{ALIGN, Plan};
