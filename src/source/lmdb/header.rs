@@ -67,12 +67,11 @@ pub(super) fn check(data: &Path) -> Result<()> {
         newest = newest.max((u64_at(144), u64_at(136)));
     }
     let last_page = newest.1;
-    let needed = last_page.checked_add(1).and_then(|pages| pages.checked_mul(page_size as u64)).unwrap_or(u64::MAX);
+    let needed = last_page.saturating_add(1).saturating_mul(page_size as u64);
     if needed > len {
         return bad(format!(
-            "lmdb file is cut short: {} pages of {page_size} bytes take {needed}, file has {len} bytes \
-             (if it is whole, `mdb_copy -c` rewrites it without the unused pages at its end)",
-            last_page + 1
+            "lmdb file is cut short: its last page, {last_page} of {page_size} bytes, ends at byte {needed}, file has {len} bytes \
+             (if it is whole, `mdb_copy -c` rewrites it without the unused pages at its end)"
         ));
     }
     Ok(())
