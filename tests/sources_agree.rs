@@ -159,7 +159,9 @@ fn nothing_is_overwritten_unless_forced_and_nothing_half_is_left() {
     let sharded = WriteOptions { shard_size: Some(12_000), ..plain.clone() };
     type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn Writer>>;
     let (lmdb, tar, shards) = (root.path().join("a.lmdb"), root.path().join("b.tar"), root.path().join("c.tar"));
-    let create_lmdb: Create = &|o| Ok(Box::new(LmdbWriter::create(&lmdb, o)?));
+    // As a shell completes it.
+    let with_slash = root.path().join("a.lmdb/");
+    let create_lmdb: Create = &|o| Ok(Box::new(LmdbWriter::create(&with_slash, o)?));
     let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
     let create_shards: Create = &|o| Ok(Box::new(TarWriter::create(&shards, o)?));
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
 
-use super::{WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of};
+use super::{
+    WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of, without_slash,
+};
 use crate::error::{Error, Result};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
@@ -41,9 +43,9 @@ impl LmdbWriter {
     /// # Errors
     /// If the target exists and `force` is not set, or is something other than an LMDB folder, which is never replaced; if the disk refuses.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
-        let target = target.as_ref();
-        check_target(target, options.force)?;
-        let folder = partial(target);
+        let target = without_slash(target.as_ref());
+        check_target(&target, options.force)?;
+        let folder = partial(&target);
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
         }
@@ -62,7 +64,7 @@ impl LmdbWriter {
             environment: Some(environment),
             database,
             map_size: FIRST_MAP,
-            target: target.to_owned(),
+            target,
             options: options.clone(),
             values: Vec::new(),
             ends: Vec::new(),

@@ -73,6 +73,11 @@ fn exists(target: &Path) -> Error {
     Error::config("exists already, and replacing it was not asked for (`--force`)").at_path(target)
 }
 
+/// `target` without a slash at its end, behind which no name can be continued.
+fn without_slash(target: &Path) -> PathBuf {
+    target.components().collect()
+}
+
 /// `target` with `.partial` behind it.
 fn partial(target: &Path) -> PathBuf {
     let mut path = target.as_os_str().to_owned();

@@ -2,7 +2,9 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::{WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of};
+use super::{
+    WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of, without_slash,
+};
 use crate::error::{Error, Result};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
@@ -35,6 +37,8 @@ pub struct TarWriter {
     samples: u64,
     /// Name of the last sample's files, without the extension.
     last_stem: String,
+    /// Why the open shard may end in half a sample; nothing can be added or finished then.
+    failed: Option<Error>,
     /// The sample being written, so that one that cannot be written whole is not written at all.
     gathered: Vec<u8>,
 }
@@ -47,7 +51,7 @@ impl TarWriter {
     /// If the target, or a shard of that name, exists and `force` is not set.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let writer = TarWriter {
-            target: target.as_ref().to_owned(),
+            target: without_slash(target.as_ref()),
             options: options.clone(),
             paths: Vec::new(),
             open: None,
@@ -55,6 +59,7 @@ impl TarWriter {
             bytes: 0,
             samples: 0,
             last_stem: String::new(),
+            failed: None,
             gathered: Vec::new(),
         };
         match writer.old_shards()?.first() {
@@ -106,9 +111,17 @@ impl TarWriter {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let path = self.paths.last().expect("a shard is open");
-        self.open.as_mut().expect("a shard is open").write_all(bytes).map_err(|e| Error::io(partial(path), &e))?;
+        if let Err(e) = self.open.as_mut().expect("a shard is open").write_all(bytes) {
+            let error = Error::io(partial(path), &e);
+            self.failed = Some(error.clone());
+            return Err(error);
+        }
         self.shard_bytes += bytes.len() as u64;
         Ok(())
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     fn begin_shard(&mut self) -> Result<()> {
@@ -164,6 +177,7 @@ impl Writer for TarWriter {
             append(&mut gathered, &format!("{stem}.cls"), key, label.to_string().as_bytes());
         }
 
+        self.check_whole()?;
         let after = self.shard_bytes + (gathered.len() + END.len()) as u64;
         let full = self.options.shard_size.is_some_and(|limit| after > limit);
         // A shard without samples is never full: a sample larger than the limit gets a shard of its own.
@@ -179,6 +193,7 @@ impl Writer for TarWriter {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Written> {
+        self.check_whole()?;
         if self.samples == 0 {
             return Err(no_samples(&self.target));
         }

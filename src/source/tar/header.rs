@@ -19,10 +19,10 @@ impl<'a> Header<'a> {
         let claimed =
             number(&block[148..156]).ok_or_else(|| format!("checksum {:?} is no number", text(&block[148..156])))?;
         // The checksum field counts as spaces. Some old writers summed signed bytes.
-        let outside = || block[..148].iter().chain(&block[156..]);
-        let unsigned = outside().map(|&b| u64::from(b)).sum::<u64>() + 8 * 32;
-        let signed = || outside().map(|&b| i64::from(b as i8)).sum::<i64>() + 8 * 32;
-        if claimed != unsigned && i64::try_from(claimed) != Ok(signed()) {
+        let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
+        let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
+        let negative = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
+        if claimed != unsigned && claimed.checked_add(256 * negative()) != Some(unsigned) {
             return Err(format!("checksum is {unsigned}, header claims {claimed}: not a tar header, or damaged"));
         }
         let size = number(&block[124..136]).ok_or_else(|| format!("size {:?} is no number", text(&block[124..136])))?;
