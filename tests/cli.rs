@@ -58,7 +58,7 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-const COMMANDS: [&str; 5] = ["synth", "inspect", "verify", "preview", "bench"];
+const COMMANDS: [&str; 7] = ["synth", "inspect", "verify", "preview", "pack", "bench", "occupancy"];
 
 #[test]
 fn every_help_text_has_examples() {
@@ -83,6 +83,11 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["bench", "set", "--dtype", "f64"],
         &["bench", "set", "--seconds", "-1"],
         &["synth", "--out", "set", "--images", "many"],
+        &["pack", "--from", "set"],
+        &["pack", "--from", "set", "--to", "out.tar", "--shard-size", "1 elephant"],
+        &["pack", "--from", "set", "--to", "out.lmdb", "--keep-bytes", "--quality", "80"],
+        &["pack", "--from", "set", "--to", "out.lmdb", "--raw", "0x9"],
+        &["occupancy", "--regs", "40", "--cc", "nine"],
     ] {
         let err = fails(dir.path(), 2, args);
         assert!(err.contains("--help") || err.contains("Usage: warpfeed"), "{args:?}: {err}");
@@ -114,6 +119,17 @@ fn synth_gives_the_same_bytes_for_the_same_options() {
     assert_eq!(set.len(), 12);
     assert!(set == files(&dir.path().join("again")), "the same seed");
     assert!(set != files(&dir.path().join("other")), "another seed");
+}
+
+#[test]
+fn the_set_that_ships_is_what_synth_draws() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
+    if !shipped.exists() {
+        return; // a published package leaves it out
+    }
+    let dir = TempDir::new().unwrap();
+    ok(dir.path(), &["synth", "--seed", "0", "--images", "64", "--classes", "4", "--out", "mini"]);
+    assert!(files(&shipped) == files(&dir.path().join("mini")));
 }
 
 #[test]
@@ -202,6 +218,100 @@ fn preview_draws_a_sheet_of_the_batch() {
     assert!(text(&output.stderr).contains("warpfeed: warning: "), "{}", text(&output.stderr));
     let err = fails(dir.path(), 1, &["preview", "set", "--out", "no/such/folder.png", "--images", "1"]);
     assert!(err.contains("no/such/folder.png: io: "), "{err}");
+}
+
+/// Key, label and image of every sample.
+fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
+    let (source, mut scratch) = (warpfeed::source::open(path).unwrap(), Vec::new());
+    let mut read = |i| {
+        let sample = source.read(i, &mut scratch).unwrap();
+        (sample.key().to_owned(), sample.label().unwrap(), sample.image().unwrap().1.to_owned())
+    };
+    (0..source.len()).map(&mut read).collect()
+}
+
+#[test]
+fn pack_goes_from_any_kind_to_any_kind() {
+    let dir = tree();
+    let shown = ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
+    assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 as they were"), "{shown}");
+    ok(dir.path(), &["pack", "--from", "set.lmdb", "--to", "one.tar", "--keep-bytes"]);
+    let shown =
+        ok(dir.path(), &["pack", "--from", "one.tar", "--to", "many.tar", "--keep-bytes", "--shard-size", "20KB"]);
+    assert!(shown.starts_with("many-000000.tar to many-00000"), "{shown}");
+    fs::create_dir(dir.path().join("shards")).unwrap();
+    for name in files(dir.path()).keys().filter(|name| name.to_string_lossy().starts_with("many-")) {
+        fs::rename(dir.path().join(name), dir.path().join("shards").join(name)).unwrap();
+    }
+    ok(dir.path(), &["pack", "--from", "shards", "--to", "back.lmdb", "--keep-bytes"]);
+
+    let set = samples(&dir.path().join("set"));
+    for made in ["set.lmdb", "one.tar", "shards", "back.lmdb"] {
+        assert!(set == samples(&dir.path().join(made)), "{made}");
+        assert_eq!(warpfeed(dir.path(), &["verify", made]).status.code(), Some(0), "{made}");
+        let report = json(&ok(dir.path(), &["inspect", made, "--json"]));
+        assert_eq!(report["classes"][0], "dotted-triangle", "{made}");
+    }
+}
+
+#[test]
+fn pack_treats_images_as_asked() {
+    let dir = tree();
+    ok(dir.path(), &["pack", "--from", "set", "--to", "fast.lmdb"]);
+    ok(dir.path(), &["pack", "--from", "set", "--to", "small.lmdb", "--max-side", "40"]);
+    ok(dir.path(), &["pack", "--from", "set", "--to", "anew.tar", "--quality", "50"]);
+    ok(dir.path(), &["pack", "--from", "set", "--to", "raw.lmdb", "--raw", "24x16"]);
+    let report = |made: &str| json(&ok(dir.path(), &["inspect", made, "--json"]));
+    assert!(report("fast.lmdb")["restart_markers"].as_u64() > Some(0), "{}", report("fast.lmdb"));
+    let longest = |r: &serde_json::Value| r["width"]["max"].as_u64().max(r["height"]["max"].as_u64());
+    assert_eq!(longest(&report("small.lmdb")), Some(40));
+    assert_eq!(report("anew.tar")["formats"], serde_json::json!({"jpeg": 12}));
+    let raw = report("raw.lmdb");
+    assert_eq!(raw["formats"], serde_json::json!({"npy": 12}));
+    assert_eq!((&raw["width"]["min"], &raw["height"]["max"]), (&24.into(), &16.into()));
+}
+
+#[test]
+fn pack_refuses_what_would_lose_data() {
+    let dir = tree();
+    ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb"]);
+    let before = files(&dir.path().join("set.lmdb"));
+    let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
+    assert!(err.starts_with("warpfeed: set.lmdb: ") && err.contains("exists already"), "{err}");
+    assert!(before == files(&dir.path().join("set.lmdb")), "nothing was touched");
+    ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes", "--force"]);
+    assert!(before != files(&dir.path().join("set.lmdb")), "replaced");
+
+    let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "set.zip"]);
+    assert!(err.starts_with("warpfeed: set.zip: ") && err.contains(".lmdb or .tar"), "{err}");
+    let err = fails(dir.path(), 1, &["pack", "--from", "nowhere", "--to", "out.tar"]);
+    assert!(err.starts_with("warpfeed: nowhere: io: "), "{err}");
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "the set and its LMDB, and nothing half: {left:?}");
+}
+
+#[test]
+fn pack_says_which_images_it_could_not_treat() {
+    let dir = tree();
+    let [_, cut] = spoil(&dir.path().join("set"));
+    let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar"]);
+    assert_eq!(output.status.code(), Some(0));
+    let err = text(&output.stderr);
+    assert!(err.contains("stay as they were:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
+    assert!(text(&output.stdout).starts_with("set.tar: 14 samples, "));
+}
+
+#[test]
+fn occupancy_prints_a_table_and_draws_a_plot() {
+    let dir = TempDir::new().unwrap();
+    let table = ok(dir.path(), &["occupancy", "--regs", "40", "--smem", "4KiB", "--cc", "9.0", "--out", "plot.svg"]);
+    assert!(
+        table.contains("40 registers") && table.contains("4096 bytes") && table.contains("* most warps"),
+        "{table}"
+    );
+    assert!(fs::read_to_string(dir.path().join("plot.svg")).unwrap().starts_with("<svg "));
+    let err = fails(dir.path(), 1, &["occupancy", "--regs", "40", "--cc", "3.5"]);
+    assert!(err.starts_with("warpfeed: config: compute capability 3.5 is not in the table: "), "{err}");
 }
 
 #[test]

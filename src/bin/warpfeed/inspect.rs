@@ -8,7 +8,7 @@ use serde::Serialize;
 use warpfeed::decode::Info;
 use warpfeed::source::{self, Source};
 
-use crate::progress::bytes;
+use crate::size::bytes;
 use crate::{Outcome, progress};
 
 /// Say what is in a data set: count, classes, formats, sizes

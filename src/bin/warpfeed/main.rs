@@ -6,8 +6,11 @@ mod bench;
 mod font;
 mod inspect;
 mod log;
+mod occupancy;
+mod pack;
 mod preview;
 mod progress;
+mod size;
 mod synth;
 mod verify;
 
@@ -16,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Looks at, checks, makes and measures image data sets for warpfeed's loader.
+/// Looks at, checks, packs, makes and measures image data sets for warpfeed's loader.
 ///
 /// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of shards, or a pattern such as
 /// 'train-{000..099}.tar'. Which one is found out.
@@ -33,7 +36,9 @@ Examples:
   warpfeed inspect pictures                  what is in it
   warpfeed verify pictures                   does every picture decode
   warpfeed preview pictures --out grid.png   what a training batch looks like
-  warpfeed bench pictures --json             how fast batches come
+  warpfeed pack --from pictures --to pictures.lmdb
+                                             one file that is read and cropped faster
+  warpfeed bench pictures.lmdb               how fast batches come
 
 Exit codes: 0 done, 1 an error or a bad sample, 2 a wrong command line.";
 
@@ -43,7 +48,9 @@ enum Command {
     Inspect(inspect::Args),
     Verify(verify::Args),
     Preview(preview::Args),
+    Pack(pack::Args),
     Bench(bench::Args),
+    Occupancy(occupancy::Args),
 }
 
 /// Why a command ended early.
@@ -74,7 +81,9 @@ fn main() -> ExitCode {
         Command::Inspect(args) => args.run(),
         Command::Verify(args) => args.run(),
         Command::Preview(args) => args.run(),
+        Command::Pack(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Occupancy(args) => args.run(),
     };
     match outcome {
         Ok(code) => code,

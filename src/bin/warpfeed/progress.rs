@@ -11,12 +11,3 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
         });
     ProgressBar::new(images as u64).with_style(style)
 }
-
-/// Bytes for people, in the units of 1000 that disks are sold in.
-pub(crate) fn bytes(n: u64) -> String {
-    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "KB")];
-    match units.iter().find(|(unit, _)| n as f64 >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", n as f64 / unit),
-        None => format!("{n} B"),
-    }
-}

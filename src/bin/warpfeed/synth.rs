@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use warpfeed::pack::synth::Synth;
 
-use crate::{Outcome, progress};
+use crate::{Outcome, progress, size};
 
 /// Draw a learnable picture set into class folders
 ///
@@ -52,7 +52,7 @@ impl Args {
             self.out.display(),
             self.images,
             self.classes,
-            progress::bytes(total.into_inner()),
+            size::bytes(total.into_inner()),
             start.elapsed().as_secs_f64()
         )?;
         Ok(ExitCode::SUCCESS)

@@ -1,0 +1,128 @@
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use warpfeed::decode::Size;
+use warpfeed::pack::{Pack, RawSize, Recode};
+use warpfeed::source;
+
+use crate::size::{bytes, parse_bytes};
+use crate::{Outcome, progress};
+
+/// Pack a data set into an LMDB or tar shards, from any kind to any kind
+///
+/// JPEGs keep their pixels: by default they are rewritten, without loss, in a form from which crops are cut fast, and which every other program reads too.
+/// The new data set is written beside its place and renamed at the end, so that an interrupted run leaves nothing that looks whole.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  warpfeed pack --from pictures --to pictures.lmdb
+  warpfeed pack --from train.lmdb --to train.tar --shard-size 1GB      train-000000.tar, train-000001.tar, ...
+  warpfeed pack --from pictures --to same.tar --keep-bytes             files as they are
+  warpfeed pack --from photos --to small.lmdb --max-side 500           photographs larger than the training needs
+  warpfeed pack --from pictures --to raw.lmdb --raw 64x64              nothing left to decode, for small pictures")]
+pub(crate) struct Args {
+    /// The data set
+    #[arg(long, value_name = "PATH")]
+    from: PathBuf,
+    /// What to make; the name ends in .lmdb or .tar
+    #[arg(long, value_name = "OUT")]
+    to: PathBuf,
+    /// Begin a new shard before one exceeds this, such as 1GB or 512MiB; for .tar
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    shard_size: Option<u64>,
+    /// Replace what is there, once the new one is whole
+    #[arg(long)]
+    force: bool,
+    /// Leave images as they are, byte for byte
+    #[arg(long, conflicts_with_all = ["quality", "max_side", "raw"])]
+    keep_bytes: bool,
+    /// Encode every image as JPEG of this quality, 1 to 100; this loses detail
+    #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "raw")]
+    quality: Option<u8>,
+    /// Make images smaller whose longer side has more pixels; this loses detail
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
+    max_side: Option<u32>,
+    /// Store decoded pixels, resized: the shorter side as 256, or both as 224x224; takes much room
+    #[arg(long, value_name = "SIZE", value_parser = raw_size)]
+    raw: Option<RawSize>,
+    /// Threads that read and encode; 0 is one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    workers: usize,
+}
+
+fn raw_size(text: &str) -> Result<RawSize, String> {
+    let side = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=16_384).contains(n));
+    let size = match text.split_once('x') {
+        Some((width, height)) => side(width).zip(side(height)).map(|(w, h)| RawSize::Exact(Size::new(w, h))),
+        None => side(text).map(RawSize::Shorter),
+    };
+    size.ok_or_else(|| "want a shorter side such as 256, or a width and height such as 224x224".to_owned())
+}
+
+/// Images that could not be treated as asked, shown by key.
+const SHOWN: usize = 10;
+
+impl Args {
+    pub(crate) fn run(self) -> Outcome {
+        let source = source::open(&self.from)?;
+        let recode = match self {
+            Args { keep_bytes: true, .. } => Recode::KeepBytes,
+            Args { raw: Some(size), .. } => Recode::Raw(size),
+            Args { quality: Some(quality), max_side, .. } => Recode::Quality { quality, max_side },
+            Args { max_side: Some(side), .. } => Recode::MaxSide(side),
+            _ => Recode::Lossless,
+        };
+        let bar = progress::bar(source.len());
+        let mut pack = Pack::new(&*source)
+            .recode(recode)
+            .workers(self.workers)
+            .force(self.force)
+            .progress(|progress| bar.set_position(progress.samples));
+        if let Some(bytes) = self.shard_size {
+            pack = pack.shard_size(bytes);
+        }
+        let report = pack.to(&self.to);
+        bar.finish_and_clear();
+        let report = report?;
+
+        if report.refused_count > 0 {
+            eprintln!(
+                "warpfeed: warning: {} images could not be treated so and stay as they were:",
+                report.refused_count
+            );
+        }
+        for refused in report.refused.iter().take(SHOWN) {
+            eprintln!("  sample {} ({}): {}", refused.index, refused.key, refused.reason);
+        }
+        if report.refused_count > SHOWN as u64 {
+            eprintln!("  ... and {} more", report.refused_count - SHOWN as u64);
+        }
+        if report.duplicate_keys > 0 {
+            eprintln!("warpfeed: warning: {} samples have the key of one before them", report.duplicate_keys);
+        }
+
+        let done = [
+            (report.repacked, "repacked"),
+            (report.encoded, "encoded anew"),
+            (report.raw, "as arrays"),
+            (report.kept + report.refused_count, "as they were"),
+        ];
+        let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+        let place = match &report.written.paths[..] {
+            [only] => only.display().to_string(),
+            [first, .., last] => format!("{} to {}", first.display(), last.display()),
+            [] => self.to.display().to_string(),
+        };
+        writeln!(
+            std::io::stdout(),
+            "{place}: {} samples, {}; images {} from {}: {}",
+            report.samples,
+            bytes(report.written.bytes),
+            bytes(report.bytes_out),
+            bytes(report.bytes_in),
+            done.collect::<Vec<_>>().join(", ")
+        )?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
