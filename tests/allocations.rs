@@ -8,8 +8,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use support::no_hang;
-use warpfeed::pack::Pack;
 use warpfeed::pack::synth::Synth;
+use warpfeed::pack::{Pack, Recode};
 use warpfeed::{Augment, Dtype, Loader, Normalize};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -45,7 +45,9 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
-        Pack::new(&*warpfeed::source::open(&folder).unwrap()).to(&lmdb).unwrap();
+        // The set's PNGs become JPEGs: the crate that reads PNG allocates for each.
+        let every_jpeg = Recode::Quality { quality: 90, max_side: None };
+        Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let mut batches = Loader::new(&lmdb)
             .batch(16)
             .augment(Augment::train(64))

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
+
 use super::coefficients::table;
 use super::entropy::{Machine, Slot};
 use super::header::{Coding, Header};
@@ -125,13 +127,15 @@ impl Picture {
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
         let data = &bytes[scan.data..];
 
-        let mut specs = Vec::with_capacity(10);
+        let mut specs = ArrayVec::<_, 10>::new();
         for (part, component) in layout.parts().iter().zip(scan.components()) {
             let dc = table(&header.dc, component.dc, false).map_err(|_| Refusal::Never)?;
             let ac = table(&header.ac, component.ac, true).map_err(|_| Refusal::Never)?;
-            specs.extend(std::iter::repeat_n((dc, ac), (part.h * part.v) as usize));
+            for _ in 0..part.h * part.v {
+                specs.try_push((dc.clone(), ac.clone())).map_err(|_| Refusal::Never)?;
+            }
         }
-        let specs: Vec<_> = specs.iter().map(|(dc, ac)| (dc, ac)).collect();
+        let specs: ArrayVec<_, 10> = specs.iter().map(|(dc, ac)| (dc, ac)).collect();
         let pattern = machine.pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)?;
         let Some(slot) = machine.reserve(data.len(), BANDS * band_blocks) else {
             machine.release(pattern);

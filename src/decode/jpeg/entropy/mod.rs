@@ -23,6 +23,8 @@ mod table;
 
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
+
 use super::header::NATURAL;
 use super::huffman::Spec;
 use crate::error::Result;
@@ -106,8 +108,8 @@ static ZIGZAG_PLACES: [Place; 128] = places(false);
 /// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share one.
 struct Pattern {
     links: Range<usize>,
-    /// DC and AC table of each block.
-    tables: Vec<(usize, usize)>,
+    /// DC and AC table of each block, of which an MCU has at most ten.
+    tables: ArrayVec<(usize, usize), 10>,
     users: usize,
 }
 
@@ -210,7 +212,7 @@ impl Machine {
     /// # Errors
     /// If a specification is no table.
     pub(super) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
-        let mut tables = Vec::with_capacity(blocks.len());
+        let mut tables = ArrayVec::new();
         for (dc, ac) in blocks {
             tables.push((self.table(dc, false)?, self.table(ac, true)?));
         }
