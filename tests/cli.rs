@@ -83,6 +83,7 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["bench", "set", "--dtype", "f64"],
         &["bench", "set", "--seconds", "-1"],
         &["synth", "--out", "set", "--images", "many"],
+        &["preview", "set", "--out", "grid.png", "--images", "0"],
         &["pack", "--from", "set"],
         &["pack", "--from", "set", "--to", "out.tar", "--shard-size", "1 elephant"],
         &["pack", "--from", "set", "--to", "out.lmdb", "--keep-bytes", "--quality", "80"],

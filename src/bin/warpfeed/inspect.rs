@@ -158,6 +158,7 @@ impl Report {
         match (counts().min(), counts().max()) {
             (Some(least), Some(most)) => {
                 let classes = self.classes.len().max(counts().count());
+                let least = if classes > counts().count() { 0 } else { least };
                 writeln!(out, "classes      {classes}, of {least} to {most} samples")?;
             }
             _ => writeln!(out, "classes      none")?,

@@ -1,4 +1,4 @@
-//! The library's warnings on stderr.
+//! Warnings and errors on stderr: the library's, and the program's own.
 
 use std::fmt::{self, Write as _};
 
@@ -12,6 +12,11 @@ pub(crate) fn start() {
     let _ = tracing::subscriber::set_global_default(Stderr);
 }
 
+/// Writes a line to stderr. Unlike `eprintln!` it does not panic when nobody reads there any more, which must not end the work.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
+}
+
 struct Stderr;
 
 impl Subscriber for Stderr {
@@ -22,11 +27,7 @@ impl Subscriber for Stderr {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        // A terminal that is gone must not end the work.
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("warpfeed: warning: {}{}\n", text.message, text.fields),
-        );
+        say(format_args!("warpfeed: warning: {}{}", text.message, text.fields));
     }
 
     // Spans are not enabled.

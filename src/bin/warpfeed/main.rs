@@ -19,6 +19,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::log::say;
+
 /// Looks at, checks, packs, makes and measures image data sets for warpfeed's loader.
 ///
 /// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of shards, or a pattern such as
@@ -90,11 +92,11 @@ fn main() -> ExitCode {
         // The reader has seen enough, as `head` does.
         Err(Failure::Stdout(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Stdout(e)) => {
-            eprintln!("warpfeed: stdout: {e}");
+            say(format_args!("warpfeed: stdout: {e}"));
             ExitCode::FAILURE
         }
         Err(Failure::Warpfeed(e)) => {
-            eprintln!("warpfeed: {e}");
+            say(format_args!("warpfeed: {e}"));
             ExitCode::FAILURE
         }
     }

@@ -6,6 +6,7 @@ use warpfeed::decode::Size;
 use warpfeed::pack::{Pack, RawSize, Recode};
 use warpfeed::source;
 
+use crate::log::say;
 use crate::size::{bytes, parse_bytes};
 use crate::{Outcome, progress};
 
@@ -87,19 +88,19 @@ impl Args {
         let report = report?;
 
         if report.refused_count > 0 {
-            eprintln!(
+            say(format_args!(
                 "warpfeed: warning: {} images could not be treated so and stay as they were:",
                 report.refused_count
-            );
+            ));
         }
         for refused in report.refused.iter().take(SHOWN) {
-            eprintln!("  sample {} ({}): {}", refused.index, refused.key, refused.reason);
+            say(format_args!("  sample {} ({}): {}", refused.index, refused.key, refused.reason));
         }
         if report.refused_count > SHOWN as u64 {
-            eprintln!("  ... and {} more", report.refused_count - SHOWN as u64);
+            say(format_args!("  ... and {} more", report.refused_count - SHOWN as u64));
         }
         if report.duplicate_keys > 0 {
-            eprintln!("warpfeed: warning: {} samples have the key of one before them", report.duplicate_keys);
+            say(format_args!("warpfeed: warning: {} samples have the key of one before them", report.duplicate_keys));
         }
 
         let done = [

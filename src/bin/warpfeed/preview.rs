@@ -23,11 +23,11 @@ pub(crate) struct Args {
     /// PNG file to write; one that is there is replaced
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Samples on the sheet
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    images: usize,
-    /// Side of each in pixels
-    #[arg(long, value_name = "PIXELS", default_value_t = 160)]
+    /// Samples on the sheet, up to 1024
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    images: u16,
+    /// Side of each in pixels, up to 1024
+    #[arg(long, value_name = "PIXELS", default_value_t = 160, value_parser = clap::value_parser!(u32).range(1..=1024))]
     size: u32,
     /// What is done to each picture
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
@@ -55,7 +55,7 @@ const MISSING: Rgb<u8> = Rgb([190, 190, 190]);
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let source = source::open(&self.path)?;
-        let count = self.images.min(source.len());
+        let count = usize::from(self.images).min(source.len());
         let mut batches = Loader::shared_source(source)
             .batch(count)
             .shuffle(self.seed)

@@ -10,6 +10,7 @@ use warpfeed::decode::{Auto, Decode as _, Pixels, Rect, Want};
 use warpfeed::source::{self, Source};
 use warpfeed::{Error, ErrorKind};
 
+use crate::log::say;
 use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
@@ -71,7 +72,7 @@ impl Args {
             }
         }
         bar.finish_and_clear();
-        eprintln!("{}: {} samples, {bad} bad", self.path.display(), source.len());
+        say(format_args!("{}: {} samples, {bad} bad", self.path.display(), source.len()));
         Ok(if NonZero::new(bad).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
