@@ -50,6 +50,9 @@ fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
 fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     let data = Header::read(jpeg).map_or(2, |h| h.scan.data);
     for _ in 0..1 + random.below(3) {
+        if jpeg.len() < 4 {
+            return;
+        }
         let at = match random.below(4) {
             0 => random.below(jpeg.len()),
             1 => random.below(data.min(jpeg.len())),
