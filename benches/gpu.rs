@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     gpu.conversions(device)?;
     let per_batch = gpu.ring(bare, workers)?;
     gpu.overlap(per_batch, workers)?;
-    gpu.latency_from_memory(workers)?;
+    gpu.latency_memory_loader(workers)?;
     match option("--data") {
         Some(path) => gpu.end_to_end(&path, workers)?,
         None => println!("\nend to end: left out, no --data"),
@@ -168,7 +168,7 @@ impl Gpu {
     }
 
     /// A loader whose workers only fill slots: what is left is the ring.
-    fn from_memory(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
+    fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .decode(Blank(0))
             .batch(BATCH)
@@ -188,7 +188,7 @@ impl Gpu {
         );
         let mut per_batch = 0.0;
         for dtype in [Dtype::F16, Dtype::U8] {
-            let mut batches = self.from_memory(400, dtype, workers)?;
+            let mut batches = self.memory_loader(400, dtype, workers)?;
             println!("  {}", batches.plan());
             let mut all = Vec::new();
             for epoch in 0..6 {
@@ -218,7 +218,7 @@ impl Gpu {
         println!(
             "\noverlap: steps of s times the loader's {loader_ms:.3} ms a batch; f16 NCHW, prefetch 4, {BATCHES} batches"
         );
-        let mut batches = self.from_memory(BATCHES, Dtype::F16, workers)?;
+        let mut batches = self.memory_loader(BATCHES, Dtype::F16, workers)?;
         let events = (0..2 * BATCHES).map(|_| Event::timed(&self.context)).collect::<Result<Vec<_>>>()?;
         for factor in [0.5, 0.75, 1.0, 1.5, 2.0, 4.0] {
             let nanoseconds = (loader_ms * factor * 1e6) as u64;
@@ -292,9 +292,9 @@ impl Gpu {
         (0..epochs).map(one).collect()
     }
 
-    fn latency_from_memory(&self, workers: usize) -> Result<()> {
+    fn latency_memory_loader(&self, workers: usize) -> Result<()> {
         let since = Instant::now();
-        let mut batches = self.from_memory(100, Dtype::F16, workers)?;
+        let mut batches = self.memory_loader(100, Dtype::F16, workers)?;
         let opening = since.elapsed().as_secs_f64() * 1e3;
         let times = self.first_batches(&mut batches, 21)?;
         let (first, rest) = (times[0], median(times[1..].to_vec()));

@@ -16,7 +16,7 @@ use warpfeed::{Error, ErrorKind, Result};
 
 fn picture(seed: u32, width: u32, height: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| {
-        let edge = if (x / 11 + y / 17 + seed) % 3 == 0 { 90 } else { 0 };
+        let edge = if (x / 11 + y / 17 + seed).is_multiple_of(3) { 90 } else { 0 };
         image::Rgb([(x * 2 + edge) as u8, (y * 3 + seed * 7) as u8, (x + y + edge + x * y % 5) as u8])
     })
 }
@@ -24,7 +24,7 @@ fn picture(seed: u32, width: u32, height: u32) -> RgbImage {
 fn jpeg(seed: u32, width: u16, height: u16, progressive: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, 80 + (seed % 20) as u8);
-    encoder.set_sampling_factor(if seed % 2 == 0 { SamplingFactor::F_2_2 } else { SamplingFactor::F_1_1 });
+    encoder.set_sampling_factor(if seed.is_multiple_of(2) { SamplingFactor::F_2_2 } else { SamplingFactor::F_1_1 });
     encoder.set_progressive(progressive);
     encoder.encode(&picture(seed, width.into(), height.into()), width, height, ColorType::Rgb).unwrap();
     bytes
@@ -64,7 +64,9 @@ fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
 }
 
 /// Key, label and pixels of every sample; of what is no image, nothing.
-fn pixels(source: &dyn Source) -> Vec<(String, Option<i64>, Option<(Size, Vec<u8>)>)> {
+type Decoded = (String, Option<i64>, Option<(Size, Vec<u8>)>);
+
+fn pixels(source: &dyn Source) -> Vec<Decoded> {
     let of = |sample: &OwnedSample| {
         let sample = sample.as_sample().unwrap();
         let picture = decoded(sample.image().unwrap().1).ok();

@@ -199,7 +199,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The type of a field's elements in Rust: `u8`, `f32`, [`f16`], [`bf16`] or `i64`.
+/// The type of a field's elements in Rust: `u8`, `f32`, `f16`, `bf16` or `i64`.
 pub trait Element: bytemuck::AnyBitPattern + sealed::Sealed {
     /// Its name in the schema.
     const DTYPE: Dtype;

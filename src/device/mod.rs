@@ -8,10 +8,13 @@
 //! 3. `ring`: the thread that copies ahead, and the order of waits.
 //! 4. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
 //! 5. `dlpack`: the same memory for other frameworks, without a copy.
-//! 6. `nvidia`: the ring's [`Gpu`], by way of [`cuda`](crate::cuda).
+//! 6. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
 //!
-//! The ring is written against the trait [`Gpu`], so that its order of waits is tested against a simulated device (`sim`), whose streams are
+//! The ring is written against the trait `Gpu`, so that its order of waits is tested against a simulated device (`sim`), whose streams are
 //! threads with delays.
+
+// Without the feature the ring has no device to run on: only the tests against the simulated one use it.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "cuda")]
 mod batch;

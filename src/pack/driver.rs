@@ -13,6 +13,9 @@ use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{Sample, Source};
 
+/// Told how far packing is.
+type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
+
 /// Samples a worker may be ahead of the writer.
 const AHEAD: usize = 8;
 /// Finished samples wait for one before them; from so many bytes on, no new ones are begun.
@@ -42,7 +45,7 @@ pub struct Pack<'a> {
     workers: usize,
     force: bool,
     shard_size: Option<u64>,
-    progress: Option<Box<dyn FnMut(&Progress) + 'a>>,
+    progress: Option<Callback<'a>>,
 }
 
 /// How far a [`Pack`] has come.
@@ -315,13 +318,13 @@ fn prepare(source: &dyn Source, index: usize, recode: Recode, mut prepared: Prep
 struct Tally<'a> {
     report: Report,
     progress: Progress,
-    callback: Option<Box<dyn FnMut(&Progress) + 'a>>,
+    callback: Option<Callback<'a>>,
     /// Hashes of all keys: eight bytes a sample, where the keys themselves would take many times that.
     keys: HashSet<u64>,
 }
 
 impl<'a> Tally<'a> {
-    fn new(total: u64, callback: Option<Box<dyn FnMut(&Progress) + 'a>>) -> Self {
+    fn new(total: u64, callback: Option<Callback<'a>>) -> Self {
         let report = Report {
             samples: 0,
             bytes_in: 0,

@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn each_step_is_within_one_level_of_torchvision() {
-        let steps: [(&str, fn(&mut ImageMut<'_>)); 4] = [
+        type Step = fn(&mut ImageMut<'_>);
+        let steps: [(&str, Step); 4] = [
             ("brightness", |image| brightness(image, 1.3)),
             ("contrast", |image| contrast(image, 0.6)),
             ("saturation", |image| saturation(image, 1.7)),

@@ -83,7 +83,7 @@ fn grid(header: &Header) -> Result<Grid> {
 /// A segment costs about five bytes: its marker, the bits that fill the last byte, and the DC differences that begin at zero. Narrower ones
 /// cut crops more closely, wider ones cost less; below 32 pixels (4 blocks) the cost passes 3 % at usual qualities.
 fn interval(across: u32, width: u32) -> u32 {
-    let fits = |&n: &u32| across % n == 0 && across / n * width >= 32;
+    let fits = |&n: &u32| across.is_multiple_of(n) && across / n * width >= 32;
     across / (2..=8).rev().find(fits).unwrap_or(1)
 }
 

@@ -114,8 +114,7 @@ impl Tokens {
             let tables_of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
             tables.push(tables_of.map_err(|e| named(e.cause()))?);
         }
-        let blocks: Vec<usize> =
-            mcu_blocks(&header.frame).into_iter().flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
+        let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
         let mut bits = Bits::new(bytes, header.scan.data);
         let (mut last_read, mut last_written) = ([0i32; 4], [0i32; 4]);
         let mut restarts = 0;
