@@ -246,7 +246,7 @@ impl Loader {
         let slots = opening.slots();
         let bytes = slots.saturating_mul(opening.plan.bytes);
         opening.check_limit(bytes)?;
-        let memory = host_memory(opening.plan.bytes, slots, pinned);
+        let memory = host_memory(opening.plan.bytes, slots, pinned)?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&opening.plan, memory)).collect();
         let plan = MemoryPlan {
             slots: slots.len(),
@@ -378,10 +378,10 @@ impl Opening {
 }
 
 /// Memory for `slots` slots, page-locked if that is wanted and can be had.
-fn host_memory(bytes: usize, slots: usize, pinned: bool) -> Vec<Memory> {
+fn host_memory(bytes: usize, slots: usize, pinned: bool) -> Result<Vec<Memory>> {
     if pinned {
         match locked_memory(bytes, slots) {
-            Ok(memory) => return memory,
+            Ok(memory) => return Ok(memory),
             Err(e) => {
                 static WARNED: std::sync::Once = std::sync::Once::new();
                 WARNED.call_once(|| tracing::warn!("pinned(true), but batches lie in ordinary memory: {e}"));

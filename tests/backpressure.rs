@@ -87,3 +87,10 @@ fn pinned_without_a_driver_falls_back_and_the_plan_says_so() {
     let ordinary = plan.to_string().contains("ordinary");
     assert_eq!(ordinary, plan.pinned_bytes == 0, "{plan}");
 }
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error_and_not_an_abort() {
+    let e = loader(Numbers::new(10)).batch(1 << 44).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
+    assert!(e.to_string().contains("lower batch or prefetch"), "{e}");
+}

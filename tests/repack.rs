@@ -204,10 +204,10 @@ proptest! {
         if repack_jpeg(&jpeg, &mut packed).is_err() {
             prop_assert!(packed.is_empty());
         } else if let Ok(expected) = libjpeg::decode(&jpeg) {
-            // What libjpeg warns of and reads nevertheless, it reads without a warning now.
+            // Of the data, libjpeg has nothing to say any more; it may still know a newer JFIF or Adobe segment than it can read.
             let found = libjpeg::decode(&packed).unwrap();
             prop_assert!(found.rgb == expected.rgb);
-            prop_assert_eq!(found.warnings, 0);
+            prop_assert!(found.warnings <= expected.warnings);
         }
     }
 }
@@ -306,7 +306,7 @@ fn what_cannot_be_repacked_says_why() {
     };
     assert!(reason(&with(sof + 1, 0xc9)).contains("SOF9: neither sequential nor progressive Huffman"));
     assert!(reason(&with(sof + 4, 12)).contains("12 bits"));
-    assert!(reason(&with(sof + 11, 0x44)).contains("11 blocks in an MCU"));
+    assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
     assert!(reason(b"\x89PNG").contains("does not begin with the marker SOI"));
     for end in 0..jpeg.len() - 2 {

@@ -5,10 +5,11 @@
 //!   is dropped.
 //! - A `Memory` hands out its address only; who may touch which byte, and when, is the affair of `slot`.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use super::schema::ALIGN;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Host memory of one slot.
 pub(crate) struct Memory {
@@ -25,9 +26,12 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// `len` zeroed bytes of ordinary memory.
-    pub(crate) fn heap(len: usize) -> Self {
-        let heap = Heap::new(len);
-        Memory { base: heap.base, len, pinned: false, _owner: Box::new(heap) }
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the system does not give them.
+    pub(crate) fn heap(len: usize) -> Result<Self> {
+        let heap = Heap::new(len)?;
+        Ok(Memory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
     }
 
     /// `len` bytes of page-locked memory at `base` that `owner` frees when it is dropped.
@@ -63,15 +67,18 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    fn new(len: usize) -> Self {
+    fn new(len: usize) -> Result<Self> {
         // Whole pages, so that the buffer can be handed to calls that want them.
         let align = ALIGN.max(4096);
         let layout =
             Layout::from_size_align(len.max(1), align).expect("the plan checked that the size fits the address space");
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
-        Heap { base, layout }
+        let base = NonNull::new(base).ok_or_else(|| {
+            let cause = format!("the system has no {len} bytes for a batch buffer; lower batch or prefetch");
+            Error::new(ErrorKind::Memory, cause)
+        })?;
+        Ok(Heap { base, layout })
     }
 }
 
