@@ -75,3 +75,6 @@ impl Gpu for Nvidia {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

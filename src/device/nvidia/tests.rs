@@ -1,0 +1,141 @@
+//! The ring on a GPU with slots that are always full: what is measured is the ring alone, without workers.
+
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender, bounded};
+
+use super::super::{Filled, Ring, Supply};
+use super::*;
+use crate::batch::{Dtype, Field, Layout, Normalize};
+use crate::cuda::{PinMode, Pinned};
+use crate::order::Pick;
+
+const BATCH: usize = 256;
+const SIDE: usize = 224;
+
+struct Prefilled {
+    free: Receiver<Box<[Pinned; 2]>>,
+    home: Sender<Box<[Pinned; 2]>>,
+    next: u64,
+    end: u64,
+    picks: Vec<Pick>,
+}
+
+struct Slot {
+    fields: Option<Box<[Pinned; 2]>>,
+    number: u64,
+    picks: Vec<Pick>,
+    home: Sender<Box<[Pinned; 2]>>,
+}
+
+impl Supply for Prefilled {
+    type Slot = Slot;
+    fn start(&mut self, _epoch: u64, first: u64) {
+        self.next = first;
+    }
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Slot>> {
+        if self.next == self.end {
+            return None;
+        }
+        loop {
+            if let Ok(fields) = self.free.recv_timeout(idle()?) {
+                self.next += 1;
+                let (number, picks, home) = (self.next - 1, self.picks.clone(), self.home.clone());
+                return Some(Ok(Slot { fields: Some(fields), number, picks, home }));
+            }
+        }
+    }
+    fn stop(&mut self) {
+        self.next = self.end;
+    }
+}
+
+impl Filled for Slot {
+    fn epoch(&self) -> u64 {
+        0
+    }
+    fn number(&self) -> u64 {
+        self.number
+    }
+    fn picks(&self) -> &[Pick] {
+        &self.picks
+    }
+    fn bytes(&self, field: usize) -> &[u8] {
+        &self.fields.as_ref().unwrap()[field]
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let _ = self.home.send(self.fields.take().unwrap());
+    }
+}
+
+/// The target is 97 % of a bare copy of the same size. `cargo test --lib -- --ignored --nocapture the_ring_keeps`.
+#[test]
+#[ignore = "a measurement; needs a GPU and a quiet machine"]
+fn the_ring_keeps_the_bus_busy() {
+    let stream = match crate::cuda::stream(0) {
+        Ok(stream) => stream,
+        Err(e) => return eprintln!("skipped: {e}"),
+    };
+    let context = Context::of(&stream).unwrap();
+    let bytes = BATCH * SIDE * SIDE * 3;
+    let own = Stream::new(&context).unwrap();
+    let bare = {
+        let (pinned, memory) =
+            (Pinned::new(&context, bytes, PinMode::Cached).unwrap(), Memory::new(&context, bytes).unwrap());
+        let copies = |n: usize| {
+            // SAFETY: `pinned` lives, unchanged, until the wait below.
+            (0..n).for_each(|_| unsafe { own.upload(&memory, 0, &pinned) }.unwrap());
+            own.synchronize().unwrap();
+        };
+        copies(20);
+        let since = Instant::now();
+        copies(300);
+        (300 * bytes) as f64 / since.elapsed().as_secs_f64() / 1e9
+    };
+    for (dtype, layout) in [(Dtype::U8, Layout::Nhwc), (Dtype::F16, Layout::Nchw), (Dtype::F32, Layout::Nchw)] {
+        let (home, free) = bounded(4);
+        for _ in 0..4 {
+            let pinned = |len| Pinned::new(&context, len, PinMode::Cached).unwrap();
+            home.send(Box::new([pinned(bytes), pinned(BATCH * 8)])).unwrap();
+        }
+        let picks = vec![Pick { sample: 0, valid: true }; BATCH];
+        let supply = Prefilled { free, home, next: 0, end: 520, picks };
+        let spec = Spec {
+            batch: BATCH,
+            height: SIDE,
+            width: SIDE,
+            dtype,
+            layout,
+            normalize: Normalize::IMAGENET,
+            fields: vec![Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] }],
+            ops: false,
+            soft_labels: None,
+        };
+        let consumer = Stream::lent(&stream).unwrap();
+        let gpu = Nvidia(context.clone());
+        let mut ring = Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply).unwrap();
+        let mut rates = Vec::new();
+        for _ in 0..3 {
+            ring.start(0, 0);
+            let mut since = Instant::now();
+            while let Some(batch) = ring.next() {
+                if batch.unwrap().slot().number == 19 {
+                    stream.synchronize().unwrap();
+                    since = Instant::now();
+                }
+            }
+            stream.synchronize().unwrap();
+            rates.push((500 * bytes) as f64 / since.elapsed().as_secs_f64() / 1e9);
+        }
+        rates.sort_by(f64::total_cmp);
+        let share = 100.0 * rates[1] / bare;
+        println!(
+            "{} {layout:?}: {:.2} GB/s through the ring, {share:.1} % of the bare {bare:.2} GB/s",
+            dtype.name(),
+            rates[1]
+        );
+    }
+}
