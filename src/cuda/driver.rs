@@ -6,6 +6,7 @@
 //!    libcuda cannot be opened. A [`Context`] exists only after that.
 //! 2. Every raw driver call in this folder runs with the context of its object bound to the calling thread ([`Context::bind`]).
 
+use std::error::Error as _;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -29,11 +30,12 @@ pub fn available() -> Result<()> {
                 std::mem::forget(library);
                 Ok(())
             }
-            Err(e) => Err(e.to_string()),
+            // What the linker said, which names the library, is the error's source.
+            Err(e) => Err(e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string)),
         }
     });
     found.clone().map_err(|why| {
-        let cause = format!("no NVIDIA driver found ({name}: {why}); use .host() for batches in host memory");
+        let cause = format!("no NVIDIA driver found ({why}); use .host() for batches in host memory");
         Error::new(ErrorKind::Cuda, cause)
     })
 }
