@@ -69,7 +69,10 @@ impl Folder {
                 .num_threads(class_paths.len().min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-                .install(|| class_paths.par_iter().map(walk_class).collect::<Result<_>>())?,
+                .install(|| class_paths.par_iter().map(walk_class).collect::<Vec<_>>())
+                // In order, so that of several bad folders the first is named, whichever thread was faster.
+                .into_iter()
+                .collect::<Result<_>>()?,
         };
 
         let mut root = utf8(path, path.as_os_str())?.to_owned();

@@ -81,7 +81,10 @@ impl Tar {
                 .num_threads(n.min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-                .install(|| paths.par_iter().map(|path| Shard::open(path)).collect::<Result<_>>())?,
+                .install(|| paths.par_iter().map(|path| Shard::open(path)).collect::<Vec<_>>())
+                // In order, so that of several bad shards the first is named, whichever thread was faster.
+                .into_iter()
+                .collect::<Result<_>>()?,
         };
         let mut starts = vec![0];
         let mut named: Option<&Shard> = None;
