@@ -13,6 +13,7 @@ pub(super) struct Axis {
     coefficients: Vec<i16>,
     precision: u32,
     widest: usize,
+    span: (u32, u32),
 }
 
 /// What an axis is made from.
@@ -39,10 +40,13 @@ struct Taps {
 }
 
 impl Axis {
-    /// Computes the filter, unless it is the same as last time. Allocates only to grow beyond all earlier ones.
-    pub(super) fn prepare(&mut self, key: Key) {
+    /// Computes the filter, and says whether it is another than last time. Allocates only to grow beyond all earlier ones.
+    ///
+    /// The window lies within the source and is not empty, so that every output has a tap: its middle is half a position from some
+    /// source position at most.
+    pub(super) fn prepare(&mut self, key: Key) -> bool {
         if self.key == Some(key) {
-            return;
+            return false;
         }
         self.key = Some(key);
         self.taps.clear();
@@ -70,12 +74,6 @@ impl Axis {
                     first = x + 1;
                 }
             }
-            if self.weights.len() == from {
-                // A window so far out or so thin that no source position weighs anything: the nearest one.
-                first = (middle.max(0.0) as u32).min(key.length - 1);
-                self.weights.push(1.0);
-                sum = 1.0;
-            }
             for weight in &mut self.weights[from..] {
                 *weight /= sum;
                 largest = largest.max(*weight);
@@ -90,9 +88,13 @@ impl Axis {
         let unit = f64::from(1u32 << self.precision);
         self.coefficients.clear();
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5) as i16));
+        // Starts and ends grow from output to output.
+        let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
+        self.span = (first.start, last.start + last.to - last.from);
         if key.mirrored {
             self.taps.reverse();
         }
+        true
     }
 
     /// Number of outputs.
@@ -100,11 +102,9 @@ impl Axis {
         self.taps.len()
     }
 
-    /// Source positions that any output reads.
+    /// Source positions that any output reads, from the first to behind the last.
     pub(super) fn span(&self) -> Range<usize> {
-        let all = self.taps.iter().map(|t| (t.start, t.start + t.to - t.from));
-        let (low, high) = all.fold((u32::MAX, 0), |(low, high), (from, to)| (low.min(from), high.max(to)));
-        low as usize..high as usize
+        self.span.0 as usize..self.span.1 as usize
     }
 
     /// Source position of the first tap of `output`, and the coefficients from there on. Never empty.

@@ -7,6 +7,10 @@
 //!
 //! For each output row the source rows are summed first, into one row that stays in the first-level cache, and that row is then summed
 //! sideways into its place. The order is always this one, so that rounding, and with it every pixel, is the same on every machine.
+//!
+//! **Invariants**
+//! 1. A vector [`Backend`] is made only where the CPU has the instructions it is named for; it is private, and [`Backend::choose`] and the
+//!    tests, which make one, ask first.
 
 #![allow(unsafe_code)]
 
@@ -35,6 +39,8 @@ pub struct Resizer {
     down: Axis,
     /// One row between the two sums, and room behind it for loads that reach past its end.
     row: Vec<u8>,
+    /// Bytes of that row that the backend may read.
+    reach: usize,
     backend: Backend,
 }
 
@@ -62,18 +68,18 @@ impl Backend {
         Backend::Scalar
     }
 
-    /// Takes over the taps across, positions counted from `origin`, and says how long a row it may read.
-    fn prepare(&mut self, across: &Axis, origin: usize) -> usize {
+    /// Takes over the taps across, and says how many bytes of a row it may read.
+    fn prepare(&mut self, across: &Axis) -> usize {
         match self {
             Backend::Scalar => 0,
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2(table) => {
-                table.build(across, origin, avx2::LANES);
+                table.build(across, avx2::LANES);
                 table.reach
             }
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512(table) => {
-                table.build(across, origin, avx512::LANES);
+                table.build(across, avx512::LANES);
                 table.reach
             }
         }
@@ -82,22 +88,22 @@ impl Backend {
     fn vertical(&self, rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
         match self {
             Backend::Scalar => scalar::vertical(rows, stride, taps, precision, out),
-            // SAFETY: `choose` found AVX2.
+            // SAFETY: invariant 1.
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2(_) => unsafe { avx2::vertical(rows, stride, taps, precision, out) },
-            // SAFETY: `choose` found AVX-512 and what belongs to it.
+            // SAFETY: invariant 1.
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512(_) => unsafe { avx512::vertical(rows, stride, taps, precision, out) },
         }
     }
 
-    fn horizontal(&self, row: &[u8], across: &Axis, origin: usize, out: &mut [u8]) {
+    fn horizontal(&self, row: &[u8], across: &Axis, out: &mut [u8]) {
         match self {
-            Backend::Scalar => scalar::horizontal(row, across, origin, out),
-            // SAFETY: `choose` found AVX2.
+            Backend::Scalar => scalar::horizontal(row, across, out),
+            // SAFETY: invariant 1.
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2(table) => unsafe { avx2::horizontal(row, table, out) },
-            // SAFETY: `choose` found AVX-512 and what belongs to it.
+            // SAFETY: invariant 1.
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512(table) => unsafe { avx512::horizontal(row, table, out) },
         }
@@ -117,7 +123,7 @@ impl Resizer {
     }
 
     fn with(backend: Backend) -> Self {
-        Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), backend }
+        Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), reach: 0, backend }
     }
 
     /// Writes what `plan` makes of `pixels` to `dst`: `u8`, HWC, `plan.output.width * plan.output.height * 3` bytes. All of `dst` is
@@ -173,9 +179,8 @@ impl Resizer {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
         let copy = self.across.is_copy();
-        let reach = if copy { 0 } else { self.backend.prepare(&self.across, columns.start) };
-        if self.row.len() < reach.max(length) {
-            self.row.resize(reach.max(length), 0);
+        if self.row.len() < self.reach.max(length) {
+            self.row.resize(self.reach.max(length), 0);
         }
         let precision = self.down.precision();
         for (output, out) in dst.chunks_exact_mut(self.across.outputs() * 3).enumerate() {
@@ -187,7 +192,7 @@ impl Resizer {
                 _ => self.backend.vertical(rows, stride, taps, precision, sum),
             }
             if !copy {
-                self.backend.horizontal(&self.row, &self.across, columns.start, out);
+                self.backend.horizontal(&self.row, &self.across, out);
             }
         }
     }
@@ -296,6 +301,7 @@ mod tests {
             let size = Size::new(size.0, size.1);
             let mut plan = plan(Rect::full(size), Rect::full(size).into(), Size::new(output.0, output.1));
             assert_equal(&picture(size, 1), &plan, &mut resizers);
+            assert_equal(&picture(size, 3), &plan, &mut resizers);
             (plan.flip, plan.vertical_flip) = (true, true);
             assert_equal(&picture(size, 2), &plan, &mut resizers);
         }

@@ -32,8 +32,9 @@ struct Lane([[i16; 2]; 4]);
 pub(super) struct Block([Lane; 4]);
 
 impl Table {
-    /// Lays out the taps of `axis`, with positions counted from `origin`.
-    pub(super) fn build(&mut self, axis: &Axis, origin: usize, lanes: usize) {
+    /// Lays out the taps of `axis`, with positions counted from the first of its span.
+    pub(super) fn build(&mut self, axis: &Axis, lanes: usize) {
+        let origin = axis.span().start;
         (self.depth, self.precision, self.outputs) = (axis.widest().div_ceil(2), axis.precision(), axis.outputs());
         let groups = self.outputs.div_ceil(4 * lanes);
         self.starts.clear();
