@@ -157,12 +157,15 @@ impl Resizer {
                 format!("an empty window: {:?} in {:?}", plan.window, plan.region),
             ));
         }
-        self.across.prepare(Key {
+        let changed = self.across.prepare(Key {
             length: region.width,
             window: across,
             outputs: plan.output.width,
             mirrored: plan.flip,
         });
+        if changed {
+            self.reach = if self.across.is_copy() { 0 } else { self.backend.prepare(&self.across) };
+        }
         self.down.prepare(Key {
             length: region.height,
             window: down,
