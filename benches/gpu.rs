@@ -122,13 +122,14 @@ impl Gpu {
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
         // Four inputs and outputs in turn, so that nothing is found in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
-        let memory = Memory::new(&self.context, 4 * (input + output) + N * SampleOps::BYTES)?;
+        let memory = Memory::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
-        let mut records = vec![0; N * SampleOps::BYTES];
+        // First the records that only flip, then those that do all.
+        let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
-            let ops = SampleOps::new().flip().erase(Rect::new(40, 50, 60, 70), [0.0; 3]);
-            ops.mix((n + N - 1) % N, 0.7).write(record);
+            let all = SampleOps::new().flip().erase(Rect::new(40, 50, 60, 70), [0.0; 3]).mix((n + N - 1) % N, 0.7);
+            if n < N { SampleOps::new().flip() } else { all }.write(record);
         }
         let at = 4 * (input + output);
         for i in 0..4 {
@@ -140,20 +141,20 @@ impl Gpu {
         self.own.synchronize()?;
         for dtype in [Dtype::F16, Dtype::F32, Dtype::Bf16, Dtype::U8] {
             for layout in [Layout::Nchw, Layout::Nhwc] {
-                for (what, side, with_ops) in [
-                    ("plain", SIDE, false),
-                    ("no records", SIDE, true),
-                    ("flip, erase, mix", SIDE, true),
-                    ("width 223", 223, false),
+                for (what, size, records, read) in [
+                    ("plain", (SIDE, SIDE), None, 1),
+                    ("flip", (SIDE, SIDE), Some(at), 1),
+                    // The sample it is mixed with is read too.
+                    ("flip, erase, mix", (SIDE, SIDE), Some(at + N * SampleOps::BYTES), 2),
+                    ("223 x 223", (223, 223), None, 1),
                 ] {
-                    let size = (SIDE, side);
+                    let with_ops = records.is_some();
                     let kernel = Convert::load(&self.context, dtype, layout, size, Normalize::IMAGENET, with_ops)?;
-                    let records = (what == "flip, erase, mix").then_some(at);
                     let ms = self.timed(30, |i| {
                         let from = i % 4 * (input + output);
                         kernel.launch(&self.own, &memory, from + input, from, records, N)
                     })?;
-                    let bytes = N * SIDE * side * 3 * (1 + dtype.bytes());
+                    let bytes = N * size.0 * size.1 * 3 * (read + dtype.bytes());
                     let rate = bytes as f64 / ms / 1e6;
                     println!(
                         "  {:<8} {layout:?} {what:<17} {:>8.1} us {rate:>7.0} GB/s {:>6.1} % of the copy",

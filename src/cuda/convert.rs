@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 const PTX: &str = include_str!("kernels/convert.ptx");
 
 /// Most threads a block may have; the kernels are compiled with that bound.
-const MAX_BLOCK: u32 = 256;
+const MAX_BLOCK: u32 = 128;
 /// Most blocks along y; the kernels loop over what is beyond.
 const MAX_GRID_Y: usize = 65535;
 /// Bytes of one sample's parameters, `device::SampleOps`.
@@ -39,8 +39,9 @@ pub struct Convert {
     pixels: usize,
     height: u32,
     width: u32,
-    per_thread: u32,
     block: u32,
+    /// Pixels that a block of `block` threads takes.
+    per_block: u32,
     normalize: ScaleBias,
 }
 
@@ -77,11 +78,13 @@ impl Convert {
         if pixels == 0 || pixels > (1 << 30) {
             return Err(Error::config(format!("images of {width}x{height} pixels cannot be converted on the device")));
         }
-        let (name, per_thread) = entry_point(dtype, layout, width, with_ops)?;
+        // Without parameters it does not matter where a row ends.
+        let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
+        let Entry { name, group, groups } = Entry::find(dtype, layout, width, with_ops)?;
         let module = Module::load(context, &name)?;
         let function = module.function(&name)?;
-        let groups = (pixels / per_thread) as u32;
-        let block = occupancy::driver_block(function, MAX_BLOCK).min(groups.next_multiple_of(32));
+        let threads = (pixels / group).div_ceil(groups) as u32;
+        let block = occupancy::driver_block(function, MAX_BLOCK).min(threads.next_multiple_of(32));
         let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
         Ok(Convert {
             module,
@@ -90,14 +93,14 @@ impl Convert {
             pixels,
             height: height as u32,
             width: width as u32,
-            per_thread: per_thread as u32,
+            per_block: block * (group * groups) as u32,
             block,
             normalize: ScaleBias { scale, bias },
         })
     }
 
     /// Queues the conversion of `count` samples from offset `from` to offset `to` of `memory`, both multiples of 16. `ops` is the offset
-    /// of `count` parameter records, a multiple of 4; only for a kernel loaded with them.
+    /// of `count` parameter records, a multiple of 16 too; only for a kernel loaded with them.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -114,8 +117,8 @@ impl Convert {
             return Ok(());
         }
         assert!(
-            from.is_multiple_of(16) && to.is_multiple_of(16),
-            "device offsets {from} and {to} are not multiples of 16"
+            [from, to, ops.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
+            "device offsets {from}, {to} and {ops:?} are not multiples of 16"
         );
         stream.same_context(memory.context())?;
         let values = count * self.pixels * 3;
@@ -123,8 +126,7 @@ impl Convert {
         let mut from = memory.at(from, values);
         let mut ops = ops.map_or(0, |at| memory.at(at, count * OPS_BYTES));
         let (mut n, mut height, mut width, mut normalize) = (count as u32, self.height, self.width, self.normalize);
-        let groups = self.width / self.per_thread * self.height;
-        let grid = (groups.div_ceil(self.block), count.min(MAX_GRID_Y) as u32);
+        let grid = ((self.pixels as u32).div_ceil(self.per_block), count.min(MAX_GRID_Y) as u32);
         let mut parameters: [*mut c_void; 7] = [
             (&raw mut to).cast(),
             (&raw mut from).cast(),
@@ -202,32 +204,43 @@ impl SoftLabels {
     }
 }
 
-/// The entry point for a dtype, a layout and a width, and the pixels that one of its threads takes.
-fn entry_point(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<(String, usize)> {
-    let kind = match dtype {
-        Dtype::U8 => "u8",
-        Dtype::F32 => "f32",
-        Dtype::F16 => "f16",
-        Dtype::Bf16 => "bf16",
-        other => {
-            return Err(Error::config(format!(
-                "images cannot be {}: u8, f32, f16 and bf16 have kernels",
-                other.name()
-            )));
-        }
-    };
-    let layout = match layout {
-        Layout::Nchw => "nchw",
-        Layout::Nhwc => "nhwc",
-    };
-    let wide = (16 / dtype.bytes()).min(8);
-    Ok(if !with_ops && width.is_multiple_of(wide) {
-        (format!("{kind}_{layout}"), wide)
-    } else if width.is_multiple_of(4) {
-        (format!("{kind}_{layout}_ops"), 4)
-    } else {
-        (format!("{kind}_{layout}_any"), 1)
-    })
+/// An entry point of the kernel source.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    /// Neighbouring pixels that a thread reads and writes at once.
+    group: usize,
+    /// Such groups a thread.
+    groups: usize,
+}
+
+impl Entry {
+    /// The one for a dtype, a layout and rows of `width` pixels.
+    fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<Entry> {
+        let (kind, wide) = match dtype {
+            Dtype::U8 => ("u8", 8),
+            Dtype::F32 => ("f32", 4),
+            Dtype::F16 => ("f16", 8),
+            Dtype::Bf16 => ("bf16", 8),
+            other => {
+                return Err(Error::config(format!(
+                    "images cannot be {}: u8, f32, f16 and bf16 have kernels",
+                    other.name()
+                )));
+            }
+        };
+        let layout = match layout {
+            Layout::Nchw => "nchw",
+            Layout::Nhwc => "nhwc",
+        };
+        Ok(match (width.is_multiple_of(wide), with_ops) {
+            (false, _) => Entry { name: format!("{kind}_{layout}_any"), group: 1, groups: 2 },
+            (true, true) => Entry { name: format!("{kind}_{layout}_ops"), group: wide, groups: 2 },
+            (true, false) => {
+                Entry { name: format!("{kind}_{layout}"), group: wide, groups: if dtype == Dtype::F32 { 2 } else { 1 } }
+            }
+        })
+    }
 }
 
 /// The module text with the one entry point `name`: the driver compiles what it is given, and all of them would take a second.
@@ -306,8 +319,8 @@ mod tests {
             for layout in [Layout::Nchw, Layout::Nhwc] {
                 for width in [224, 225, 228, 300] {
                     for with_ops in [false, true] {
-                        let (name, per_thread) = entry_point(dtype, layout, width, with_ops).unwrap();
-                        assert_eq!(width % per_thread, 0, "{name}");
+                        let Entry { name, group, .. } = Entry::find(dtype, layout, width, with_ops).unwrap();
+                        assert_eq!(width % group, 0, "{name}");
                         let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
                         assert_eq!(text.matches(".visible .entry").count(), 1);
                         assert!(text.starts_with("//") && text.contains(".target sm_70"));
@@ -316,7 +329,7 @@ mod tests {
                 }
             }
         }
-        assert!(entry_point(Dtype::I64, Layout::Nchw, 224, false).is_err());
+        assert!(Entry::find(Dtype::I64, Layout::Nchw, 224, false).is_err());
         assert!(entry_text("soft_labels").is_some() && entry_text("f32").is_none());
     }
 }
