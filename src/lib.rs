@@ -42,6 +42,12 @@
 //! the same, bit for bit, for any number of workers, any prefetch and any source of the same data; and
 //! [`epoch_from`](Batches::epoch_from) starts in the middle of an epoch at no cost.
 //!
+//! # Several processes
+//!
+//! With [`rank`](Loader::rank), or [`distributed`](Loader::distributed) under torchrun, Open MPI or SLURM, each process gets its share of every batch, and all of them the same number
+//! of batches. [`batch`](Loader::batch) is the size of a share; [`global_batch`](Loader::global_batch) that of the whole, and then the global batches are the same for any
+//! number of processes.
+//!
 //! # A bad sample
 //!
 //! ends the epoch with an error like `sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 of 9120`. With [`OnError::Skip`] another sample of the
@@ -88,6 +94,6 @@ pub use device::CudaBatch;
 pub use engine::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
-pub use order::Last;
+pub use order::{Last, Rank};
 pub use trace::Stats;
 pub use transform::Augment;

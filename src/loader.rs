@@ -11,7 +11,7 @@ use crate::decode::{Auto, Decode};
 use crate::device::SampleOps;
 use crate::engine::{Batches, Engine, HostFeed, IntoIter, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Work};
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Last, Order, Schedule, Sequential, Shuffled};
+use crate::order::{Last, Order, Rank, Schedule, Sequential, Shuffled};
 use crate::source::{self, Source};
 use crate::trace::Counters;
 use crate::transform::{Augment, Transform};
@@ -39,7 +39,8 @@ use crate::transform::{Augment, Transform};
 #[derive(Clone)]
 pub struct Loader {
     input: Input,
-    batch: usize,
+    batch: Share,
+    place: Place,
     shuffle: bool,
     seed: u64,
     order: Option<Arc<dyn Order>>,
@@ -67,6 +68,22 @@ enum Input {
     Source(Arc<dyn Source>),
 }
 
+/// How large a batch is.
+#[derive(Clone, Copy)]
+enum Share {
+    /// Samples of each rank.
+    Rank(usize),
+    /// Samples of all ranks together.
+    Global(usize),
+}
+
+/// Which rank this is.
+#[derive(Clone, Copy)]
+enum Place {
+    Given { rank: usize, world: usize },
+    Environment,
+}
+
 impl Loader {
     /// A loader of the data set at `path`: a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of shards, or a
     /// pattern such as `train-{000..099}.tar`. Which one is found out when it is opened; see
@@ -88,7 +105,8 @@ impl Loader {
     fn from_input(input: Input) -> Self {
         Loader {
             input,
-            batch: 32,
+            batch: Share::Rank(32),
+            place: Place::Given { rank: 0, world: 1 },
             shuffle: false,
             seed: 0,
             order: None,
@@ -112,8 +130,39 @@ impl Loader {
     }
 
     /// Samples in a batch, N; 32 by default. Larger batches cost N times the memory of a sample in every slot. 0 is an error.
+    ///
+    /// With several [ranks](Loader::rank) it is the batch of each of them, as PyTorch's `batch_size` is under `DistributedSampler`: the global batch
+    /// grows with the world. [`global_batch`](Loader::global_batch) says it the other way round; the later of the two calls counts.
     pub fn batch(mut self, samples: usize) -> Self {
-        self.batch = samples;
+        self.batch = Share::Rank(samples);
+        self
+    }
+
+    /// Samples that all [ranks](Loader::rank) together have in a batch: a run then sees the same global batches on any number of them.
+    ///
+    /// Each rank has an equal share. Where the world does not divide `samples`, the first ranks have one sample more than the others (weigh their
+    /// gradients by [`HostBatch::len`]), or, with [`Last::Pad`], the others have one place of padding. Fewer samples than ranks are an error.
+    pub fn global_batch(mut self, samples: usize) -> Self {
+        self.batch = Share::Global(samples);
+        self
+    }
+
+    /// Delivers the share of process `rank` of `world`, of processes that train together; 0 of 1 by default.
+    ///
+    /// Nothing is exchanged between the ranks: each knows the order of all samples, and takes its own part of each global batch. So with the same
+    /// options all of them have the same number of batches, and each sample of an epoch goes to exactly one rank, but for what
+    /// [`last`](Loader::last) does at its end. Global batch g is the same samples in the same order, with the same augmentation, for any
+    /// world, when rank 0's part comes first, then rank 1's, and so on; [`mix`](Augment::mix) alone pairs samples within a rank.
+    pub fn rank(mut self, rank: usize, world: usize) -> Self {
+        self.place = Place::Given { rank, world };
+        self
+    }
+
+    /// [`rank`](Loader::rank) as the launcher's environment says (torchrun, Open MPI, SLURM); see [`Rank::from_env`].
+    ///
+    /// Several ranks on one machine each take all its processors for [`workers`](Loader::workers) unless the launcher binds them: say how many.
+    pub fn distributed(mut self) -> Self {
+        self.place = Place::Environment;
         self
     }
 
@@ -265,9 +314,11 @@ impl Loader {
     /// Checks the options and opens the source; images are to be written as `dtype` in `layout`. With `ops` a slot's last field is a record a
     /// sample of what the device is to do with it.
     fn open(self, dtype: Dtype, layout: Layout, ops: bool) -> Result<Opening> {
-        if self.batch == 0 {
-            return Err(Error::config("batch(0): a batch has at least one sample"));
-        }
+        let rank = match self.place {
+            Place::Given { rank, world } => Rank::new(rank, world)?,
+            Place::Environment => Rank::from_env()?,
+        };
+        let global_batch = self.batch.of_all(rank.world)?;
         if dtype == Dtype::U8 && self.normalize.is_some() {
             return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
         }
@@ -302,6 +353,8 @@ impl Loader {
             Layout::Nhwc => vec![h, w, 3],
             Layout::Nchw => vec![3, h, w],
         };
+        let schedule = Schedule::new(order, global_batch, self.last, rank);
+        let batch = schedule.places() as usize;
         let mut fields = vec![
             Field { name: "image".into(), dtype, shape },
             Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] },
@@ -323,16 +376,33 @@ impl Loader {
         };
         Ok(Opening {
             work,
-            schedule: Schedule::new(order, self.batch, self.last),
-            plan: Arc::new(Plan::new(self.batch, fields)?),
+            schedule,
+            plan: Arc::new(Plan::new(batch, fields)?),
             workers,
             prefetch: if self.prefetch == 0 { 2 } else { self.prefetch },
             // A quarter of a worker's share of the batch, so that the shares even out.
-            group: self.batch.div_ceil(4 * workers).clamp(1, MAX_GROUP),
+            group: batch.div_ceil(4 * workers).clamp(1, MAX_GROUP),
             on_error: self.on_error,
             timeout: self.timeout,
             memory_limit: self.memory_limit,
         })
+    }
+}
+
+impl Share {
+    /// Samples of all ranks together.
+    fn of_all(self, world: usize) -> Result<u64> {
+        match self {
+            Share::Rank(0) => Err(Error::config("batch(0): a batch has at least one sample")),
+            Share::Rank(n) => n
+                .checked_mul(world)
+                .map(|n| n as u64)
+                .ok_or_else(|| Error::config(format!("batch({n}) on {world} ranks: more samples than can be counted"))),
+            Share::Global(n) if n < world => {
+                Err(Error::config(format!("global_batch({n}) on {world} ranks: each has at least one sample")))
+            }
+            Share::Global(n) => Ok(n as u64),
+        }
     }
 }
 

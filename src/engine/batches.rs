@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Engine, Work};
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
-use crate::order::Schedule;
+use crate::order::{Rank, Schedule};
 use crate::source::Source;
 use crate::trace::Stats;
 
@@ -146,6 +146,11 @@ impl<B> Batches<B> {
     /// Number of batches in `epoch`.
     pub fn batches(&self, epoch: u64) -> u64 {
         self.opened.schedule.batches(epoch)
+    }
+
+    /// Which of the processes that train together this loader serves.
+    pub fn rank(&self) -> Rank {
+        self.opened.schedule.rank()
     }
 
     /// Number of samples in the source.

@@ -11,7 +11,7 @@ use crate::batch::{self, Dtype, Full, Layout, Part, Writer};
 use crate::decode::{Decode, Job, Pixels};
 use crate::device::SampleOps;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Rng;
+use crate::order::{Pick, Rng};
 use crate::source::{Sample, Source};
 use crate::trace::{Counters, Stage};
 use crate::transform::{self, Augment, ImageMut, Mixing, Resizer, Transform};
@@ -101,13 +101,12 @@ impl Worker {
     fn fill(&mut self, part: &mut Part) {
         let Worker { work, index, encoded, pixels, image, resizer, .. } = self;
         let counters = work.counters.worker(*index);
-        let epoch = part.header().epoch;
 
         let mut now = Instant::now();
         let mut planned = ArrayVec::<Planned<'_>, MAX_GROUP>::new();
         let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
         for ((place, encoded), pixels) in part.range().zip(encoded).zip(pixels.iter_mut()) {
-            let id = part.header().picks[place].sample;
+            let Pick { sample: id, variant, .. } = part.header().picks[place];
             counters.enter(Stage::Read, id);
             let meta = part.meta(place);
             meta.key.clear();
@@ -115,7 +114,7 @@ impl Worker {
             match guarded(|| work.source.read(id as usize, encoded)) {
                 Ok(sample) => {
                     meta.key.push_str(sample.key());
-                    let rng = Rng::new(work.seed, epoch, id);
+                    let rng = Rng::new(work.seed, variant, id);
                     match guarded(|| work.prepare(&sample, rng)) {
                         Ok((bytes, plan, rng)) => {
                             counters.sample(bytes.len());

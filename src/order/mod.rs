@@ -2,16 +2,19 @@
 //!
 //! 1. [`Rng`]: the random numbers of one sample, a pure function of (seed, epoch, sample).
 //! 2. [`Sequential`] and [`Shuffled`]: the order of an epoch, a pure function of (seed, epoch, position).
-//! 3. `schedule`: an order cut into batches.
+//! 3. [`Rank`]: which of several processes this is, by word or by the launcher's environment.
+//! 4. `schedule`: an order cut into batches, and those into the ranks' shares.
 //!
 //! Nothing here keeps state between calls: any batch of any epoch is found in constant time and memory, so a run resumes in
 //! mid-epoch without replaying anything.
 
 mod permutation;
+mod rank;
 mod rng;
 mod schedule;
 
 pub use permutation::Shuffled;
+pub use rank::Rank;
 pub use rng::Rng;
 pub use schedule::Last;
 pub(crate) use schedule::{Pick, Schedule};
@@ -25,6 +28,14 @@ pub trait Order: Send + Sync {
 
     /// Index in the source of the sample at `position` of `epoch`; `position` is less than [`len`](Order::len).
     fn index(&self, epoch: u64, position: u64) -> u64;
+
+    /// What stands for the epoch in the random numbers of the sample at `position`: they are a function of (seed, variant, sample).
+    ///
+    /// `epoch` itself is right where a sample comes once an epoch. Where it comes more often, each time should have a variant of its own, or it
+    /// is augmented alike each time.
+    fn variant(&self, epoch: u64, _position: u64) -> u64 {
+        epoch
+    }
 }
 
 /// Every sample once, in the source's order, in each epoch.

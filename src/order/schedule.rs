@@ -1,16 +1,25 @@
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::Order;
+use super::{Order, Rank};
 
 /// What happens to an epoch's last batch when the samples do not fill it.
+///
+/// With several ranks (see [`Loader::rank`](crate::Loader::rank)) it is the global batch that is kept, dropped or padded, so that all ranks
+/// have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Last {
     /// It is delivered short. PyTorch's `drop_last=False`.
+    ///
+    /// Several ranks share it as evenly as can be. One that would have nothing (fewer samples are left than there are ranks) gets one sample
+    /// from the epoch's start, marked as not valid.
     #[default]
     Keep,
     /// It is left out. PyTorch's `drop_last=True`.
     Drop,
     /// It is filled with samples from the epoch's start, marked as not valid (see [`HostBatch::valid`](crate::HostBatch::valid)).
+    ///
+    /// All batches of all ranks have the same number of samples, also where the ranks do not divide the global batch.
     Pad,
 }
 
@@ -19,24 +28,36 @@ pub enum Last {
 pub(crate) struct Pick {
     /// Index in the source.
     pub(crate) sample: u64,
+    /// What stands for the epoch in the sample's random numbers; see [`Order::variant`].
+    pub(crate) variant: u64,
     /// False for padding.
     pub(crate) valid: bool,
 }
 
-/// An order cut into batches.
+/// An order cut into batches, and each batch into the shares of the ranks.
+///
+/// Global batch `g` is the positions from `g * batch` on, whatever the number of ranks. Its samples, `batch` or fewer, are split in order: each rank
+/// has so many neighbours, the first ones one more where it does not come out even.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Order>,
     batch: u64,
     last: Last,
+    rank: Rank,
 }
 
 impl Schedule {
-    pub(crate) fn new(order: Arc<dyn Order>, batch: usize, last: Last) -> Self {
-        Schedule { order, batch: batch as u64, last }
+    /// `batch` is the number of samples that all ranks together have in a batch.
+    pub(crate) fn new(order: Arc<dyn Order>, batch: u64, last: Last, rank: Rank) -> Self {
+        Schedule { order, batch, last, rank }
     }
 
-    /// Number of batches in `epoch`.
+    /// The rank whose share it gives.
+    pub(crate) fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Number of batches in `epoch`, the same for all ranks.
     pub(crate) fn batches(&self, epoch: u64) -> u64 {
         match self.last {
             Last::Drop => self.order.len(epoch) / self.batch,
@@ -44,15 +65,47 @@ impl Schedule {
         }
     }
 
-    /// Puts the places of batch `number` of `epoch` into `picks`.
-    pub(crate) fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
-        let len = self.order.len(epoch);
-        let (first, end) = (number * self.batch, (number + 1) * self.batch);
-        picks.clear();
-        picks.extend((first..end.min(len)).map(|p| Pick { sample: self.order.index(epoch, p), valid: true }));
-        if self.last == Last::Pad {
-            picks.extend((len..end).map(|p| Pick { sample: self.order.index(epoch, p % len), valid: false }));
+    /// Places of this rank in its fullest batch.
+    pub(crate) fn places(&self) -> u64 {
+        let share = self.share(self.batch);
+        self.least().max(share.end - share.start)
+    }
+
+    /// Places of this rank in its emptiest batch.
+    fn least(&self) -> u64 {
+        match self.last {
+            Last::Pad => self.batch.div_ceil(self.rank.world as u64),
+            Last::Keep => 1,
+            Last::Drop => 0,
         }
+    }
+
+    /// What this rank has of the `samples` of a global batch.
+    fn share(&self, samples: u64) -> Range<u64> {
+        let (rank, world) = (self.rank.rank as u64, self.rank.world as u64);
+        let (each, more) = (samples / world, samples % world);
+        let start = rank * each + rank.min(more);
+        start..start + each + u64::from(rank < more)
+    }
+
+    /// Puts this rank's places of batch `number` of `epoch`, which is less than [`batches`](Schedule::batches), into `picks`.
+    ///
+    /// # Panics
+    /// If the order does, or no longer has as many samples as it had.
+    pub(crate) fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
+        let (len, first) = (self.order.len(epoch), number * self.batch);
+        assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");
+        let share = self.share(self.batch.min(len - first));
+        let padding = self.least().saturating_sub(share.end - share.start);
+        // Goes on where the padding of the ranks before ends.
+        let before = (self.rank.rank as u64 * self.least()).saturating_sub(share.start);
+        let pick = |position, valid| {
+            let (sample, variant) = (self.order.index(epoch, position), self.order.variant(epoch, position));
+            Pick { sample, variant, valid }
+        };
+        picks.clear();
+        picks.extend(share.map(|p| pick(first + p, true)));
+        picks.extend((before..before + padding).map(|p| pick(p % len, false)));
     }
 }
 
@@ -61,12 +114,14 @@ mod tests {
     use super::*;
     use crate::order::Sequential;
 
-    fn batches(len: u64, last: Last) -> Vec<Vec<(u64, bool)>> {
-        let schedule = Schedule::new(Arc::new(Sequential::new(len)), 4, last);
+    fn shares(len: u64, batch: u64, last: Last, rank: usize, world: usize) -> Vec<Vec<(u64, bool)>> {
+        let rank = Rank::new(rank, world).unwrap();
+        let schedule = Schedule::new(Arc::new(Sequential::new(len)), batch, last, rank);
         let mut picks = Vec::new();
         (0..schedule.batches(0))
             .map(|b| {
                 schedule.fill(0, b, &mut picks);
+                assert!(0 < picks.len() && picks.len() as u64 <= schedule.places());
                 picks.iter().map(|p| (p.sample, p.valid)).collect()
             })
             .collect()
@@ -74,6 +129,7 @@ mod tests {
 
     #[test]
     fn the_last_batch_is_kept_dropped_or_padded() {
+        let batches = |len, last| shares(len, 4, last, 0, 1);
         let ids = |batch: &[(u64, bool)]| batch.iter().map(|p| p.0).collect::<Vec<_>>();
         assert_eq!(ids(&batches(6, Last::Keep)[1]), [4, 5]);
         assert_eq!(batches(6, Last::Drop).len(), 1);
@@ -81,5 +137,26 @@ mod tests {
         assert_eq!(batches(3, Last::Pad)[0], [(0, true), (1, true), (2, true), (0, false)]);
         assert_eq!(batches(8, Last::Pad), batches(8, Last::Keep));
         assert!(batches(3, Last::Drop).is_empty());
+    }
+
+    #[test]
+    fn ranks_share_each_batch_as_evenly_as_can_be() {
+        // Ten samples in global batches of six for four ranks: 2 + 2 + 1 + 1, then four left.
+        let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
+        let (yes, no) = (true, false);
+        let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
+        for rank in 0..4 {
+            assert_eq!(of(Last::Drop)[rank], [full[rank].clone()]);
+            assert_eq!(of(Last::Keep)[rank], [full[rank].clone(), vec![(6 + rank as u64, yes)]]);
+        }
+        let padded = of(Last::Pad);
+        assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
+        assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
+        assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
+        // Two left for four ranks: the others have padding.
+        assert_eq!(
+            [0, 1, 2, 3].map(|rank| shares(8, 6, Last::Keep, rank, 4)[1][0]),
+            [(6, yes), (7, yes), (0, no), (1, no)]
+        );
     }
 }

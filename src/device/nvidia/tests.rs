@@ -101,7 +101,7 @@ fn the_ring_keeps_the_bus_busy() {
             let pinned = |len| Pinned::new(&context, len, PinMode::Cached).unwrap();
             home.send(Box::new([pinned(bytes), pinned(BATCH * 8)])).unwrap();
         }
-        let picks = vec![Pick { sample: 0, valid: true }; BATCH];
+        let picks = vec![Pick { sample: 0, variant: 0, valid: true }; BATCH];
         let supply = Prefilled { free, home, next: 0, end: 520, picks };
         let spec = Spec {
             batch: BATCH,

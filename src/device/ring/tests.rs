@@ -131,7 +131,11 @@ impl Supply for Maker {
             field.iter().zip(content).for_each(|(to, &from)| to.store(from, Relaxed));
         }
         slot.picks.clear();
-        slot.picks.extend((0..content[1].len() / 8).map(|i| Pick { sample: number * 10 + i as u64, valid: true }));
+        slot.picks.extend((0..content[1].len() / 8).map(|i| Pick {
+            sample: number * 10 + i as u64,
+            variant: 0,
+            valid: true,
+        }));
         (slot.epoch, slot.number, slot.home) = (self.epoch, number, Some(self.home.clone()));
         Some(Ok(slot))
     }

@@ -1,0 +1,182 @@
+use crate::error::{Error, Result};
+
+/// Which of the processes that train together this is.
+///
+/// ```no_run
+/// # fn main() -> warpfeed::Result<()> {
+/// use warpfeed::{Loader, Rank};
+///
+/// let rank = Rank::from_env()?; // under torchrun, mpirun or srun
+/// let device = rank.local.unwrap_or(0);
+/// let batches = Loader::new("train.lmdb").batch(256).shuffle(42).rank(rank.rank, rank.world).host()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Rank {
+    /// Its number among all, from 0.
+    pub rank: usize,
+    /// The number of all.
+    pub world: usize,
+    /// Its number among those of the same machine, from 0, if the launcher says: usually the number of its GPU.
+    pub local: Option<usize>,
+}
+
+/// The variables in which a launcher tells a process its place.
+struct Launcher {
+    name: &'static str,
+    rank: &'static str,
+    world: &'static str,
+    local: &'static str,
+}
+
+/// From the inside out: torchrun may be started by mpirun, and that by srun, and the innermost has started this process.
+const LAUNCHERS: [Launcher; 3] = [
+    Launcher { name: "torchrun", rank: "RANK", world: "WORLD_SIZE", local: "LOCAL_RANK" },
+    Launcher {
+        name: "Open MPI",
+        rank: "OMPI_COMM_WORLD_RANK",
+        world: "OMPI_COMM_WORLD_SIZE",
+        local: "OMPI_COMM_WORLD_LOCAL_RANK",
+    },
+    Launcher { name: "SLURM", rank: "SLURM_PROCID", world: "SLURM_NTASKS", local: "SLURM_LOCALID" },
+];
+
+impl Rank {
+    /// Process `rank` of `world`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `rank` is not less than `world`.
+    pub fn new(rank: usize, world: usize) -> Result<Self> {
+        if rank >= world {
+            return Err(Error::config(format!("rank {rank} of a world of {world}: ranks count from 0")));
+        }
+        Ok(Rank { rank, world, local: None })
+    }
+
+    /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`), else Open MPI
+    /// (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if none of them is there, if one is incomplete or no number, or if two launchers contradict
+    /// each other: when this process is one of several to an outer launcher, an inner one cannot have started fewer than there are.
+    pub fn from_env() -> Result<Self> {
+        Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut found: Option<(Rank, &Launcher)> = None;
+        for launcher in &LAUNCHERS {
+            match (found, launcher.read(variable)) {
+                (None, Ok(Some(rank))) => found = Some((rank, launcher)),
+                (None, Err(e)) => return Err(e),
+                (Some((inner, by)), Ok(Some(outer))) if outer.rank > 0 && outer.world > inner.world => {
+                    return Err(Error::config(format!(
+                        "{} is {} and {} is {}, but {} is {} and {} is {}: unset those that are left over",
+                        by.rank,
+                        inner.rank,
+                        by.world,
+                        inner.world,
+                        launcher.rank,
+                        outer.rank,
+                        launcher.world,
+                        outer.world
+                    )));
+                }
+                _ => {}
+            }
+        }
+        found.map(|(rank, _)| rank).ok_or_else(|| {
+            let looked = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world, l.name)).join(", ");
+            Error::config(format!(
+                "no launcher says which rank this is: looked for {looked}; start with one of them, or set rank(r, world)"
+            ))
+        })
+    }
+}
+
+impl Launcher {
+    /// The rank by this launcher's variables; `None` if there are none of them.
+    fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
+        let number = |name: &str| match variable(name) {
+            None => Ok(None),
+            Some(text) => match text.trim().parse::<usize>() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(Error::config(format!("{name} is {text:?}, which is no number"))),
+            },
+        };
+        let one_of_two = |there: &str, number, missing| {
+            let name = self.name;
+            Err(Error::config(format!("{there} is {number}, but {missing} is not set: was this started by {name}?")))
+        };
+        match (number(self.rank)?, number(self.world)?) {
+            (None, None) => Ok(None),
+            (Some(n), None) => one_of_two(self.rank, n, self.world),
+            (None, Some(n)) => one_of_two(self.world, n, self.rank),
+            (Some(rank), Some(world)) if rank >= world => Err(Error::config(format!(
+                "{} is {rank}, but {} is {world}: ranks count from 0",
+                self.rank, self.world
+            ))),
+            (Some(rank), Some(world)) => Ok(Some(Rank { rank, world, local: number(self.local)? })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rank in an environment written as `NAME=value NAME=value`.
+    fn rank_in(environment: &str) -> Result<(usize, usize, Option<usize>), String> {
+        let variable = |name: &str| {
+            let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
+            pairs.into_iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned())
+        };
+        let rank = Rank::from_variables(&variable).map_err(|e| e.to_string())?;
+        Ok((rank.rank, rank.world, rank.local))
+    }
+
+    #[test]
+    fn each_launcher_is_known_and_the_innermost_wins() {
+        let mpi = "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1";
+        let slurm = "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0";
+        assert_eq!(rank_in("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1"), Ok((5, 8, Some(1))));
+        assert_eq!(rank_in(mpi), Ok((3, 4, Some(1))));
+        assert_eq!(rank_in(slurm), Ok((1, 2, Some(0))));
+        assert_eq!(rank_in("RANK=0 WORLD_SIZE=1"), Ok((0, 1, None)));
+        // srun starts torchrun once a machine, and that the processes; the same with mpirun, or with a batch script's own variables.
+        assert_eq!(rank_in(&format!("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 {slurm}")), Ok((5, 8, Some(1))));
+        assert_eq!(rank_in(&format!("{mpi} {slurm}")), Ok((3, 4, Some(1))));
+        assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_PROCID=0 SLURM_NTASKS=8"), Ok((0, 1, None)));
+        assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_NTASKS=8"), Ok((0, 1, None)), "salloc's, of no process");
+    }
+
+    #[test]
+    fn what_is_missing_or_contradictory_is_named() {
+        let refused = |environment: &str, words: &[&str]| {
+            let e = rank_in(environment).unwrap_err();
+            assert!(words.iter().all(|word| e.contains(word)), "{environment}: {e}");
+        };
+        refused(
+            "",
+            &[
+                "RANK and WORLD_SIZE (torchrun)",
+                "OMPI_COMM_WORLD_RANK",
+                "SLURM_PROCID and SLURM_NTASKS",
+                "rank(r, world)",
+            ],
+        );
+        refused("RANK=3", &["RANK is 3, but WORLD_SIZE is not set"]);
+        refused("SLURM_NTASKS=8", &["SLURM_NTASKS is 8, but SLURM_PROCID is not set", "SLURM?"]);
+        refused("RANK=8 WORLD_SIZE=8", &["RANK is 8, but WORLD_SIZE is 8"]);
+        refused("RANK=x WORLD_SIZE=8", &["RANK is \"x\", which is no number"]);
+        refused("RANK=-1 WORLD_SIZE=8", &["RANK is \"-1\""]);
+        refused("RANK=0 WORLD_SIZE=2 LOCAL_RANK=", &["LOCAL_RANK is \"\""]);
+        refused(
+            "RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8",
+            &["RANK is 0 and WORLD_SIZE is 1, but OMPI_COMM_WORLD_RANK is 3 and OMPI_COMM_WORLD_SIZE is 8"],
+        );
+        refused("RANK=0 WORLD_SIZE=1 SLURM_PROCID=3 SLURM_NTASKS=8", &["WORLD_SIZE is 1, but SLURM_PROCID is 3"]);
+    }
+}
