@@ -88,6 +88,10 @@ pub mod source;
 mod trace;
 pub mod transform;
 
+#[cfg(test)]
+#[path = "../tests/fuzz/mod.rs"]
+mod fuzz;
+
 pub use batch::{Dtype, HostBatch, Layout, Normalize, View};
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;

@@ -81,3 +81,7 @@ pub struct Job<'a> {
     /// How it went.
     pub result: Result<()>,
 }
+
+#[cfg(test)]
+#[path = "../../tests/fuzz/images.rs"]
+mod fuzz;

@@ -34,7 +34,10 @@ pub use decoder::Jpeg;
 const KEPT_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
+#[path = "../../../tests/fuzz/jpeg.rs"]
+pub(crate) mod fuzz;
+#[cfg(test)]
 #[path = "../../../tests/libjpeg/mod.rs"]
-mod libjpeg;
+pub(crate) mod libjpeg;
 #[cfg(test)]
 mod tests;

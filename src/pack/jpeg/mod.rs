@@ -123,3 +123,7 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         write::segment(out, 0xee, &[&body[..12]]);
     }
 }
+
+#[cfg(test)]
+#[path = "../../../tests/fuzz/repack.rs"]
+mod fuzz;

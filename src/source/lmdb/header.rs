@@ -25,9 +25,15 @@ pub(in crate::source) fn is_lmdb(start: &[u8]) -> bool {
 /// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its newer meta page claims.
 pub(super) fn check(data: &Path) -> Result<()> {
     let io = |e: io::Error| Error::io(data, &e);
-    let bad = |cause: String| Err(Error::source(cause).at_path(data));
     let mut file = File::open(data).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
+    check_pages(len, |at, page| file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(page)).map_err(io))
+        .map_err(|e| e.at_path(data))
+}
+
+/// [`check`] of a file of `len` bytes of which `read` gives those at an offset.
+pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<()> {
+    let bad = |cause: String| Err(Error::source(cause));
     let mut page_size = 0;
     let mut newest = (0, 0);
     for number in 0..2_u64 {
@@ -38,7 +44,7 @@ pub(super) fn check(data: &Path) -> Result<()> {
             ));
         }
         let mut page = [0; META_BYTES];
-        file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut page)).map_err(io)?;
+        read(at, &mut page)?;
         if !is_lmdb(&page) {
             let swapped = page[16..20] == MAGIC.swap_bytes().to_ne_bytes();
             let why = if swapped {

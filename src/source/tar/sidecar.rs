@@ -52,7 +52,7 @@ fn modified(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
-fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
+pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()]
         .map(|n| n as u64);
@@ -79,7 +79,7 @@ fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
 
 /// `None` for everything that is not exactly what `encode` writes for a tar of this length and time. Any byte is taken for hostile: no
 /// vector is reserved before the bytes for it are known to be there, and no offset is kept that lies outside the tar.
-fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
+pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     let (body, hash) = bytes.split_last_chunk()?;
     if fnv1a(body) != u64::from_le_bytes(*hash) {
         return None;
@@ -136,7 +136,7 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
 }
 
 /// 64-bit FNV-1a: against bits that rot, not against malice.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 

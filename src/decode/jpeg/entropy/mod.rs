@@ -213,8 +213,9 @@ impl Machine {
     /// If a specification is no table.
     pub(super) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
+        let before = self.clock;
         for (dc, ac) in blocks {
-            tables.push((self.table(dc, false)?, self.table(ac, true)?));
+            tables.push((self.table(dc, false, before)?, self.table(ac, true, before)?));
         }
         if let Some(i) = self.patterns.iter().position(|p| p.users > 0 && p.tables == tables) {
             self.patterns[i].users += 1;
@@ -266,16 +267,17 @@ impl Machine {
         }
     }
 
-    /// The index of the table that `spec` describes.
-    fn table(&mut self, spec: &Spec, ac: bool) -> Result<usize> {
+    /// The index of the table that `spec` describes. Tables asked for after the time `before` stay.
+    fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
             self.cached[i].used = self.clock;
             return Ok(i);
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
-        // Of those in nobody's use the one not asked for the longest, if the picture at hand has not just asked for it.
-        let old = |c: &&Cached| c.users == 0 && c.used + 8 < self.clock;
+        // Of those in nobody's use the one not asked for the longest, if the picture at hand has not asked for it: it counts as a user
+        // only once it has all of its tables.
+        let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
         match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
             Some(i) => {
@@ -403,5 +405,31 @@ impl Machine {
 
     fn last_bit(&self) -> usize {
         (self.stream.len() - SLACK_BYTES) * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A picture of ten blocks whose first table is not asked for again until the last ones are made.
+    #[test]
+    fn a_table_is_not_replaced_by_another_of_its_picture() {
+        let mut machine = Machine::new(Backend::Scalar);
+        // One code of one bit, with a symbol for each table.
+        let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
+        let others: Vec<_> = (0..TABLES as u8).map(|i| spec(100 + i)).collect();
+        for pair in others.chunks(2) {
+            // In use, all of them: nothing but the picture's own tables could make room.
+            machine.table(&pair[0], true, 0).unwrap();
+            machine.table(&pair[1], true, 0).unwrap();
+        }
+        machine.cached.iter_mut().for_each(|c| c.users = 1);
+        let (dc, ac): (Vec<_>, Vec<_>) = ([1, 2, 3].map(spec).into(), [4, 5, 6].map(spec).into());
+        let blocks: Vec<_> = [0, 1, 1, 1, 1, 1, 1, 1, 1, 2].iter().map(|&i: &usize| (&dc[i], &ac[i])).collect();
+        let pattern = machine.pattern(&blocks).unwrap().unwrap();
+        for (&(d, a), (dc, ac)) in machine.patterns[pattern].tables.iter().zip(&blocks) {
+            assert!(machine.cached[d].spec == **dc && machine.cached[a].spec == **ac);
+        }
     }
 }

@@ -1,0 +1,157 @@
+//! Pictures of every format but the crate's own JPEG decoder's: the general decoder, `.npy` arrays.
+
+use std::io::Cursor;
+
+use image::{DynamicImage, ImageFormat, RgbImage};
+
+use super::raw::npy_header;
+use super::{Auto, Decode, Npy, Pixels, Rect, Size, Want};
+use crate::fuzz::{self, Random};
+
+/// No picture made here has as many pixels.
+const MOST: u64 = 1 << 16;
+
+const WORDS: [&[u8]; 14] = [
+    b"IHDR",
+    b"PLTE",
+    b"IDAT",
+    b"tRNS",
+    b"eXIf",
+    b"VP8L",
+    b"VP8X",
+    b"ALPH",
+    b"II*\0",
+    b"MM\0*",
+    b"Exif\0\0",
+    b"\x2c\0\0\0\0",
+    b"\x21\xf9\x04\x01",
+    b"BM",
+];
+
+fn pictures() -> Vec<Vec<u8>> {
+    let (w, h) = (13, 9);
+    let rgb: Vec<u8> = (0..w * h * 3).map(|i| (i * i / 7) as u8).collect();
+    let rgb = DynamicImage::from(RgbImage::from_raw(w, h, rgb).expect("as many as it takes"));
+    let forms = [
+        (
+            rgb.clone(),
+            &[ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::Gif][..],
+        ),
+        (rgb.to_rgba8().into(), &[ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff]),
+        (rgb.to_luma8().into(), &[ImageFormat::Png, ImageFormat::Bmp, ImageFormat::Tiff]),
+        (rgb.to_rgb16().into(), &[ImageFormat::Png, ImageFormat::Tiff]),
+        (rgb.to_luma_alpha16().into(), &[ImageFormat::Png]),
+        (rgb.to_rgb32f().into(), &[ImageFormat::Tiff]),
+    ];
+    let mut files = Vec::new();
+    for (picture, formats) in &forms {
+        for &format in *formats {
+            let mut file = Cursor::new(Vec::new());
+            picture.write_to(&mut file, format).expect("a format that takes these pixels");
+            files.push(file.into_inner());
+        }
+    }
+    files
+}
+
+/// Makes the checksum of every PNG chunk right again: behind a wrong one nothing is read.
+fn seal(png: &mut [u8]) {
+    let mut at = 8;
+    while let Some(length) = png.get(at..at + 4) {
+        let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        let Some(end) = (at + 8).checked_add(length).filter(|&end| end + 4 <= png.len()) else { return };
+        let crc = png[at + 4..end].iter().fold(!0u32, |crc, &byte| {
+            (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+        });
+        png[end..end + 4].copy_from_slice(&(!crc).to_be_bytes());
+        at = end + 4;
+    }
+}
+
+/// A damaged picture: an error, or as many pixels as its header says.
+fn picture(pictures: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut file = random.mutated(pictures, &WORDS);
+    if file.starts_with(b"\x89PNG\r\n\x1a\n") && random.below(8) > 0 {
+        seal(&mut file);
+    }
+    let decoder = Auto::new().max_pixels(MOST);
+    let Ok(size) = decoder.size(&file) else { return false };
+    assert!((1..=MOST).contains(&size.area()), "{size:?}");
+    let mut out = Pixels::new();
+    if decoder.decode(&file, Want::exact(Rect::full(size)), &mut out).is_err() {
+        return false;
+    }
+    assert_eq!(out.size(), size);
+    true
+}
+
+fn arrays() -> Vec<Vec<u8>> {
+    let array = |text: &str, version: &[u8], pixels: usize| {
+        [b"\x93NUMPY", version, text.as_bytes(), &vec![7; pixels][..]].concat()
+    };
+    let tight = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3, 3)}\n";
+    let (low, long) = (tight.len() as u8, [2, 0, tight.len() as u8, 0, 0, 0]);
+    vec![
+        [&npy_header(Size::new(5, 4))[..], &[9; 60]].concat(),
+        array(tight, &[1, 0, low, 0], 18),
+        array(tight, &long, 18),
+        array(&tight.replace("(2, 3, 3)", "(4294967295, 4294967295, 3)"), &[1, 0, low + 18, 0], 18),
+    ]
+}
+
+/// A damaged array: an error, or the bytes that lie behind the header.
+fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let words: [&[u8]; 12] = [
+        b"'descr'",
+        b"'shape'",
+        b"'fortran_order'",
+        b"True",
+        b"(",
+        b")",
+        b", 3",
+        b"'|u1'",
+        b"'<f4'",
+        b"4294967296",
+        b"18446744073709551616",
+        b"-1",
+    ];
+    let file = random.mutated(arrays, &words);
+    let Ok(size) = Npy.size(&file) else { return false };
+    let pixels = &file[file.len() - size.area() as usize * 3..];
+    let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
+    let region = Rect::new(x, y, size.width - x, size.height - y);
+    let mut out = Pixels::new();
+    Npy.decode(&file, Want::exact(region), &mut out).expect("what has a size can be read");
+    let stride = size.width as usize * 3;
+    let rows = pixels.chunks_exact(stride).skip(y as usize).flat_map(|row| &row[x as usize * 3..]);
+    assert!(rows.eq(out.data()), "seed {seed}: other bytes");
+    true
+}
+
+#[test]
+fn images() {
+    let pictures = pictures();
+    fuzz::briefly("images", |seed| picture(&pictures, seed));
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn images_for_long() {
+    let pictures = pictures();
+    fuzz::for_long("images", |seed| picture(&pictures, seed));
+}
+
+#[test]
+fn npy() {
+    let arrays = arrays();
+    fuzz::briefly("npy", |seed| array(&arrays, seed));
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn npy_for_long() {
+    let arrays = arrays();
+    fuzz::for_long("npy", |seed| array(&arrays, seed));
+}

@@ -1,0 +1,137 @@
+//! Values of a database, its class names, its meta pages.
+
+use super::layout::{Layout, MsgPack, classes, detect};
+use super::{Bare, header};
+use crate::fuzz::{self, Random};
+
+const WORDS: [&[u8]; 16] = [
+    b"\xa7__key__",
+    b"\xa3cls",
+    b"\xa3jpg",
+    b"\xa4jpeg",
+    b"\xc4\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdc\xff\xff",
+    b"\xc9\xff\xff\xff\xff\x01",
+    b"\x91\x91\x91\x91\x91\x91\x91\x91",
+    b"\x81\xc0\x81\xc0\x81\xc0\x81\xc0",
+    b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\xd3\x80\0\0\0\0\0\0\0",
+    b"\xff\xd8\xff",
+    b"\x89PNG",
+];
+
+fn values() -> Vec<Vec<u8>> {
+    let mut values = vec![vec![0x80], b"\x91\xa3cat".to_vec(), b"\xff\xd8\xff\xe0".to_vec()];
+    let mut value = Vec::new();
+    let text = |to: &mut Vec<u8>, text: &str| rmp::encode::write_str(to, text).expect("a Vec takes everything");
+    rmp::encode::write_map_len(&mut value, 6).expect("a Vec takes everything");
+    text(&mut value, "__key__");
+    text(&mut value, "n014/x");
+    text(&mut value, "jpg");
+    rmp::encode::write_bin(&mut value, &[7; 40]).expect("a Vec takes everything");
+    text(&mut value, "cls");
+    rmp::encode::write_sint(&mut value, 3).expect("a Vec takes everything");
+    text(&mut value, "json");
+    text(&mut value, "{}");
+    text(&mut value, "list");
+    value.extend(b"\x93\xcb\0\0\0\0\0\0\0\0\xc0\x82\xa1a\xc3\xa1b\x92\x01\x02");
+    text(&mut value, "time");
+    value.extend(b"\xd6\xff\0\0\0\0");
+    values.push(value);
+    let mut names = vec![0x9a];
+    (0..10).for_each(|i| text(&mut names, &format!("class {i}")));
+    values.push(names);
+    // Sixteen fields, as many as a sample holds.
+    let mut full = vec![0xde, 0, 16];
+    (0..16).for_each(|i| {
+        text(&mut full, &format!("f{i}"));
+        full.extend(b"\xc4\x01x");
+    });
+    values.push(full);
+    values
+}
+
+/// A damaged value: an error, or fields that lie inside it.
+fn value(values: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let value = random.mutated(values, &WORDS);
+    let inside = |part: &[u8]| {
+        let bounds = value.as_ptr_range();
+        part.is_empty() || (bounds.contains(&part.as_ptr()) && part.as_ptr_range().end <= bounds.end)
+    };
+    let mut accepted = false;
+    for layout in [&MsgPack as &dyn Layout, &Bare] {
+        let Ok(sample) = layout.sample("key", &value) else { continue };
+        assert!(sample.fields().iter().all(|(_, bytes)| inside(bytes)));
+        accepted |= sample.label().is_ok() && sample.fields().len() > 1;
+    }
+    if let Ok(names) = classes(&value) {
+        assert!(names.iter().map(String::len).sum::<usize>() <= value.len());
+    }
+    drop(detect(&value));
+    accepted
+}
+
+fn databases() -> Vec<Vec<u8>> {
+    [&include_bytes!("../fixtures/bare.mdb")[..], include_bytes!("../fixtures/binary_keys.mdb")]
+        .map(|file| file[..8192 + 200].to_vec())
+        .into()
+}
+
+/// Damaged meta pages: an error, or a page size and a number of pages that the file has.
+fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut pages = databases[random.below(databases.len())].clone();
+    for _ in 0..random.below(4) {
+        // In the meta pages' fields, of which there are few.
+        let at = random.pick(&[0, 4096, 4096]) + random.below(160);
+        let number = 1u64.checked_shl(random.below(65) as u32).unwrap_or(0).wrapping_sub(random.below(2) as u64);
+        match random.below(4) {
+            0 => pages[at] = random.next() as u8,
+            1 => pages[at..at + 8].copy_from_slice(&number.to_ne_bytes()),
+            2 => pages[at & !3..(at & !3) + 4].copy_from_slice(&(number as u32).to_ne_bytes()),
+            _ => pages.truncate(at),
+        }
+        if pages.len() < 8000 {
+            break;
+        }
+    }
+    let len = random.pick(&[pages.len() as u64, 12288, 65536, u64::MAX]).max(pages.len() as u64);
+    let read = |at: u64, page: &mut [u8]| {
+        let start = usize::try_from(at).expect("inside the file");
+        let have = pages.get(start..).unwrap_or_default();
+        let count = have.len().min(page.len());
+        page[..count].copy_from_slice(&have[..count]);
+        Ok(())
+    };
+    header::check_pages(len, read).is_ok()
+}
+
+#[test]
+fn lmdb_value() {
+    let values = values();
+    fuzz::briefly("lmdb value", |seed| value(&values, seed));
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn lmdb_value_for_long() {
+    let values = values();
+    fuzz::for_long("lmdb value", |seed| value(&values, seed));
+}
+
+#[test]
+fn lmdb_meta() {
+    let databases = databases();
+    fuzz::briefly("lmdb meta", |seed| meta(&databases, seed));
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn lmdb_meta_for_long() {
+    let databases = databases();
+    fuzz::for_long("lmdb meta", |seed| meta(&databases, seed));
+}

@@ -1,0 +1,47 @@
+//! JPEGs rewritten, against libjpeg.
+
+use super::repack_jpeg;
+use crate::decode::jpeg::fuzz::{damage, random_jpeg};
+use crate::decode::jpeg::libjpeg;
+use crate::fuzz::{self, Random};
+
+const FROM_A_SET: &[u8] = include_bytes!("../../datasets/mini/dotted-triangle/000022.jpg");
+
+/// A damaged file: refused, with nothing written, or rewritten to a file of the same pixels that stays the same when rewritten again.
+fn repacked(seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut jpeg = match random.below(64) {
+        0 => FROM_A_SET.to_vec(),
+        _ => random_jpeg(random, 48),
+    };
+    // Damaged data is mostly refused, so a third stays sound.
+    if random.below(3) > 0 {
+        damage(random, &mut jpeg);
+    }
+    let mut packed = b"before".to_vec();
+    if repack_jpeg(&jpeg, &mut packed).is_err() {
+        assert!(packed == b"before", "seed {seed}: something was written");
+        return false;
+    }
+    let packed = packed.split_off(6);
+    if let Ok(expected) = libjpeg::decode(&jpeg) {
+        let found = libjpeg::decode(&packed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert!(found.rgb == expected.rgb, "seed {seed}: other pixels");
+        assert!(found.warnings <= expected.warnings, "seed {seed}: damaged by rewriting");
+    }
+    let mut again = Vec::new();
+    repack_jpeg(&packed, &mut again).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    assert!(again == packed, "seed {seed}: rewriting changes it again");
+    true
+}
+
+#[test]
+fn repack() {
+    fuzz::briefly("repack", repacked);
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn repack_for_long() {
+    fuzz::for_long("repack", repacked);
+}

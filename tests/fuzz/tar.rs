@@ -1,0 +1,159 @@
+//! A shard's headers, and the index beside it.
+
+use super::header::BLOCK;
+use super::index::{End, Field, Index};
+use super::sidecar;
+use crate::fuzz::{self, Random};
+
+const WORDS: [&[u8]; 18] = [
+    b"ustar\x0000",
+    b"ustar  \0",
+    b"path=",
+    b"size=",
+    b"20 size=99999999999\n",
+    b"28 size=18446744073709551615\n",
+    b"12 path=a.b\n",
+    b"GNU.sparse.major=1",
+    b"WARPFEED.key=",
+    b"__classes__",
+    b"77777777777\0",
+    b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff",
+    b"\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"././@LongLink",
+    b"../../../../etc/passwd",
+    b"/etc/passwd.jpg",
+    b"[\"a\", \"b\"]",
+    &[0; BLOCK],
+];
+
+fn shards() -> Vec<Vec<u8>> {
+    let mut shards: Vec<Vec<u8>> = [
+        &include_bytes!("../fixtures/gnu.tar")[..],
+        include_bytes!("../fixtures/pax.tar"),
+        include_bytes!("../fixtures/ustar.tar"),
+    ]
+    .map(|tar| {
+        // Without the zeros that fill a tape's record, in which most changes would be lost.
+        let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
+        tar[..end + 2 * BLOCK].to_vec()
+    })
+    .into();
+    let member = |name: &str, kind: u8, data: &[u8]| {
+        let mut block = vec![0; BLOCK];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
+        block[156] = kind;
+        block[257..265].copy_from_slice(b"ustar\x0000");
+        block.extend_from_slice(data);
+        block.resize(block.len().next_multiple_of(BLOCK), 0);
+        block
+    };
+    let small = [
+        member("__classes__", b'0', b"[\"cat\", \"dog\"]"),
+        member("x", b'x', b"20 path=dir/a.b.jpg\n10 size=5\n"),
+        member("a.jpg", b'0', b"12345"),
+        member("long", b'L', b"folder/name.png\0"),
+        member("b.png", b'0', b""),
+        member("b.cls", b'0', b"7"),
+        member("link.jpg", b'2', b""),
+        vec![0; 2 * BLOCK],
+    ];
+    shards.push(small.concat());
+    shards
+}
+
+/// Makes the checksum of every block that looks like a header right again: behind a wrong one nothing is read.
+fn seal(tar: &mut [u8]) {
+    for block in tar.chunks_exact_mut(BLOCK).filter(|block| block[257..].starts_with(b"ustar")) {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+}
+
+/// A damaged shard: an error, or an index that lies inside it and survives being written.
+fn index(shards: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut tar = random.mutated(shards, &WORDS);
+    if random.below(8) > 0 {
+        seal(&mut tar);
+    }
+    let Ok(index) = Index::scan(&tar) else { return false };
+    check(&index, tar.len() as u64);
+    let written = sidecar::encode(&index, tar.len() as u64, 5);
+    let read = sidecar::decode(&written, tar.len() as u64, 5);
+    assert!(read.as_ref() == Some(&index) || index.len() == 0, "the index does not survive being written");
+    true
+}
+
+fn check(index: &Index, len: u64) {
+    for i in 0..index.len() {
+        let (_, fields) = index.sample(i);
+        assert!(!fields.is_empty());
+        for field in fields {
+            assert!(field.offset + field.len <= len && (field.name as usize) < index.names.len(), "{field:?}");
+        }
+    }
+}
+
+fn sidecars() -> Vec<Vec<u8>> {
+    let small = Index {
+        keys: "a/1é2".into(),
+        samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
+        fields: vec![
+            Field { offset: 512, len: 9, name: 0 },
+            Field { offset: 1536, len: 1, name: 1 },
+            Field { offset: 2560, len: 0, name: 0 },
+        ],
+        names: vec!["jpg".into(), "cls".into()],
+        classes: vec!["cat".into(), "dög".into()],
+    };
+    let scanned = shards().into_iter().map(|tar| Index::scan(&tar).unwrap_or_default());
+    scanned.chain([small]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
+}
+
+/// A forged index under a hash that fits: nothing, or an index that lies inside the tar it was made for.
+fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut bytes =
+        random.mutated(sidecars, &[b"wfindex\x01", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
+    if random.below(16) > 0 && bytes.len() > 8 {
+        // Length and time mostly stay those of the tar: behind others nothing is read.
+        let body = bytes.len() - 8;
+        if body >= 24 && random.below(8) > 0 {
+            bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
+            bytes[16..24].copy_from_slice(&77u64.to_le_bytes());
+        }
+        let hash = sidecar::fnv1a(&bytes[..body]);
+        bytes[body..].copy_from_slice(&hash.to_le_bytes());
+    }
+    let Some(index) = sidecar::decode(&bytes, 4096, 77) else { return false };
+    check(&index, 4096);
+    true
+}
+
+#[test]
+fn tar_index() {
+    let shards = shards();
+    fuzz::briefly("tar index", |seed| index(&shards, seed));
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn tar_index_for_long() {
+    let shards = shards();
+    fuzz::for_long("tar index", |seed| index(&shards, seed));
+}
+
+#[test]
+fn sidecar_index() {
+    let sidecars = sidecars();
+    fuzz::briefly("sidecar index", |seed| beside(&sidecars, seed));
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn sidecar_index_for_long() {
+    let sidecars = sidecars();
+    fuzz::for_long("sidecar index", |seed| beside(&sidecars, seed));
+}
