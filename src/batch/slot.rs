@@ -208,3 +208,97 @@ impl Full {
         Free(self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Dtype, Field};
+
+    fn free(batch: usize) -> Free {
+        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
+        let plan = Arc::new(Plan::new(batch, fields).unwrap());
+        Slots::make(&plan, Memory::heap(plan.bytes).unwrap())
+    }
+
+    fn begin(free: Free, samples: usize, group: usize) -> Vec<Part> {
+        let set = |header: &mut Header| {
+            header.picks.clear();
+            header.picks.extend((0..samples).map(|i| Pick { sample: i as u64, ..Pick::default() }));
+        };
+        free.begin(group, set).collect()
+    }
+
+    /// Writes what is checked by [`check`].
+    fn fill(part: &mut Part, round: u8) {
+        for place in part.range() {
+            part.bytes(0, place).fill(round ^ place as u8);
+            part.meta(place).key = format!("{round} {place}");
+        }
+    }
+
+    fn check(full: &Full, round: u8) {
+        for place in 0..full.len() {
+            assert_eq!(full.bytes(0)[3 * place..][..3], [round ^ place as u8; 3]);
+            assert_eq!(full.meta(place).key, format!("{round} {place}"));
+        }
+    }
+
+    /// What is home-made here is one atomic decrement for each part, so that every interleaving of threads is an order of parts: these are
+    /// all of them, up to five parts.
+    #[test]
+    fn in_every_order_the_last_part_alone_gets_the_slot() {
+        fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
+            if left.is_empty() {
+                visit(chosen);
+            }
+            for i in 0..left.len() {
+                chosen.push(left.remove(i));
+                orders(left, chosen, visit);
+                left.insert(i, chosen.pop().expect("pushed above"));
+            }
+        }
+        for parts in 1..=5 {
+            let mut slot = Some(free(2 * parts));
+            orders(&mut (0..parts).collect(), &mut Vec::new(), &mut |order| {
+                let mut open: Vec<_> =
+                    begin(slot.take().expect("it came back"), 2 * parts - 1, 2).into_iter().map(Some).collect();
+                for (i, &part) in order.iter().enumerate() {
+                    let mut part = open[part].take().expect("each once");
+                    fill(&mut part, 7);
+                    let full = part.finish();
+                    assert_eq!(full.is_some(), i + 1 == parts, "order {order:?}");
+                    if let Some(full) = full {
+                        check(&full, 7);
+                        slot = Some(full.release());
+                    }
+                }
+            });
+        }
+    }
+
+    /// That the last one sees what the others wrote is a matter of memory ordering: for Miri, which looks for data races, and
+    /// ThreadSanitizer.
+    #[test]
+    fn the_last_part_sees_what_other_threads_wrote() {
+        let mut slot = free(6);
+        for round in 0..4 {
+            let parts = begin(slot, 6, 2);
+            let full = std::thread::scope(|scope| {
+                let threads: Vec<_> = parts
+                    .into_iter()
+                    .map(|mut part| {
+                        scope.spawn(move || {
+                            fill(&mut part, round);
+                            let full = part.finish();
+                            full.iter().for_each(|full| check(full, round));
+                            full
+                        })
+                    })
+                    .collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            let [full] = <[Full; 1]>::try_from(full).unwrap_or_else(|all| panic!("{} full slots", all.len()));
+            slot = full.release();
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub enum Last {
 }
 
 /// One place of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pick {
     /// Index in the source.
     pub(crate) sample: u64,

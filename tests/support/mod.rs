@@ -144,11 +144,11 @@ pub fn reference(
 /// Waits until the process has `expected` threads that the crate started: a thread takes its name, and leaves the list, a moment after it is
 /// started and joined.
 pub fn wait_for_threads(expected: usize) {
-    for _ in 0..500 {
+    for _ in 0..50_000 {
         if threads() == expected {
             return;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(std::time::Duration::from_micros(100));
     }
     assert_eq!(threads(), expected, "threads of the crate, after waiting 5 s");
 }

@@ -1,0 +1,333 @@
+//! Promise: whatever goes wrong, wherever and whenever: no hang, no lost slot, no lost thread, and every sample is accounted for.
+//!
+//! A schedule is drawn from a seed: the loader's options, which samples fail or panic or are slow in the source, the decoder and the
+//! transform, how many batches the consumer takes of each epoch and which it keeps. What must come out is computed from the same seed
+//! without any of the engine, and compared exactly: delivered + skipped + undelivered = all.
+
+mod support;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use support::wait_for_threads;
+use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::order::{Order, Rng, Shuffled};
+use warpfeed::source::{Sample, Source};
+use warpfeed::transform::{ImageMut, Transform};
+use warpfeed::{Augment, Error, ErrorKind, HostBatch, Last, Loader, OnError, Result};
+
+const SIDE: u32 = 4;
+const IMAGE: usize = (SIDE * SIDE * 3) as usize;
+
+/// Where a sample meets its fate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Read,
+    Size,
+    Decode,
+    Transform,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Sound,
+    Slow(Place),
+    Fails(Place),
+    Panics(Place),
+}
+
+/// What is drawn for a schedule.
+#[derive(Debug, Clone)]
+struct Schedule {
+    seed: u64,
+    fates: Arc<[Fate]>,
+    /// Once set, all are sound.
+    calm: Arc<AtomicBool>,
+    batch: usize,
+    workers: usize,
+    prefetch: usize,
+    last: Last,
+    shuffle: bool,
+    policy: OnError,
+    /// Of each epoch: the first batch, how many are asked for, and for each whether the consumer keeps it for a while.
+    epochs: Vec<(u64, Vec<bool>)>,
+    /// The loader goes before the batches that were kept.
+    loader_goes_first: bool,
+}
+
+impl Schedule {
+    fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed, 0, 0);
+        let mut below = |end: u64| rng.next_u64() % end;
+        let len = 1 + below(40);
+        // One bad sample in so many; none in some schedules, nearly all in others.
+        let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
+        let place = |n: u64| [Place::Read, Place::Size, Place::Decode, Place::Transform][n as usize];
+        let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
+            (0, 0, at) => Fate::Panics(at),
+            (0, _, at) => Fate::Fails(at),
+            (1, _, at) => Fate::Slow(at),
+            _ => Fate::Sound,
+        });
+        let fates: Arc<[Fate]> = fates.collect();
+        let batch = 1 + below(8) as usize;
+        let batches = len.div_ceil(batch as u64);
+        let policy = match below(3) {
+            0 => OnError::Stop,
+            _ => OnError::Skip { at_most: [0, 3, 20, 1000][below(4) as usize] },
+        };
+        let epochs = (0..1 + below(3)).map(|_| {
+            let first = if below(4) == 0 { below(batches + 1) } else { 0 };
+            let asked = if below(2) == 0 { batches + 2 } else { below(batches + 1) };
+            (first, (0..asked).map(|_| below(3) == 0).collect())
+        });
+        let epochs = epochs.collect();
+        Schedule {
+            seed,
+            fates,
+            calm: Arc::default(),
+            batch,
+            workers: 1 + below(4) as usize,
+            prefetch: 1 + below(4) as usize,
+            last: [Last::Keep, Last::Drop][below(2) as usize],
+            shuffle: below(2) == 0,
+            policy,
+            epochs,
+            loader_goes_first: below(2) == 0,
+        }
+    }
+
+    fn loader(&self) -> Loader {
+        let part = || Part(self.clone());
+        let mut loader = Loader::source(part()).decode(part()).transform(part()).augment(Augment::exact(SIDE, SIDE));
+        loader = loader.batch(self.batch).workers(self.workers).prefetch(self.prefetch).last(self.last);
+        if self.shuffle {
+            loader = loader.shuffle(self.seed);
+        }
+        loader.on_error(self.policy)
+    }
+
+    /// What `sample` meets at `place`.
+    fn meet(&self, sample: u64, place: Place) -> Result<()> {
+        if self.calm.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.fates[sample as usize] {
+            Fate::Slow(at) if at == place => std::thread::sleep(Duration::from_micros(200)),
+            Fate::Fails(at) if at == place => return Err(Error::source(format!("fails at {place:?}"))),
+            Fate::Panics(at) if at == place => panic!("panics at {place:?}"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Samples of each batch of an epoch.
+    fn samples(&self, epoch: u64) -> Vec<Vec<u64>> {
+        let len = self.fates.len() as u64;
+        let order = Shuffled::new(len, self.seed);
+        let all: Vec<u64> = (0..len).map(|at| if self.shuffle { order.index(epoch, at) } else { at }).collect();
+        let whole = |b: &&[u64]| self.last == Last::Keep || b.len() == self.batch;
+        all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
+    }
+
+    fn is_bad(&self, sample: u64) -> bool {
+        matches!(self.fates[sample as usize], Fate::Fails(_) | Fate::Panics(_))
+    }
+}
+
+/// The schedule as a source, a decoder and a transform.
+struct Part(Schedule);
+
+impl Source for Part {
+    fn len(&self) -> usize {
+        self.0.fates.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.meet(index as u64, Place::Read)?;
+        scratch.clear();
+        scratch.extend_from_slice(&(index as u64).to_le_bytes());
+        Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+impl Decode for Part {
+    fn size(&self, bytes: &[u8]) -> Result<Size> {
+        self.0.meet(number(bytes), Place::Size)?;
+        Ok(Size::new(SIDE, SIDE))
+    }
+
+    fn decode(&self, bytes: &[u8], _: Want, out: &mut Pixels) -> Result<()> {
+        self.0.meet(number(bytes), Place::Decode)?;
+        out.reset(Size::new(SIDE, SIDE)).fill(number(bytes) as u8);
+        Ok(())
+    }
+}
+
+impl Transform for Part {
+    fn apply(&self, image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
+        self.0.meet(u64::from(image.data()[0]), Place::Transform)
+    }
+}
+
+/// How the samples of the epochs ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Account {
+    delivered: u64,
+    skipped: u64,
+    /// Of batches that were not asked for, or lie behind an error.
+    undelivered: u64,
+    all: u64,
+    /// Epochs that ended with an error.
+    stopped: u64,
+}
+
+/// One batch as it must be: its samples, which of them are sound, and the images and labels in place of those that are not.
+fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
+    assert!(batch.ids().eq(samples.iter().copied()));
+    let images = batch.images().as_u8().expect("u8 images");
+    for (place, (&sample, valid)) in samples.iter().zip(batch.valid()).enumerate() {
+        assert_eq!(valid, !schedule.is_bad(sample), "sample {sample}");
+        let donor = (0..samples.len()).map(|d| samples[(place + d) % samples.len()]).find(|&s| !schedule.is_bad(s));
+        let donor = donor.expect("a batch that is delivered has a sound sample");
+        assert!(images[place * IMAGE..][..IMAGE].iter().all(|&byte| u64::from(byte) == donor), "sample {sample}");
+        assert_eq!(batch.labels()[place], donor as i64);
+    }
+}
+
+/// Runs a schedule, and compares all of it with what must be.
+fn run(schedule: &Schedule) -> Account {
+    let mut batches = schedule.loader().host().unwrap();
+    let slots = batches.plan().slots;
+    let mut account = Account::default();
+    let mut failed_so_far = 0;
+    let mut faults = Vec::new();
+    let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
+    for (epoch, (first, keeps)) in (0..).zip(&schedule.epochs) {
+        let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(*first as usize);
+        account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
+        let mut arriving = batches.epoch_from(epoch, *first);
+        for &keep in keeps {
+            let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
+                assert!(arriving.next().is_none(), "a batch too many");
+                break;
+            };
+            let found = found.expect("a batch is missing");
+            let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
+            let (stops, skips) = match schedule.policy {
+                OnError::Stop => (!bad.is_empty(), false),
+                OnError::Skip { at_most } => {
+                    failed_so_far += bad.len() as u64;
+                    faults.extend(bad.iter().map(|&s| (epoch, number, s)));
+                    (!bad.is_empty() && (failed_so_far > at_most || bad.len() == samples.len()), true)
+                }
+            };
+            if stops {
+                let error = found.expect_err("this batch cannot be delivered");
+                match schedule.policy {
+                    OnError::Stop => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
+                    OnError::Skip { .. } => assert_eq!(error.kind(), ErrorKind::TooManySkipped, "{error}"),
+                }
+                account.undelivered += samples.len() as u64;
+                account.stopped += 1;
+                assert!(arriving.next().is_none(), "an error ends the epoch");
+                break;
+            }
+            let batch = found.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
+            assert_eq!((batch.epoch(), batch.number()), (epoch, number));
+            check(schedule, &batch, &samples);
+            account.delivered += (samples.len() - bad.len()) as u64;
+            account.skipped += if skips { bad.len() as u64 } else { 0 };
+            if keep {
+                kept.push_back((batch, samples));
+            }
+            // Never all slots: that is an error of its own.
+            if kept.len() == slots {
+                kept.pop_front();
+            }
+        }
+        drop(arriving);
+        account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
+        // What is kept stays as it was.
+        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+    }
+    let listed: Vec<_> =
+        batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().expect("it is named"))).collect();
+    assert_eq!(listed, faults);
+
+    // Every slot is still there: the consumer can hold them all.
+    kept.retain(|_| schedule.loader_goes_first);
+    schedule.calm.store(true, Ordering::Relaxed);
+    let free = slots - kept.len();
+    let held: Vec<HostBatch> = batches.epoch(9).take(free).map(|batch| batch.unwrap()).collect();
+    assert_eq!(held.len(), free.min(batches.batches(9) as usize));
+    drop(held);
+    if schedule.loader_goes_first {
+        drop(batches);
+        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+    }
+    account
+}
+
+/// One schedule at a time, since the threads of the process are counted.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn run_all(seeds: std::ops::Range<u64>) {
+    let _alone = ALONE.lock();
+    std::panic::set_hook(Box::new(|info| {
+        // The panics that a schedule asks for are expected.
+        if !info.payload().downcast_ref::<String>().is_some_and(|text| text.starts_with("panics at")) {
+            eprintln!("{info}");
+        }
+    }));
+    let current = Arc::new(Mutex::new((0, std::time::Instant::now())));
+    let watched = Arc::downgrade(&current);
+    std::thread::spawn(move || {
+        while let Some(current) = watched.upgrade() {
+            let (seed, since) = *current.lock().expect("nothing panics while holding it");
+            if since.elapsed() > Duration::from_secs(20) {
+                eprintln!("hang: schedule {seed} is not done after 20 s: {:?}", Schedule::draw(seed));
+                std::process::exit(101);
+            }
+            drop(current);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let mut sum = Account::default();
+    for seed in seeds.clone() {
+        *current.lock().expect("nothing panics while holding it") = (seed, std::time::Instant::now());
+        let schedule = Schedule::draw(seed);
+        let account = std::panic::catch_unwind(|| run(&schedule));
+        let Ok(account) = account else { panic!("schedule {seed} failed: {schedule:?}") };
+        let Account { delivered, skipped, undelivered, all, stopped } = account;
+        assert_eq!(delivered + skipped + undelivered, all, "schedule {seed}: {account:?}");
+        wait_for_threads(0);
+        sum.delivered += delivered;
+        sum.skipped += skipped;
+        sum.undelivered += undelivered;
+        sum.all += all;
+        sum.stopped += stopped;
+    }
+    println!("{} schedules: {sum:?}", seeds.end - seeds.start);
+    let enough = (seeds.end - seeds.start) / 10;
+    assert!([sum.delivered, sum.skipped, sum.undelivered, sum.stopped].iter().all(|&n| n > enough), "{sum:?}");
+}
+
+#[test]
+fn random_faults_lose_nothing() {
+    run_all(0..1000);
+}
+
+/// `cargo test --release --test schedules -- --ignored`
+#[test]
+#[ignore = "takes a minute"]
+fn random_faults_lose_nothing_10000_times() {
+    run_all(1000..11000);
+}
