@@ -22,6 +22,7 @@ struct Inner {
     sample: Option<u64>,
     key: Option<String>,
     os_code: Option<i32>,
+    transient: bool,
 }
 
 /// The class of an [`Error`], for a program to decide on.
@@ -71,7 +72,15 @@ impl ErrorKind {
 impl Error {
     /// An error of `kind`; `cause` is lower case, without a full stop, and gives both numbers where two disagree.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
-        Error(Box::new(Inner { kind, cause: cause.into(), path: None, sample: None, key: None, os_code: None }))
+        Error(Box::new(Inner {
+            kind,
+            cause: cause.into(),
+            path: None,
+            sample: None,
+            key: None,
+            os_code: None,
+            transient: false,
+        }))
     }
 
     /// An [`ErrorKind::Decode`] error, the one a custom [`Decode`](crate::decode::Decode) returns.
@@ -89,11 +98,23 @@ impl Error {
         Self::new(ErrorKind::Source, cause)
     }
 
-    /// An operating-system error at `path`.
+    /// An operating-system error at `path`. It is [transient](Error::is_transient) if trying again may help.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let mut e = Self::new(ErrorKind::Io, error.to_string()).at_path(path);
         e.0.os_code = error.raw_os_error();
+        // A network file system says EIO for what is over a moment later; a disk that says it is asked in vain, and not for long.
+        e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
+            || error.raw_os_error() == Some(libc::EIO);
         e
+    }
+
+    /// The same error as one that may be gone when the sample is read again: for a source over a network. See
+    /// [`Loader::retries`](crate::Loader::retries).
+    #[must_use]
+    pub fn transient(mut self) -> Self {
+        self.0.transient = true;
+        self
     }
 
     /// The same error with the file it belongs to. A path that is already there stays: the innermost place is the exact one.
@@ -136,6 +157,12 @@ impl Error {
     /// The cause alone, without the place.
     pub fn cause(&self) -> &str {
         &self.0.cause
+    }
+
+    /// Whether reading again may help: an operating-system error `EIO`, `EINTR`, `EAGAIN`, `ESTALE` or a timeout, or one that its source
+    /// [called so](Error::transient).
+    pub fn is_transient(&self) -> bool {
+        self.0.transient
     }
 
     /// The operating system's error number (`errno`), for [`ErrorKind::Io`].
@@ -184,6 +211,14 @@ mod tests {
         let e = e.at_path("train").at_sample(7, "other");
         assert_eq!(e.sample(), Some(18231), "the innermost sample stays");
         assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): train: decode: jpeg ends at byte 4096 of 9120");
+    }
+
+    #[test]
+    fn a_failing_medium_is_transient_and_a_missing_file_is_not() {
+        let of = |code| Error::io("x", &std::io::Error::from_raw_os_error(code)).is_transient();
+        assert!([libc::EIO, libc::EINTR, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT].into_iter().all(of));
+        assert!(![libc::ENOENT, libc::EACCES, libc::ENOSPC, libc::EISDIR].into_iter().any(of));
+        assert!(Error::source("status 503").transient().is_transient() && !Error::source("status 404").is_transient());
     }
 
     #[test]

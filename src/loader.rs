@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::batch::{Dtype, Field, HostBatch, Layout, Memory, Normalize, Plan, Slots, Writer};
 use crate::decode::{Auto, Decode};
 use crate::device::SampleOps;
-use crate::engine::{Batches, Engine, HostFeed, IntoIter, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Work};
+use crate::engine::{Batches, Engine, HostFeed, IntoIter, Limits, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Last, Order, Rank, Schedule, Sequential, Shuffled};
 use crate::source::{self, Source};
@@ -58,6 +58,7 @@ pub struct Loader {
     on_error: OnError,
     timeout: Duration,
     memory_limit: Option<usize>,
+    limits: Limits,
     #[cfg(feature = "cuda")]
     soft_labels: Option<(usize, f32)>,
 }
@@ -124,6 +125,7 @@ impl Loader {
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
+            limits: Limits { retries: 3, pixels: 1 << 28, sample_bytes: 1 << 31 },
             #[cfg(feature = "cuda")]
             soft_labels: None,
         }
@@ -270,6 +272,32 @@ impl Loader {
         self
     }
 
+    /// How often a sample is read again when its source reports a [transient](Error::is_transient) error (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`,
+    /// a timeout), before the error counts; 3 by default, 0 for never.
+    ///
+    /// The worker pauses for 5 ms before it reads again, then for four times as long each time, for a second at most. Every time is
+    /// logged as a warning and counted in [`Stats::retries`](crate::Stats::retries).
+    pub fn retries(mut self, times: usize) -> Self {
+        self.limits.retries = times;
+        self
+    }
+
+    /// Most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. One that claims more is a failed
+    /// sample, and no memory is taken for it: a file of a few bytes can claim gigabytes.
+    ///
+    /// It holds for every decoder, also one of your own. The built-in ones allow 2^28 themselves; see [`General::max_pixels`](crate::decode::General::max_pixels).
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.limits.pixels = pixels;
+        self
+    }
+
+    /// Most bytes that the fields of a sample may have together, as they are stored; 2^31 by default. One that has more is a failed sample,
+    /// and nothing is decoded. Of a tar or an LMDB nothing is copied before; a file in a folder is read first, up to 2 GiB.
+    pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
+        self.limits.sample_bytes = bytes;
+        self
+    }
+
     /// How long the consumer may keep every slot while asking for another batch, before that is an error; 30 s by default. (A slow worker is
     /// no error: it is logged.)
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -373,6 +401,7 @@ impl Loader {
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
             counters: Counters::new(workers),
+            limits: self.limits,
         };
         Ok(Opening {
             work,

@@ -118,14 +118,36 @@ impl Opened {
 /// An open loader: workers running, buffers allocated. [`epoch`](Batches::epoch) delivers.
 ///
 /// Dropping it stops the workers and joins their threads; batches still in the user's hands stay valid.
+///
+/// It belongs to the process that opened it. After `fork` the child has no worker threads: there every batch is an error, and dropping it
+/// gives nothing back.
 pub struct Batches<B> {
-    feed: Box<dyn Feed<Batch = B>>,
+    /// Leaves in drop only.
+    feed: Option<Box<dyn Feed<Batch = B>>>,
     opened: Opened,
+    process: u32,
 }
 
 impl<B> Batches<B> {
     pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, opened: Opened) -> Self {
-        Batches { feed, opened }
+        Batches { feed: Some(feed), opened, process: std::process::id() }
+    }
+
+    /// The feed, if this is the process that it belongs to.
+    fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
+        let here = std::process::id() == self.process;
+        self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
+    }
+
+    fn next(&mut self) -> Option<Result<B>> {
+        let process = self.process;
+        match self.feed() {
+            Some(feed) => feed.next(),
+            None => Some(Err(Error::config(format!(
+                "the loader was opened by process {process}, this is {}: worker threads do not survive fork; open it after forking",
+                std::process::id()
+            )))),
+        }
     }
 
     /// The batches of epoch `epoch`, in order. Workers start at once, and go on while the consumer works.
@@ -139,7 +161,9 @@ impl<B> Batches<B> {
     /// The batches of epoch `epoch` from number `first` on, which costs no more than from 0.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         let end = self.batches(epoch);
-        self.feed.start(epoch, first.min(end));
+        if let Some(feed) = self.feed() {
+            feed.start(epoch, first.min(end));
+        }
         Epoch { left: end.saturating_sub(first), batches: self }
     }
 
@@ -193,7 +217,16 @@ impl<B> Batches<B> {
 impl Batches<crate::device::CudaBatch> {
     /// What the device's memory holds, and what went there.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
-        self.feed.device_stats().expect("batches on a device have a ring")
+        self.feed.as_ref().and_then(|feed| feed.device_stats()).expect("batches on a device have a ring")
+    }
+}
+
+impl<B> Drop for Batches<B> {
+    fn drop(&mut self) {
+        if self.feed().is_none() {
+            // Its threads are not here to be joined, and its locks may be held by them for good.
+            std::mem::forget(self.feed.take());
+        }
     }
 }
 
@@ -216,7 +249,10 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        let batch = self.batches.feed.next();
+        if self.left == 0 {
+            return None;
+        }
+        let batch = self.batches.next();
         self.left = if let Some(Ok(_)) = batch { self.left - 1 } else { 0 };
         batch
     }
@@ -238,7 +274,9 @@ impl<B> Epoch<'_, B> {
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
-        self.batches.feed.stop();
+        if let Some(feed) = self.batches.feed() {
+            feed.stop();
+        }
     }
 }
 
@@ -254,7 +292,9 @@ impl IntoIter {
     pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
         IntoIter(match opened {
             Ok(mut batches) => {
-                batches.feed.start(0, 0);
+                if let Some(feed) = batches.feed() {
+                    feed.start(0, 0);
+                }
                 State::Open(batches)
             }
             Err(e) => State::Failed(Some(e)),
@@ -267,7 +307,13 @@ impl Iterator for IntoIter {
 
     fn next(&mut self) -> Option<Result<HostBatch>> {
         match &mut self.0 {
-            State::Open(batches) => batches.feed.next(),
+            State::Open(batches) => {
+                let batch = batches.next();
+                if matches!(batch, Some(Err(_))) {
+                    self.0 = State::Failed(None);
+                }
+                batch
+            }
             State::Failed(error) => error.take().map(Err),
         }
     }

@@ -38,6 +38,14 @@ impl Coordinator {
         let mut picks = Vec::new();
         let mut next_start = self.started.recv().ok();
         while let Some(Start { run, epoch, first, end }) = next_start.take() {
+            if let Err(e) = self.check() {
+                // Of a run that is not wanted any more nobody takes the error.
+                if self.work.run.load(Ordering::Relaxed) == run {
+                    let _ = self.broken.send(Err((run, e)));
+                }
+                next_start = self.started.recv().ok();
+                continue;
+            }
             for number in first..end {
                 let slot = select! {
                     recv(self.started) -> start => match start {
@@ -71,6 +79,11 @@ impl Coordinator {
                 next_start = self.started.recv().ok();
             }
         }
+    }
+
+    fn check(&self) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(|| self.work.source.check()))
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Panic, "the source panicked when it was checked")))
     }
 
     /// Asks the order, which may be the user's, for the places of a batch.

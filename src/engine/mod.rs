@@ -33,7 +33,7 @@ use coordinator::Start;
 pub(crate) use cuda::CudaFeed;
 pub(crate) use host::HostFeed;
 use pool::Pool;
-pub(crate) use worker::{MAX_GROUP, Work};
+pub(crate) use worker::{Limits, MAX_GROUP, Work};
 
 /// How often a consumer that waits looks whether anything can still come.
 const TICK: Duration = Duration::from_millis(100);

@@ -3,12 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 
 use crate::batch::{self, Dtype, Full, Layout, Part, Writer};
-use crate::decode::{Decode, Job, Pixels};
+use crate::decode::{Decode, Job, Pixels, Size};
 use crate::device::SampleOps;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Pick, Rng};
@@ -36,13 +36,25 @@ pub(crate) struct Work {
     /// The run that is wanted now; parts of any other are passed on untouched.
     pub(crate) run: AtomicU64,
     pub(crate) counters: Counters,
+    pub(crate) limits: Limits,
+}
+
+/// What a sample may claim before anything is made of it, and how often it may be asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) retries: usize,
+    /// Pixels of a picture.
+    pub(crate) pixels: u64,
+    /// Bytes of all fields together.
+    pub(crate) sample_bytes: u64,
 }
 
 /// One worker's memory, kept from sample to sample.
 pub(crate) struct Worker {
     work: Arc<Work>,
     index: usize,
-    encoded: [Vec<u8>; MAX_GROUP],
+    /// For each place one buffer a try: what a try that failed was given stays lent to it.
+    encoded: [Box<[Vec<u8>]>; MAX_GROUP],
     pixels: [Pixels; MAX_GROUP],
     image: Vec<u8>,
     /// The last image of a batch that is being mixed.
@@ -64,7 +76,7 @@ impl Worker {
         let size = work.augment.output_size();
         Worker {
             index,
-            encoded: Default::default(),
+            encoded: std::array::from_fn(|_| vec![Vec::new(); work.limits.retries + 1].into_boxed_slice()),
             pixels: Default::default(),
             image: vec![0; size.area() as usize * 3],
             partner: Vec::new(),
@@ -101,6 +113,7 @@ impl Worker {
     fn fill(&mut self, part: &mut Part) {
         let Worker { work, index, encoded, pixels, image, resizer, .. } = self;
         let counters = work.counters.worker(*index);
+        let run = part.header().run;
 
         let mut now = Instant::now();
         let mut planned = ArrayVec::<Planned<'_>, MAX_GROUP>::new();
@@ -111,7 +124,7 @@ impl Worker {
             let meta = part.meta(place);
             meta.key.clear();
             meta.fault = None;
-            match guarded(|| work.source.read(id as usize, encoded)) {
+            match work.read(id, run, encoded) {
                 Ok(sample) => {
                     meta.key.push_str(sample.key());
                     let rng = Rng::new(work.seed, variant, id);
@@ -152,14 +165,46 @@ impl Worker {
     }
 }
 
+/// The pause before a sample is read again; each further one is four times as long, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 impl Work {
+    /// Reads sample `id`, again if an error may be gone then, as often as there are buffers and as long as `run` is wanted.
+    fn read<'a>(&'a self, id: u64, run: u64, buffers: &'a mut [Vec<u8>]) -> Result<Sample<'a>> {
+        let tries = buffers.len();
+        let mut pause = PAUSE;
+        for (i, buffer) in buffers.iter_mut().enumerate() {
+            match guarded(|| self.source.read(id as usize, buffer)) {
+                Err(e) if e.is_transient() && i + 1 < tries && self.run.load(Ordering::Relaxed) == run => {
+                    tracing::warn!(sample = id, "read again in {pause:?} ({} of {} times): {e}", i + 1, tries - 1);
+                    self.counters.retried();
+                    std::thread::sleep(pause);
+                    pause = (4 * pause).min(LONGEST_PAUSE);
+                }
+                result => return result,
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
     /// Finds the image of a sample and decides what happens to it.
     fn prepare<'a>(&self, sample: &Sample<'a>, mut rng: Rng) -> Result<(&'a [u8], transform::Plan, Rng)> {
         let (_, bytes) = sample.image().ok_or_else(|| {
             let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
             Error::source(format!("no image among the fields {names:?}"))
         })?;
+        let total: u64 = sample.fields().iter().map(|f| f.1.len() as u64).sum();
+        if total > self.limits.sample_bytes {
+            let cause = format!("the sample has {total} bytes, the limit is {}", self.limits.sample_bytes);
+            return Err(Error::source(cause));
+        }
         let size = self.decoder.size(bytes)?;
+        if size.area() > self.limits.pixels {
+            let Size { width, height } = size;
+            let (area, limit) = (size.area(), self.limits.pixels);
+            return Err(Error::decode(format!("a picture of {width}x{height} = {area} pixels, the limit is {limit}")));
+        }
         let plan = self.augment.plan(size, &mut rng)?;
         Ok((bytes, plan, rng))
     }

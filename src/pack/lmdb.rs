@@ -7,7 +7,7 @@ use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_s
 use super::{
     WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of, without_slash,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
 /// Digits of a key: room for ten thousand million samples, and the keys of all databases sort alike.
@@ -96,6 +96,11 @@ impl LmdbWriter {
                     // The failed transaction is gone, and it was the only one: the map may move.
                     self.map_size *= 2;
                     environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&partial(&self.target), e))?;
+                }
+                // LMDB's word for a write that ended early.
+                Err(lmdb::Error::Other(libc::EIO)) => {
+                    let cause = "the disk takes no more, or fails (errno EIO from lmdb): is the disk full?";
+                    return Err(Error::new(ErrorKind::Io, cause).at_path(partial(&self.target)));
                 }
                 Err(e) => return Err(lmdb_error(&partial(&self.target), e)),
             }

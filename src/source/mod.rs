@@ -9,6 +9,7 @@
 //! [`open`] finds out from a path which one it is.
 
 mod folder;
+mod identity;
 mod lmdb;
 mod memory;
 mod open;
@@ -46,6 +47,18 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source) with the file; the loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
+
+    /// Whether the medium is still what was opened. Asked at the start of every epoch, from one of the loader's threads; an error ends the
+    /// epoch before its first batch.
+    ///
+    /// [`Tar`] and [`Lmdb`] look at their files: one that was written to in place (a shard only; a database may be) is an error, one
+    /// that was removed or replaced by another is a warning, since the file that was opened is still there to be read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Names of the classes by label, if the medium knows them.
     fn classes(&self) -> &[String] {

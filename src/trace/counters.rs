@@ -46,6 +46,7 @@ pub(crate) struct Counters {
     waited_ns: AtomicU64,
     batches: AtomicU64,
     delivered: AtomicU64,
+    retries: AtomicU64,
 }
 
 impl Counters {
@@ -56,6 +57,7 @@ impl Counters {
             waited_ns: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
         }
     }
 
@@ -68,6 +70,11 @@ impl Counters {
         self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
         self.batches.fetch_add(1, Relaxed);
         self.delivered.fetch_add(samples as u64, Relaxed);
+    }
+
+    /// A sample is read again after a transient error.
+    pub(crate) fn retried(&self) {
+        self.retries.fetch_add(1, Relaxed);
     }
 
     /// What each worker that is not idle is at: `worker 3 in decode of sample 18231`.
@@ -90,6 +97,7 @@ impl Counters {
             samples: self.delivered.load(Relaxed),
             prepared: sum(&|w| w.samples.load(Relaxed)),
             bytes_read: sum(&|w| w.bytes.load(Relaxed)),
+            retries: self.retries.load(Relaxed),
             waited_seconds: self.waited_ns.load(Relaxed) as f64 * 1e-9,
             read_seconds: busy(Stage::Read),
             decode_seconds: busy(Stage::Decode),

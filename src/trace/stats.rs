@@ -18,6 +18,8 @@ pub struct Stats {
     pub prepared: u64,
     /// Encoded bytes of those samples.
     pub bytes_read: u64,
+    /// How often a sample was read again after a transient error; see [`Loader::retries`](crate::Loader::retries).
+    pub retries: u64,
     /// Seconds the consumer waited for batches on the host.
     pub waited_seconds: f64,
     /// Seconds of work in reading, summed over the workers. A memory-mapped page that must come from the disk counts where it is touched
@@ -57,6 +59,7 @@ impl Stats {
             samples: self.samples - earlier.samples,
             prepared: self.prepared - earlier.prepared,
             bytes_read: self.bytes_read - earlier.bytes_read,
+            retries: self.retries - earlier.retries,
             waited_seconds: self.waited_seconds - earlier.waited_seconds,
             read_seconds: self.read_seconds - earlier.read_seconds,
             decode_seconds: self.decode_seconds - earlier.decode_seconds,

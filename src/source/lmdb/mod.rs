@@ -20,6 +20,7 @@ pub use layout::{Bare, Layout, MsgPack};
 use snapshot::Snapshot;
 pub(crate) use snapshot::lmdb_error;
 
+use super::identity::Identity;
 use super::pages::fetch;
 use super::{Sample, Source};
 use crate::error::{Error, Result};
@@ -56,6 +57,9 @@ pub struct Lmdb {
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
+    /// `path`, or the file in it.
+    data: PathBuf,
+    identity: Identity,
 }
 
 enum Keys {
@@ -83,6 +87,9 @@ impl Lmdb {
     }
 
     fn new(path: &Path, layout: Option<Box<dyn Layout>>) -> Result<Self> {
+        let folder = path.join("data.mdb");
+        let data = if folder.exists() { folder } else { path.to_owned() };
+        let identity = Identity::of(&std::fs::metadata(&data).map_err(|e| Error::io(&data, &e))?);
         let snapshot = Snapshot::open(path)?;
         let keys = match snapshot.with_transaction(decimal_keys)? {
             Some(keys) => keys,
@@ -95,7 +102,8 @@ impl Lmdb {
             Some(value) => layout::classes(value).map_err(|e| at_key(e, CLASSES_KEY).at_path(path))?,
             None => Vec::new(),
         };
-        let mut source = Lmdb { snapshot, layout: Box::new(MsgPack), keys, classes, path: path.to_owned() };
+        let mut source =
+            Lmdb { snapshot, layout: Box::new(MsgPack), keys, classes, path: path.to_owned(), data, identity };
         source.layout = match layout {
             Some(layout) => layout,
             None => {
@@ -145,6 +153,10 @@ impl Source for Lmdb {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (key, value) = self.record(index, scratch)?;
         fetch(value).and_then(|()| self.layout.sample(key, value)).map_err(|e| at_key(e, key).at_path(&self.path))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.identity.check(&self.data, true)
     }
 
     fn classes(&self) -> &[String] {
@@ -227,3 +239,7 @@ fn is_metadata(key: &[u8]) -> bool {
 fn at_key(error: Error, key: &str) -> Error {
     Error::new(error.kind(), format!("key {key:?}: {}", error.cause()))
 }
+
+#[cfg(test)]
+#[path = "../../../tests/fuzz/lmdb.rs"]
+mod fuzz;

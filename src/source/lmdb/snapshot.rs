@@ -50,6 +50,9 @@ impl Snapshot {
         let environment = Shared::open(path)?;
         let env = environment.get();
         let lmdb_error = |e| lmdb_error(path, e);
+        // Slots that dead processes held are free to take once somebody says that they died. A failure leaves them taken, no more.
+        // SAFETY: the environment is open. No slot of a living process is touched, nor one of this process.
+        unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
         let database = env.open_db(None).map_err(lmdb_error)?;
         let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
         for _ in 0..TRIES {
@@ -186,8 +189,8 @@ pub(crate) fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
         lmdb::Error::ReadersFull => Error::source(
-            "lmdb: no free reader slot: other processes hold all those of the lock file, or died holding them; \
-             the table is emptied when the last process closes the database",
+            "lmdb: no free reader slot: other processes hold all those of the lock file, as many as the first of them asked for; \
+             the file is begun anew once all have closed the database",
         )
         .at_path(path),
         error => Error::source(format!("lmdb: {error}").to_lowercase()).at_path(path),

@@ -28,6 +28,7 @@ pub(crate) use index::CLASSES_MEMBER;
 use index::Index;
 pub(super) use shards::{has_braces, tars_in};
 
+use super::identity::Identity;
 use super::pages::fetch;
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
@@ -61,6 +62,7 @@ pub struct Tar {
 #[derive(Debug)]
 struct Shard {
     path: PathBuf,
+    identity: Identity,
     map: Mmap,
     index: Index,
 }
@@ -135,7 +137,16 @@ impl Shard {
                 index
             }
         };
-        Ok(Shard { path: path.to_owned(), map, index })
+        Ok(Shard { path: path.to_owned(), identity: Identity::of(&metadata), map, index })
+    }
+}
+
+impl Shard {
+    /// The error of pages up to byte `end` that cannot be had. If the file still has them, the medium failed, perhaps for a moment.
+    fn lost(&self, error: Error, end: usize) -> Error {
+        let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end as u64);
+        let error = if still_long { error.transient() } else { error };
+        error.at_path(&self.path)
     }
 }
 
@@ -159,9 +170,13 @@ impl Source for Tar {
         if let (Some(first), Some(last)) = (fields.first(), fields.last())
             && let Some(all) = shard.map.get(first.offset as usize..(last.offset + last.len) as usize)
         {
-            fetch(all).map_err(|e| e.at_path(&shard.path))?;
+            fetch(all).map_err(|e| shard.lost(e, (last.offset + last.len) as usize))?;
         }
         Ok(sample)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.shards.iter().try_for_each(|shard| shard.identity.check(&shard.path, false))
     }
 
     fn classes(&self) -> &[String] {
@@ -172,3 +187,7 @@ impl Source for Tar {
         "tar"
     }
 }
+
+#[cfg(test)]
+#[path = "../../../tests/fuzz/tar.rs"]
+mod fuzz;

@@ -1,0 +1,55 @@
+//! Which file it was that was opened: for noticing that another lies in its place, or that it was written to.
+
+use std::fs::{self, Metadata};
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::error::{Error, Result};
+
+/// What tells a file from the one that replaced it, and from itself before it was written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// Device and inode; on other systems than Unix no two files are told apart.
+    file: (u64, u64),
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Identity {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        #[cfg(unix)]
+        let file = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        #[cfg(not(unix))]
+        let file = (0, 0);
+        Identity { file, len: metadata.len(), modified: metadata.modified().ok() }
+    }
+
+    /// Compares with what lies at `path` now. A file that was removed, or replaced by another, lives on for those who have it open, and is
+    /// worth a warning.
+    ///
+    /// # Errors
+    /// If the file itself was written to, unless `may_be_written` to: its bytes are then no longer those that were opened.
+    pub(super) fn check(&self, path: &Path, may_be_written: bool) -> Result<()> {
+        let now = match fs::metadata(path) {
+            Ok(metadata) => Identity::of(&metadata),
+            Err(e) => {
+                tracing::warn!("{}: no longer to be found ({e}); the file that was opened is read on", path.display());
+                return Ok(());
+            }
+        };
+        if now.file != self.file {
+            tracing::warn!("{}: replaced by another file; the one that was opened is read on", path.display());
+        } else if now != *self && !may_be_written {
+            return Err(Error::source(format!(
+                "the file was written to while open: it had {} bytes and has {} now; open the loader anew, and replace files by renaming \
+                 new ones over them",
+                self.len, now.len
+            ))
+            .at_path(path));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Promise: a disk that takes no more while a data set is packed is an error with the file's name, and nothing half-written stays.
+//!
+//! The real program runs under a limit on the size of files, since a disk cannot be filled here.
+#![cfg(all(target_os = "linux", feature = "cli"))]
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn pack(target: &Path, most: u64) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
+    command.arg("pack").arg("--from").arg(from).arg("--to").arg(target);
+    let limited = move || {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: two system calls with plain arguments. The signal would end the process where a full disk gives an error.
+        let done = unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)
+        };
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: `limited` makes system calls and nothing else.
+    unsafe { command.pre_exec(limited) };
+    command.output().unwrap()
+}
+
+#[test]
+fn a_disk_that_is_full_while_packing_is_an_error_and_leaves_nothing() {
+    for name in ["x.tar", "x.lmdb"] {
+        // LMDB itself makes this of a write that ended early.
+        let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
+        // At its beginning, in the midst, and in the last piece that is written.
+        for most in [0, 100 << 10, 500 << 10] {
+            let root = tempfile::tempdir().unwrap();
+            let target = root.path().join(name);
+            let output = pack(&target, most);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && output.status.code().is_some(), "{name}, {most} bytes: {said}");
+            assert!(said.contains(name) && (said.contains(cause) || most == 0), "{name}, {most} bytes: {said}");
+            let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(left.is_empty(), "{name}, {most} bytes: {left:?}");
+        }
+        let root = tempfile::tempdir().unwrap();
+        assert!(pack(&root.path().join(name), 1 << 30).status.success(), "with room it is packed");
+    }
+}

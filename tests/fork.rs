@@ -1,0 +1,33 @@
+//! Promise: a loader that is used in a forked child is an error and not a hang, and the parent's goes on.
+#![cfg(unix)]
+#![allow(unsafe_code)]
+
+mod support;
+
+use support::{Numbers, loader, no_hang};
+use warpfeed::ErrorKind;
+
+#[test]
+fn a_loader_in_a_forked_child_says_so() {
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert!(epoch.next().unwrap().is_ok());
+        // SAFETY: the child runs code that takes no lock of the parent's, and ends without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
+            let mut well = epoch.next().is_some_and(|batch| batch.is_err_and(says)) && epoch.next().is_none();
+            drop(epoch);
+            well &= batches.epoch(1).next().is_some_and(|batch| batch.is_err());
+            drop(batches);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` a number to write to.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's exit status");
+        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader goes on");
+    });
+}

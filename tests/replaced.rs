@@ -1,0 +1,88 @@
+//! Promise: a data set that is written to, replaced or removed under a running loader is noticed when the next epoch begins.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+
+use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer};
+use warpfeed::source::OwnedSample;
+use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
+
+/// A set of four pictures of one grey, so that old and new can be told apart.
+fn write(mut writer: Box<dyn Writer>, grey: u8) {
+    for i in 0..4 {
+        let mut png = std::io::Cursor::new(Vec::new());
+        image::RgbImage::from_pixel(8, 8, image::Rgb([grey; 3])).write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let sample = OwnedSample::new(format!("{i}")).field("png", png.into_inner()).label(i);
+        writer.put(&sample.as_sample().unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn tar(path: &Path, grey: u8) {
+    write(Box::new(TarWriter::create(path, &WriteOptions { force: true, ..Default::default() }).unwrap()), grey);
+}
+
+fn lmdb(path: &Path, grey: u8) {
+    write(Box::new(LmdbWriter::create(path, &WriteOptions { force: true, ..Default::default() }).unwrap()), grey);
+}
+
+fn open(path: &Path) -> Batches<HostBatch> {
+    Loader::new(path).augment(Augment::exact(8, 8)).batch(2).workers(1).host().unwrap()
+}
+
+/// The grey of all pixels of an epoch.
+fn grey(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
+    let mut found = Vec::new();
+    for batch in batches.epoch(epoch) {
+        found.extend_from_slice(batch.unwrap().images().as_u8().unwrap());
+    }
+    assert_eq!(found.len(), 4 * 8 * 8 * 3);
+    assert!(found.iter().all(|&byte| byte == found[0]));
+    found[0]
+}
+
+#[test]
+fn a_set_that_is_replaced_or_removed_is_read_on_as_it_was_opened() {
+    for (name, write) in [("x.tar", tar as fn(&Path, u8)), ("x.lmdb", lmdb)] {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join(name);
+        write(&path, 10);
+        let mut old = open(&path);
+        assert_eq!(grey(&mut old, 0), 10);
+        write(&path, 200);
+        assert_eq!(grey(&mut old, 1), 10, "{name}: the state that was opened");
+        assert_eq!(grey(&mut open(&path), 0), 200, "{name}: opened anew");
+        if path.is_dir() {
+            fs::remove_dir_all(&path).unwrap()
+        } else {
+            fs::remove_file(&path).unwrap()
+        }
+        assert_eq!(grey(&mut old, 2), 10, "{name}: removed");
+    }
+}
+
+#[test]
+fn a_shard_that_is_written_to_is_an_error_at_the_next_epoch() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.tar");
+    tar(&path, 10);
+    let mut batches = open(&path);
+    assert_eq!(grey(&mut batches, 0), 10);
+    // As `cp` over a file does: the same file, other bytes.
+    let mut file = File::options().write(true).open(&path).unwrap();
+    file.seek(SeekFrom::Start(600)).unwrap();
+    file.write_all(b"other bytes").unwrap();
+    file.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(2)).unwrap();
+    let mut epoch = batches.epoch(1);
+    let error = epoch.next().unwrap().unwrap_err();
+    assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");
+    assert!(error.cause().starts_with("the file was written to while open: it had"), "{error}");
+    assert!(epoch.next().is_none());
+    drop(epoch);
+    // It stays one, and starting many epochs without taking their errors blocks nothing.
+    for epoch in 2..50 {
+        drop(batches.epoch(epoch));
+    }
+    assert!(batches.epoch(50).next().unwrap().is_err());
+}

@@ -1,0 +1,80 @@
+//! Promise: a read that fails for a moment is tried again, a limited number of times, and counted; one that fails for good is not.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use support::{Draw, Numbers, loader, no_hang};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
+
+/// Sample 5 fails with the error `code` as many times as `left` says.
+struct Shaky {
+    numbers: Numbers,
+    left: Arc<AtomicUsize>,
+    code: i32,
+}
+
+impl Source for Shaky {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let fails =
+            index == 5 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+        if fails {
+            // What a try leaves behind must not matter.
+            scratch.resize(1000, 0xee);
+            return Err(Error::io("shard", &std::io::Error::from_raw_os_error(self.code)));
+        }
+        self.numbers.read(index, scratch)
+    }
+}
+
+fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(failures));
+    let source = Shaky { numbers: Numbers::new(14), left: left.clone(), code };
+    (Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(7).workers(2), left)
+}
+
+#[test]
+fn a_read_that_fails_for_a_moment_is_tried_again() {
+    no_hang(|| {
+        let content = |loader: Loader| -> Vec<_> {
+            loader.into_iter().map(|batch| support::Content::from(&batch.unwrap())).collect()
+        };
+        let expected = content(loader(Numbers::new(14)));
+        for code in [libc::EIO, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT] {
+            assert!(content(shaky(3, code).0) == expected, "errno {code}");
+        }
+        let (loader, left) = shaky(2, libc::EIO);
+        let mut batches = loader.host().unwrap();
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+        assert_eq!((batches.stats().retries, left.load(Ordering::SeqCst)), (2, 0));
+        assert!(batches.faults().is_empty(), "nothing was skipped");
+    });
+}
+
+#[test]
+fn one_failure_more_than_retries_is_the_error_itself() {
+    no_hang(|| {
+        let (loader, left) = shaky(100, libc::EIO);
+        let error = loader.retries(1).into_iter().find_map(Result::err).unwrap();
+        assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(libc::EIO)));
+        assert_eq!(left.load(Ordering::SeqCst), 98);
+
+        let (loader, left) = shaky(100, libc::EIO);
+        let mut batches = loader.retries(0).on_error(OnError::Skip { at_most: 9 }).host().unwrap();
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+        assert_eq!((batches.faults().len(), left.load(Ordering::SeqCst)), (1, 99));
+    });
+}
+
+#[test]
+fn what_will_not_go_away_is_not_tried_again() {
+    let (loader, left) = shaky(100, libc::ENOENT);
+    assert!(loader.into_iter().any(|batch| batch.is_err()));
+    assert_eq!(left.load(Ordering::SeqCst), 99);
+}
