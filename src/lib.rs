@@ -65,6 +65,12 @@
 //! loader is the usual, healthy state. If you keep every batch and ask for another, that is an error after
 //! [`timeout`](Loader::timeout), not a deadlock. A worker that takes very long is logged, through `tracing`, with the sample it is at.
 //!
+//! # Where the time goes
+//!
+//! [`Batches::stats`] has every stage's count, time and percentiles, always counted; [`Stats::verdict`] says in a sentence what limits the loader and what would lift it. For the
+//! exact order of things, [`Loader::trace`] writes a file for Perfetto, with [`trace::span()`] for your own code. [`Batches::replay`] says how fast your step would be
+//! without a loader.
+//!
 //! # Shutting down
 //!
 //! Dropping the iterator ends the epoch: samples in the workers' hands are finished, the rest is let go. Dropping [`Batches`] joins
@@ -85,7 +91,7 @@ mod loader;
 pub mod order;
 pub mod pack;
 pub mod source;
-mod trace;
+pub mod trace;
 pub mod transform;
 
 #[cfg(test)]
@@ -95,9 +101,9 @@ mod fuzz;
 pub use batch::{Dtype, HostBatch, Layout, Normalize, View};
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
-pub use engine::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError};
+pub use engine::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
 pub use order::{Last, Rank};
-pub use trace::Stats;
+pub use trace::{Stats, Verdict};
 pub use transform::Augment;

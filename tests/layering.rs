@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The path from an index to the user, and who may not be imported from where.
+/// The path from an index to the user, and who may not be imported from where. `trace` watches all of it and needs none of it.
 const FLOW: [&str; 11] =
-    ["error", "order", "source", "decode", "transform", "batch", "cuda", "device", "trace", "engine", "loader"];
+    ["error", "trace", "order", "source", "decode", "transform", "batch", "cuda", "device", "engine", "loader"];
 /// Writers of data sets stand beside the path: they use its beginning.
 const PACK: [&str; 5] = ["error", "order", "source", "decode", "transform"];
 

@@ -48,7 +48,7 @@ impl Decode for Auto {
         for jobs in jobs.chunk_by_mut(|a, b| is_native_jpeg(a.bytes) == is_native_jpeg(b.bytes)) {
             match jobs {
                 [first, ..] if is_native_jpeg(first.bytes) => Jpeg.decode_group(jobs),
-                _ => jobs.iter_mut().for_each(|job| job.result = self.decode(job.bytes, job.want, job.out)),
+                _ => jobs.iter_mut().for_each(|job| job.run(|bytes, want, out| self.decode(bytes, want, out))),
             }
         }
     }

@@ -24,6 +24,8 @@ pub use info::{Info, JpegInfo};
 pub use pixels::{Pixels, Rect, Size};
 pub use raw::{Npy, RawRgb};
 
+use std::time::Instant;
+
 use crate::error::Result;
 
 /// A decoder: bytes of one sample's image field to RGB pixels.
@@ -48,7 +50,7 @@ pub trait Decode: Send + Sync {
     /// keeps its own result, and a bad neighbour changes nothing for the others.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         for job in jobs {
-            job.result = self.decode(job.bytes, job.want, job.out);
+            job.run(|bytes, want, out| self.decode(bytes, want, out));
         }
     }
 }
@@ -80,6 +82,15 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// How it went.
     pub result: Result<()>,
+}
+
+impl Job<'_> {
+    /// Decodes this one alone, and notes how long that took.
+    fn run(&mut self, decode: impl FnOnce(&[u8], Want, &mut Pixels) -> Result<()>) {
+        let start = Instant::now();
+        self.result = decode(self.bytes, self.want, self.out);
+        self.out.time = Some(start.elapsed());
+    }
 }
 
 #[cfg(test)]

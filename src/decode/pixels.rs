@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::error::{Error, Result};
 
 /// A width and a height in pixels.
@@ -69,6 +71,8 @@ pub struct Pixels {
     height: u32,
     origin: (u32, u32),
     reduction: u8,
+    /// How long they took to decode, if they were decoded alone.
+    pub(crate) time: Option<Duration>,
 }
 
 impl Pixels {

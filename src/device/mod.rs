@@ -57,6 +57,10 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     fn memory(&self, bytes: usize) -> Result<Self::Memory>;
     fn stream(&self) -> Result<Self::Stream>;
     fn event(&self) -> Result<Self::Event>;
+    /// An event that takes the device's time when it is passed.
+    fn timed_event(&self) -> Result<Self::Event>;
+    /// Milliseconds from one passed event to another, both with timing.
+    fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
     /// Whatever [`convert`](Gpu::convert) will need for `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 

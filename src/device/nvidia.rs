@@ -35,6 +35,14 @@ impl Gpu for Nvidia {
         Event::new(&self.0)
     }
 
+    fn timed_event(&self) -> Result<Event> {
+        Event::timed(&self.0)
+    }
+
+    fn elapsed_ms(&self, begin: &Event, end: &Event) -> Result<f32> {
+        begin.elapsed_ms(end)
+    }
+
     fn kernels(&self, spec: &Spec) -> Result<Kernels> {
         let size = (spec.height, spec.width);
         let load = || Convert::load(&self.0, spec.dtype, spec.layout, size, spec.normalize, spec.ops);

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! Where images are used as they come there is no staging: they go straight into the slot after `released`, and `ready` follows on the copy stream.
+//! The copy of the images, the conversion and the consumer's wait are each bracketed by two events with timing, which order nothing (`timing`).
 //!
 //! **Invariants**
 //! 1. A host slot is kept, untouched, in `in_flight` from its upload until `copied` is done; when the thread ends, or fails, it waits for the
@@ -28,10 +29,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
+use self::timing::{Bracket, Bracketed, Pair, Timing};
 use super::spec::{self, DeviceMemory, Spec};
 use super::{Gpu, Job};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Pick;
+use crate::trace;
+
+mod timing;
 
 /// How often the thread looks after its copies while some are under way. A copy of a batch takes some hundreds of microseconds.
 const POLL: Duration = Duration::from_micros(100);
@@ -113,6 +118,9 @@ pub(crate) struct Slot<G: Gpu> {
     pub(crate) picks: Vec<Pick>,
     ready: G::Event,
     released: G::Event,
+    /// Around the consumer's wait; recorded if it was handed over.
+    waited: Option<Pair<G>>,
+    handed_over: bool,
 }
 
 type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
@@ -137,6 +145,7 @@ impl<G: Gpu> Ring<G> {
         prefetch: usize,
         timeout: Duration,
         supply: S,
+        times: Arc<trace::Counters>,
     ) -> Result<Self> {
         let (plan, layout) = (spec.memory(prefetch), spec.slot());
         let memory = gpu.memory(plan.total())?;
@@ -153,6 +162,8 @@ impl<G: Gpu> Ring<G> {
                 picks: Vec::with_capacity(spec.batch),
                 ready: gpu.event()?,
                 released: gpu.event()?,
+                waited: None,
+                handed_over: false,
             };
             free.send(Box::new(slot)).expect("the receiver is alive");
         }
@@ -185,7 +196,7 @@ impl<G: Gpu> Ring<G> {
             convert,
             staging,
             turn: 0,
-            flight: Flight { in_flight: VecDeque::new(), events: Vec::new() },
+            flight: Flight { in_flight: VecDeque::new(), events: Vec::new(), timing: Timing::new(times) },
         };
         let thread = std::thread::Builder::new()
             .name("warpfeed-copy".into())
@@ -255,12 +266,18 @@ impl<G: Gpu> Ring<G> {
         }
     }
 
-    fn hand_over(&mut self, slot: Box<Slot<G>>) -> Result<Held<G>> {
+    /// Batches that wait for the consumer.
+    pub(crate) fn ready(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn hand_over(&mut self, mut slot: Box<Slot<G>>) -> Result<Held<G>> {
         let shared = self.shared.clone();
         shared.check()?;
         shared.counters.held.fetch_add(1, Ordering::Relaxed);
+        slot.handed_over = true;
         let held = Held { slot: Some(slot), shared };
-        if let Err(e) = held.shared.gpu.wait(&held.shared.consumer, &held.slot().ready) {
+        if let Err(e) = held.wait() {
             self.open = false;
             held.shared.fail(&e);
             return Err(e);
@@ -329,6 +346,15 @@ impl<G: Gpu> Held<G> {
     pub(crate) fn slot(&self) -> &Slot<G> {
         self.slot.as_ref().expect("the slot leaves in drop only")
     }
+
+    /// Lets the consumer's stream wait for the batch, between two events that take the time.
+    fn wait(&self) -> Result<()> {
+        let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
+        let waited = slot.waited.as_ref().expect("every batch that was sent has one");
+        gpu.record(&waited.begin, consumer)?;
+        gpu.wait(consumer, &slot.ready)?;
+        gpu.record(&waited.end, consumer)
+    }
 }
 
 impl<G: Gpu> Drop for Held<G> {
@@ -354,15 +380,17 @@ struct Staging<G: Gpu> {
     converted: G::Event,
 }
 
-/// Host slots whose copies are under way, oldest first, and events to spare.
+/// Host slots whose copies are under way, oldest first, events to spare, and the times of what is under way.
 struct Flight<G: Gpu, H> {
     in_flight: VecDeque<(H, G::Event)>,
     events: Vec<G::Event>,
+    timing: Timing<G>,
 }
 
 impl<G: Gpu, H> Flight<G, H> {
     /// Gives back the host slots whose copies are done, and says how long to wait before looking again.
     fn land(&mut self, gpu: &G) -> Result<Duration> {
+        self.timing.settle(gpu)?;
         while let Some((_, copied)) = self.in_flight.front() {
             if !gpu.is_done(copied)? {
                 return Ok(POLL);
@@ -454,7 +482,13 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
             }
             self.shared.check()?;
             let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
-            if let Ok(slot) = self.freed.recv_timeout(wait) {
+            if let Ok(mut slot) = self.freed.recv_timeout(wait) {
+                if std::mem::take(&mut slot.handed_over)
+                    && let Some(waited) = slot.waited.take()
+                {
+                    let what = Bracketed { what: Bracket::Stall, epoch: slot.epoch, number: slot.number, bytes: 0 };
+                    self.flight.timing.recorded(what, waited);
+                }
                 return Ok(Some(slot));
             }
         }
@@ -464,6 +498,10 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
     fn send(&mut self, host: S::Slot, mut slot: Box<Slot<G>>) -> Result<Box<Slot<G>>> {
         let Shared { gpu, memory, layout, counters, .. } = &*self.shared;
         let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
+        if slot.waited.is_none() {
+            slot.waited = Some(self.flight.timing.pair(gpu)?);
+        }
+        let copy_time = self.flight.timing.pair(gpu)?;
         (slot.epoch, slot.number) = (host.epoch(), host.number());
         slot.picks.clear();
         slot.picks.extend_from_slice(host.picks());
@@ -472,30 +510,43 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
         self.flight.in_flight.push_back((host, copied));
         let (host, copied) = self.flight.in_flight.back().expect("just pushed");
 
+        let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes: host.bytes(0).len() };
         let upload = |field: usize, offset: usize| {
             counters.bytes.fetch_add(host.bytes(field).len() as u64, Ordering::Relaxed);
             // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the same stream, is done.
             unsafe { gpu.upload(&self.copy, memory, offset, host.bytes(field)) }
         };
+        // The images are timed and the rest, which is small, is not: it may have to wait for the consumer in between.
+        let images = |offset: usize| {
+            gpu.record(&copy_time.begin, &self.copy)?;
+            upload(0, offset)?;
+            gpu.record(&copy_time.end, &self.copy)
+        };
         let staging = (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()]);
         if let Some(staging) = staging {
             gpu.wait(&self.copy, &staging.converted)?;
-            upload(0, staging.offset)?;
+            images(staging.offset)?;
             gpu.wait(&self.copy, &slot.released)?;
         } else {
             gpu.wait(&self.copy, &slot.released)?;
-            upload(0, slot.offset)?;
+            images(slot.offset)?;
         }
         for (i, &offset) in layout.fields.iter().chain(&layout.ops).enumerate() {
             upload(i + 1, slot.offset + offset)?;
         }
         gpu.record(copied, &self.copy)?;
+        let (copy, convert) = (bracketed(Bracket::Copy), bracketed(Bracket::Convert));
+        self.flight.timing.recorded(copy, copy_time);
         if let Some(staging) = staging {
             gpu.wait(&self.convert, copied)?;
             let soft = layout.soft.zip(layout.fields.first()).map(|(to, from)| (slot.offset + from, slot.offset + to));
             let ops = layout.ops.map(|at| slot.offset + at);
             let job = Job { from: staging.offset, to: slot.offset, ops, soft, count };
+            let time = self.flight.timing.pair(gpu)?;
+            gpu.record(&time.begin, &self.convert)?;
             gpu.convert(&self.convert, memory, &self.kernels, job)?;
+            gpu.record(&time.end, &self.convert)?;
+            self.flight.timing.recorded(convert, time);
             gpu.record(&staging.converted, &self.convert)?;
             gpu.record(&slot.ready, &self.convert)?;
         } else {
@@ -514,6 +565,10 @@ impl<G: Gpu, S: Supply> Drop for Thread<G, S> {
             if let Err(e) = self.shared.gpu.synchronize(stream) {
                 self.shared.fail(&e);
             }
+        }
+        // Nothing is under way any more: what is left to read are times.
+        if self.shared.failure().is_none() {
+            let _ = self.flight.timing.settle(&self.shared.gpu);
         }
     }
 }

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, unbounded};
 
@@ -50,6 +50,7 @@ pub(super) struct State {
     seed: AtomicUsize,
     pub(super) memories: AtomicUsize,
     pub(super) events: AtomicUsize,
+    pub(super) timed_events: AtomicUsize,
     pub(super) synchronizations: AtomicUsize,
     /// (thread, stream, event) of each wait.
     pub(super) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
@@ -67,6 +68,7 @@ impl Sim {
             seed: AtomicUsize::new(1),
             memories: AtomicUsize::new(0),
             events: AtomicUsize::new(0),
+            timed_events: AtomicUsize::new(0),
             synchronizations: AtomicUsize::new(0),
             waits: Mutex::default(),
             calls: AtomicUsize::new(0),
@@ -152,6 +154,8 @@ type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
 pub(super) struct SimEvent {
     id: usize,
     marks: Marks,
+    /// When it was last passed, if it takes the time.
+    passed: Option<Arc<Mutex<Instant>>>,
 }
 
 pub(super) type SimMemory = Arc<[AtomicU8]>;
@@ -188,7 +192,20 @@ impl Gpu for Sim {
 
     fn event(&self) -> Result<SimEvent> {
         self.call("making an event")?;
-        Ok(SimEvent { id: self.0.events.fetch_add(1, Relaxed), marks: Marks::default() })
+        Ok(SimEvent { id: self.0.events.fetch_add(1, Relaxed), marks: Marks::default(), passed: None })
+    }
+
+    fn timed_event(&self) -> Result<SimEvent> {
+        self.call("making an event with timing")?;
+        self.0.timed_events.fetch_add(1, Relaxed);
+        // Events that order are told by their numbers.
+        Ok(SimEvent { id: usize::MAX, marks: Marks::default(), passed: Some(Arc::new(Mutex::new(Instant::now()))) })
+    }
+
+    fn elapsed_ms(&self, begin: &SimEvent, end: &SimEvent) -> Result<f32> {
+        self.call("reading the time")?;
+        let at = |event: &SimEvent| *event.passed.as_ref().expect("an event with timing").lock().unwrap();
+        Ok(at(end).saturating_duration_since(at(begin)).as_secs_f32() * 1e3)
     }
 
     fn kernels(&self, spec: &Spec) -> Result<SimKernels> {
@@ -198,14 +215,18 @@ impl Gpu for Sim {
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> Result<()> {
         self.call("recording")?;
-        let marks = event.marks.clone();
+        let (marks, passed) = (event.marks.clone(), event.passed.clone());
         let mark = {
             let mut at = marks.0.lock().unwrap();
             at.0 += 1;
             at.0
         };
         stream.run(move |pace| {
-            pace.pause();
+            match passed {
+                // Taking the time takes none, so that streams keep their pace.
+                Some(passed) => *passed.lock().unwrap() = Instant::now(),
+                None => pace.pause(),
+            }
             let mut at = marks.0.lock().unwrap();
             at.1 = at.1.max(mark);
             marks.1.notify_all();

@@ -161,10 +161,51 @@ impl<B> Batches<B> {
     /// The batches of epoch `epoch` from number `first` on, which costs no more than from 0.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         let end = self.batches(epoch);
+        tracing::debug!(epoch, first, end, "epoch begins");
         if let Some(feed) = self.feed() {
             feed.start(epoch, first.min(end));
         }
-        Epoch { left: end.saturating_sub(first), batches: self }
+        Epoch {
+            epoch,
+            left: end.saturating_sub(first),
+            #[cfg(feature = "progress")]
+            bar: self.opened.work.progress.then(|| super::progress::bar(epoch, first.min(end), end)),
+            batches: self,
+        }
+    }
+
+    /// The first `n` batches of epoch 0, made once and then served again and again without work: the upper bound of a training loop, as it would
+    /// be with a loader that takes no time.
+    ///
+    /// Endless: `take` as many as the measurement needs. Waits for the `n` batches before it returns; what it serves afterwards counts in no statistics. A shorter epoch
+    /// gives fewer batches.
+    ///
+    /// ```no_run
+    /// # fn main() -> warpfeed::Result<()> {
+    /// # let mut batches = warpfeed::Loader::new("train").host()?;
+    /// # fn train_step(_: &warpfeed::HostBatch) {}
+    /// for batch in batches.replay(2)?.take(1000) {
+    ///     train_step(&batch);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As a batch of [`epoch`](Batches::epoch); [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or more than the loader has room for, which is
+    /// [`prefetch`](Batches::prefetch)` + 1`.
+    pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
+        let room = self.prefetch() + 1;
+        if n == 0 || n > room {
+            return Err(Error::config(format!(
+                "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
+            )));
+        }
+        let batches = self.epoch(0).take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        if batches.is_empty() {
+            return Err(Error::config("replay: the epoch has no batches"));
+        }
+        Ok(Replay { batches, next: 0 })
     }
 
     /// Number of batches in `epoch`.
@@ -202,9 +243,14 @@ impl<B> Batches<B> {
         self.opened.prefetch
     }
 
-    /// What it did so far.
+    /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what limits it.
     pub fn stats(&self) -> Stats {
-        self.opened.work.counters.stats()
+        let Opened { work, plan, prefetch, .. } = &self.opened;
+        let mut stats = work.counters.stats();
+        (stats.slots, stats.prefetch) = (plan.slots, *prefetch);
+        (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
+            (plan.host_bytes, plan.pinned_bytes, plan.device_bytes);
+        stats
     }
 
     /// The samples that were skipped so far, with their places and causes; see [`OnError::Skip`].
@@ -239,10 +285,30 @@ impl<B> fmt::Debug for Batches<B> {
     }
 }
 
+/// The same batches again and again; see [`Batches::replay`].
+#[derive(Debug)]
+pub struct Replay<B> {
+    batches: Vec<Arc<B>>,
+    next: usize,
+}
+
+impl<B> Iterator for Replay<B> {
+    type Item = Arc<B>;
+
+    fn next(&mut self) -> Option<Arc<B>> {
+        let batch = &self.batches[self.next % self.batches.len()];
+        self.next += 1;
+        Some(batch.clone())
+    }
+}
+
 /// The batches of one epoch; see [`Batches::epoch`].
 pub struct Epoch<'a, B> {
+    epoch: u64,
     batches: &'a mut Batches<B>,
     left: u64,
+    #[cfg(feature = "progress")]
+    bar: Option<indicatif::ProgressBar>,
 }
 
 impl<B> Iterator for Epoch<'_, B> {
@@ -254,6 +320,10 @@ impl<B> Iterator for Epoch<'_, B> {
         }
         let batch = self.batches.next();
         self.left = if let Some(Ok(_)) = batch { self.left - 1 } else { 0 };
+        #[cfg(feature = "progress")]
+        if let (Some(bar), Some(Ok(_))) = (&self.bar, &batch) {
+            bar.inc(1);
+        }
         batch
     }
 
@@ -274,6 +344,7 @@ impl<B> Epoch<'_, B> {
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
+        tracing::debug!(epoch = self.epoch, left = self.left, "epoch ends");
         if let Some(feed) = self.batches.feed() {
             feed.stop();
         }

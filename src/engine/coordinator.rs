@@ -1,6 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
@@ -47,6 +48,7 @@ impl Coordinator {
                 continue;
             }
             for number in first..end {
+                let since = Instant::now();
                 let slot = select! {
                     recv(self.started) -> start => match start {
                         Ok(start) => { next_start = Some(start); break }
@@ -57,6 +59,7 @@ impl Coordinator {
                         Err(_) => return,
                     },
                 };
+                self.work.counters.slot(epoch, number, since);
                 let wanted = self.work.run.load(Ordering::Relaxed) == run;
                 let picked = if wanted { self.pick(epoch, number, &mut picks) } else { Ok(()) };
                 if !wanted || picked.is_err() {

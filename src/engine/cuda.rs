@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
@@ -20,14 +20,15 @@ impl Feed for CudaFeed {
     type Batch = CudaBatch;
 
     fn start(&mut self, epoch: u64, first: u64) {
+        self.work.counters.begin();
         self.ring.start(epoch, first);
     }
 
     fn next(&mut self) -> Option<Result<CudaBatch>> {
-        let since = Instant::now();
+        let asked = self.work.counters.asked(self.ring.ready());
         let batch = self.ring.next()?.map(CudaBatch);
         if let Ok(batch) = &batch {
-            self.work.counters.delivered(batch.len(), since);
+            self.work.counters.delivered(batch.epoch(), batch.number(), batch.len(), asked);
         }
         Some(batch)
     }

@@ -1,5 +1,3 @@
-use std::time::Instant;
-
 use super::{Engine, Feed};
 use crate::batch::HostBatch;
 use crate::error::Result;
@@ -11,14 +9,15 @@ impl Feed for HostFeed {
     type Batch = HostBatch;
 
     fn start(&mut self, epoch: u64, first: u64) {
+        self.0.work().counters.begin();
         self.0.start(epoch, first);
     }
 
     fn next(&mut self) -> Option<Result<HostBatch>> {
-        let since = Instant::now();
+        let asked = self.0.work().counters.asked(self.0.ready());
         let full = self.0.next()?;
         Some(full.map(|full| {
-            self.0.work().counters.delivered(full.len(), since);
+            self.0.work().counters.delivered(full.header().epoch, full.header().number, full.len(), asked);
             HostBatch::new(full, self.0.home())
         }))
     }

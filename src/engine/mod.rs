@@ -5,7 +5,7 @@
 //! 3. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
 //! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
-//! 6. `batches`: what the user holds.
+//! 6. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
 
 mod batches;
 mod coordinator;
@@ -13,6 +13,8 @@ mod coordinator;
 mod cuda;
 mod host;
 mod pool;
+#[cfg(feature = "progress")]
+mod progress;
 mod worker;
 
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use crate::batch::{Free, Full, Home};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
 
-pub use batches::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError};
+pub use batches::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError, Replay};
 pub(crate) use batches::{Feed, Opened};
 use coordinator::Start;
 #[cfg(feature = "cuda")]
@@ -175,6 +177,11 @@ impl Engine {
         for late in self.full.try_iter().flatten() {
             let _ = self.home.free.send(late.release());
         }
+    }
+
+    /// Full slots that wait for the consumer, in their turn or not.
+    pub(crate) fn ready(&self) -> usize {
+        self.full.len() + self.early.iter().flatten().count()
     }
 
     /// The next batch of the run, in order; `None` after the last, and after an error.

@@ -13,7 +13,7 @@ use crate::device::SampleOps;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Pick, Rng};
 use crate::source::{Sample, Source};
-use crate::trace::{Counters, Stage};
+use crate::trace::{Args, Counters, Row, Stage, Trace, nanos};
 use crate::transform::{self, Augment, ImageMut, Mixing, Resizer, Transform};
 
 /// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
@@ -35,7 +35,10 @@ pub(crate) struct Work {
     pub(crate) stand_in: bool,
     /// The run that is wanted now; parts of any other are passed on untouched.
     pub(crate) run: AtomicU64,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
+    /// Whether epochs show a bar.
+    #[cfg(feature = "progress")]
+    pub(crate) progress: bool,
     pub(crate) limits: Limits,
 }
 
@@ -69,6 +72,8 @@ struct Planned<'a> {
     sample: Sample<'a>,
     plan: transform::Plan,
     rng: Rng,
+    /// Its time in each stage.
+    ns: [u64; 4],
 }
 
 impl Worker {
@@ -104,7 +109,9 @@ impl Worker {
 
     fn mix(&mut self, mixing: &Mixing, dtype: Dtype, layout: Layout, full: &mut Full) {
         let (count, size) = (full.len(), self.work.augment.output_size());
+        let start = Instant::now();
         let mixed = guarded(|| batch::mix(mixing, full.bytes_mut(0), count, size, dtype, layout, &mut self.partner));
+        self.work.counters.worker(self.index).mixed(nanos(Instant::now(), start));
         if let Err(e) = mixed {
             full.meta_mut(0).fault = Some(e);
         }
@@ -114,8 +121,10 @@ impl Worker {
         let Worker { work, index, encoded, pixels, image, resizer, .. } = self;
         let counters = work.counters.worker(*index);
         let run = part.header().run;
+        let at = Place { epoch: part.header().epoch, batch: part.header().number };
+        let sample_bytes = part.plan().spans.iter().map(|span| span.sample_bytes).sum();
 
-        let mut now = Instant::now();
+        let mut clock = Clock { now: Instant::now() };
         let mut planned = ArrayVec::<Planned<'_>, MAX_GROUP>::new();
         let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
         for ((place, encoded), pixels) in part.range().zip(encoded).zip(pixels.iter_mut()) {
@@ -130,9 +139,12 @@ impl Worker {
                     let rng = Rng::new(work.seed, variant, id);
                     match guarded(|| work.prepare(&sample, rng)) {
                         Ok((bytes, plan, rng)) => {
-                            counters.sample(bytes.len());
-                            jobs.push(Job { bytes, want: plan.want(), out: pixels, result: Ok(()) });
-                            planned.push(Planned { place, id, sample, plan, rng });
+                            let mut planning = Planned { place, id, sample, plan, rng, ns: [0; 4] };
+                            planning.ns[0] = clock.lap();
+                            clock.book(&work.counters, *index, Stage::Read, &planning, at, bytes.len());
+                            pixels.time = None;
+                            jobs.push(Job { bytes, want: planning.plan.want(), out: pixels, result: Ok(()) });
+                            planned.push(planning);
                         }
                         Err(e) => meta.fault = Some(place_of(e, id, &sample)),
                     }
@@ -140,25 +152,40 @@ impl Worker {
                 Err(e) => meta.fault = Some(e.at_sample(id, "")),
             }
         }
-        now = counters.leave(Stage::Read, now);
 
         if let Some(first) = planned.first() {
             counters.enter(Stage::Decode, first.id);
         }
+        clock.lap();
         decode(&*work.decoder, &mut jobs);
-        now = counters.leave(Stage::Decode, now);
+        // What was decoded side by side has no time of its own, but a share by its encoded bytes.
+        let alone = jobs.iter().filter_map(|job| job.out.time).sum::<Duration>();
+        let took = clock.lap();
+        let together = took.saturating_sub(alone.as_nanos() as u64);
+        if let Some(trace) = work.counters.tracing() {
+            clock.trace_decoding(trace, *index, took, &jobs, &planned, at);
+        }
+        let encoded = jobs.iter().filter(|job| job.out.time.is_none()).map(|job| job.bytes.len()).sum::<usize>();
 
         for (job, mut planned) in jobs.into_iter().zip(planned) {
+            let share = || (together as f64 * job.bytes.len() as f64 / encoded.max(1) as f64) as u64;
+            planned.ns[1] = job.out.time.map_or_else(share, |time| time.as_nanos() as u64);
+            counters.spent(Stage::Decode, planned.ns[1], job.out.data().len());
             counters.enter(Stage::Transform, planned.id);
             let written = job.result.and_then(|()| {
                 guarded(|| work.finish(job.out, &mut planned, resizer, image, part))?;
-                now = counters.leave(Stage::Transform, now);
+                planned.ns[2] = clock.lap();
+                clock.book(&work.counters, *index, Stage::Transform, &planned, at, image.len());
                 counters.enter(Stage::Write, planned.id);
                 guarded(|| work.write(image, &planned, part))
             });
-            now = counters.leave(Stage::Write, now);
+            planned.ns[3] = clock.lap();
+            clock.book(&work.counters, *index, Stage::Write, &planned, at, sample_bytes);
+            let meta = part.meta(planned.place);
+            counters.sample();
+            work.counters.sample_took(planned.ns, planned.id, &meta.key);
             if let Err(e) = written {
-                part.meta(planned.place).fault = Some(place_of(e, planned.id, &planned.sample));
+                meta.fault = Some(place_of(e, planned.id, &planned.sample));
             }
         }
         counters.idle();
@@ -168,6 +195,80 @@ impl Worker {
 /// The pause before a sample is read again; each further one is four times as long, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The batch that a worker is at.
+#[derive(Clone, Copy)]
+struct Place {
+    epoch: u64,
+    batch: u64,
+}
+
+impl Planned<'_> {
+    fn args(&self, place: Place, bytes: u64) -> Args {
+        Args {
+            epoch: Some(place.epoch),
+            batch: Some(place.batch),
+            sample: Some(self.id),
+            key: Some(self.sample.key().into()),
+            bytes: Some(bytes),
+            ..Args::default()
+        }
+    }
+}
+
+/// A worker's stopwatch: each stage begins where the one before ended.
+struct Clock {
+    now: Instant,
+}
+
+impl Clock {
+    /// Time since the last lap, in ns.
+    fn lap(&mut self) -> u64 {
+        let start = std::mem::replace(&mut self.now, Instant::now());
+        nanos(self.now, start)
+    }
+
+    /// Counts and traces the lap of one sample that just ended, out of which came `bytes` bytes.
+    fn book(&self, counters: &Counters, worker: usize, stage: Stage, sample: &Planned<'_>, place: Place, bytes: usize) {
+        let ns = sample.ns[stage as usize];
+        counters.worker(worker).spent(stage, ns, bytes);
+        if let Some(trace) = counters.tracing() {
+            self.trace(trace, worker, stage.name(), ns, sample.args(place, bytes as u64));
+        }
+    }
+
+    /// Traces the lap that just ended.
+    fn trace(&self, trace: &Trace, worker: usize, stage: &'static str, ns: u64, args: Args) {
+        let end = trace.at(self.now);
+        trace.record_at(Row::Worker(worker), stage, end.saturating_sub(ns), end, args);
+    }
+
+    /// Traces the decoding of a group: sample by sample, unless they were decoded side by side.
+    fn trace_decoding(
+        &self,
+        trace: &Trace,
+        worker: usize,
+        ns: u64,
+        jobs: &[Job<'_>],
+        planned: &[Planned<'_>],
+        place: Place,
+    ) {
+        let alone: Option<Vec<u64>> = jobs.iter().map(|job| Some(job.out.time?.as_nanos() as u64)).collect();
+        let row = Row::Worker(worker);
+        if let Some(times) = alone {
+            let mut end = trace.at(self.now);
+            for ((job, planned), ns) in jobs.iter().zip(planned).zip(times).rev() {
+                let begin = end.saturating_sub(ns);
+                trace.record_at(row, "decode", begin, end, planned.args(place, job.bytes.len() as u64));
+                end = begin;
+            }
+        } else if let Some(first) = planned.first() {
+            let bytes = jobs.iter().map(|job| job.bytes.len() as u64).sum();
+            let args = Args { samples: Some(jobs.len() as u64), ..first.args(place, bytes) };
+            self.trace(trace, worker, "decode", ns, args);
+        }
+    }
+}
 
 impl Work {
     /// Reads sample `id`, again if an error may be gone then, as often as there are buffers and as long as `run` is wanted.

@@ -82,7 +82,8 @@ impl Loader {
         let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
         let engine = Engine::new(opening.into_parts(slots))?;
         let (opened, work) = (Opened::new(&engine, plan, prefetch), engine.work().clone());
-        let ring = Ring::new(Nvidia(context), Stream::lent(stream)?, spec, prefetch, timeout, engine)?;
+        let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, work.counters.clone());
+        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
         Ok(Batches::new(Box::new(CudaFeed { ring, work }), opened))
     }
 }

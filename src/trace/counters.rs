@@ -1,7 +1,16 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
+
+use super::timeline::Timeline;
+use super::{Args, ProcessStats, Row, Stats, Straggler, Tally, Trace, span};
+
+/// Stragglers that are kept.
+const STRAGGLERS: usize = 8;
+/// Ready batches that are told apart.
+const READY: usize = 64;
 
 /// A stage of a worker's way through a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,48 +37,189 @@ impl Stage {
     }
 }
 
-/// One worker's sums; a cache line of its own each, so that counting costs no traffic between cores.
+/// One worker's sums; cache lines of its own each, so that counting costs no traffic between cores.
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
-    busy_ns: [AtomicU64; 4],
+    stages: [Tally; 4],
     samples: AtomicU64,
-    bytes: AtomicU64,
     /// What it is at: sample + 1, or 0 when it waits for work.
     sample: AtomicU64,
     stage: AtomicU8,
+}
+
+/// The consumer's side, touched once a batch.
+struct Consumer {
+    /// When the last batch was delivered, unless an epoch began since: what lies between epochs is no step.
+    delivered: Option<Instant>,
+    starting: bool,
+    start_ns: u64,
+    epochs: u64,
+    /// How often so many batches were ready when one was asked for; the last counts all above.
+    ready: [u64; READY],
+    timeline: Timeline,
 }
 
 /// Sums over the life of a loader.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
     opened: Instant,
-    waited_ns: AtomicU64,
+    process: ProcessStats,
     batches: AtomicU64,
-    delivered: AtomicU64,
     retries: AtomicU64,
+    samples: AtomicU64,
+    /// The consumer's waits on the host, a batch each; and the time it spent with the batch.
+    wait: Tally,
+    step: Tally,
+    /// The coordinator's waits for a free slot.
+    slot: Tally,
+    /// On the device's clock: copies, conversions, and waits of the consumer's stream.
+    pub(crate) copy: Tally,
+    pub(crate) convert: Tally,
+    pub(crate) stall: Tally,
+    consumer: Mutex<Consumer>,
+    /// A sample that takes longer is a straggler; it rises until few are.
+    slow_ns: AtomicU64,
+    slowest: Mutex<Vec<Straggler>>,
+    trace: Option<Arc<Trace>>,
 }
 
 impl Counters {
-    pub(crate) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize, trace: Option<Arc<Trace>>) -> Self {
         Counters {
             workers: (0..workers).map(|_| CachePadded::default()).collect(),
             opened: Instant::now(),
-            waited_ns: AtomicU64::new(0),
+            process: ProcessStats::now(),
             batches: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
             retries: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
+            wait: Tally::default(),
+            step: Tally::default(),
+            slot: Tally::default(),
+            copy: Tally::default(),
+            convert: Tally::default(),
+            stall: Tally::default(),
+            consumer: Mutex::new(Consumer {
+                delivered: None,
+                starting: false,
+                start_ns: 0,
+                epochs: 0,
+                ready: [0; READY],
+                timeline: Timeline::new(),
+            }),
+            slow_ns: AtomicU64::new(0),
+            slowest: Mutex::new(Vec::with_capacity(STRAGGLERS + 1)),
+            trace,
         }
+    }
+
+    /// The trace, if one is asked for.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
+    }
+
+    /// The trace, while a window is open.
+    pub(crate) fn tracing(&self) -> Option<&Trace> {
+        self.trace.as_deref().filter(|trace| trace.is_on())
     }
 
     pub(crate) fn worker(&self, index: usize) -> &WorkerCounters {
         &self.workers[index]
     }
 
-    /// The consumer got a batch of `samples` after waiting since `since`.
-    pub(crate) fn delivered(&self, samples: usize, since: Instant) {
-        self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
+    fn consumer(&self) -> std::sync::MutexGuard<'_, Consumer> {
+        self.consumer.lock().expect("nothing panics while holding it")
+    }
+
+    /// An epoch begins.
+    pub(crate) fn begin(&self) {
+        let mut consumer = self.consumer();
+        (consumer.delivered, consumer.starting) = (None, true);
+    }
+
+    /// The consumer asks for a batch while `ready` are. Returns the time.
+    pub(crate) fn asked(&self, ready: usize) -> Instant {
+        let now = Instant::now();
+        let mut consumer = self.consumer();
+        consumer.ready[ready.min(READY - 1)] += 1;
+        if let Some(delivered) = consumer.delivered.take() {
+            self.step.add(nanos(now, delivered), 0);
+            if let Some(trace) = self.tracing() {
+                trace.record(Row::Thread(span::this_thread()), "step", delivered, now, Args::default());
+            }
+        }
+        if let Some(trace) = &self.trace {
+            trace.step(self.batches.load(Relaxed), now);
+        }
+        now
+    }
+
+    /// The consumer got the batch it asked for at `asked`: number `batch` of `epoch`.
+    pub(crate) fn delivered(&self, epoch: u64, batch: u64, samples: usize, asked: Instant) {
+        let now = Instant::now();
+        let waited = nanos(now, asked);
+        self.wait.add(waited, 0);
         self.batches.fetch_add(1, Relaxed);
-        self.delivered.fetch_add(samples as u64, Relaxed);
+        self.samples.fetch_add(samples as u64, Relaxed);
+        if let Some(trace) = self.tracing() {
+            let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
+            trace.record(Row::Thread(span::this_thread()), "wait for a batch", asked, now, args);
+        }
+        let mut consumer = self.consumer();
+        consumer.delivered = Some(now);
+        if std::mem::take(&mut consumer.starting) {
+            consumer.start_ns += waited;
+            consumer.epochs += 1;
+        }
+        let at = now.duration_since(self.opened).as_secs_f64();
+        consumer.timeline.delivered(at, samples, waited as f64 * 1e-9, || self.busy());
+    }
+
+    /// The coordinator waited since `since` for the slot of batch `batch` of `epoch`.
+    pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant) {
+        let now = Instant::now();
+        self.slot.add(nanos(now, since), 0);
+        if let Some(trace) = self.tracing() {
+            let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
+            trace.record(Row::Coordinator, "wait for a slot", since, now, args);
+        }
+    }
+
+    /// A sample took `ns` in each stage.
+    pub(crate) fn sample_took(&self, ns: [u64; 4], sample: u64, key: &str) {
+        let total: u64 = ns.iter().sum();
+        if total > self.slow_ns.load(Relaxed) {
+            self.straggled(total, ns, sample, key);
+        }
+    }
+
+    #[cold]
+    fn straggled(&self, total: u64, ns: [u64; 4], sample: u64, key: &str) {
+        let longest = (0..4).max_by_key(|&i| ns[i]).expect("there are four");
+        let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
+        let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
+        if let Some(known) = slowest.iter_mut().find(|s| s.sample == sample) {
+            known.times += 1;
+            known.total_seconds += seconds;
+            if seconds > known.seconds {
+                (known.seconds, known.stage) = (seconds, Stage::ALL[longest].name().into());
+            }
+            known.at_seconds = at;
+        } else {
+            slowest.push(Straggler {
+                sample,
+                key: key.to_owned(),
+                stage: Stage::ALL[longest].name().into(),
+                seconds,
+                times: 1,
+                total_seconds: seconds,
+                at_seconds: at,
+            });
+        }
+        slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        slowest.truncate(STRAGGLERS);
+        if slowest.len() == STRAGGLERS {
+            self.slow_ns.store((slowest[STRAGGLERS - 1].seconds * 1e9) as u64, Relaxed);
+        }
     }
 
     /// A sample is read again after a transient error.
@@ -87,22 +237,48 @@ impl Counters {
         self.workers.iter().enumerate().filter_map(at).collect()
     }
 
-    pub(crate) fn stats(&self) -> super::Stats {
-        let sum = |f: &dyn Fn(&WorkerCounters) -> u64| self.workers.iter().map(|w| f(w)).sum::<u64>();
-        let busy = |stage: Stage| sum(&|w| w.busy_ns[stage as usize].load(Relaxed)) as f64 * 1e-9;
-        super::Stats {
+    /// The workers' time in each stage, in ns.
+    fn busy(&self) -> [u64; 4] {
+        Stage::ALL.map(|stage| self.workers.iter().map(|w| w.stages[stage as usize].ns()).sum())
+    }
+
+    /// Everything but what only the loader knows: its memory and its prefetch.
+    pub(crate) fn stats(&self) -> Stats {
+        let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage as usize]));
+        let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
+        let some = |tally: &Tally| Some(one(tally)).filter(|t| t.count > 0);
+        let (wait, read) = (one(&self.wait), stage(Stage::Read));
+        let busy = self.busy();
+        let mut consumer = self.consumer();
+        let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
+        Stats {
             workers: self.workers.len(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
             seconds: self.opened.elapsed().as_secs_f64(),
+            until_seconds: self.opened.elapsed().as_secs_f64(),
             batches: self.batches.load(Relaxed),
-            samples: self.delivered.load(Relaxed),
-            prepared: sum(&|w| w.samples.load(Relaxed)),
-            bytes_read: sum(&|w| w.bytes.load(Relaxed)),
             retries: self.retries.load(Relaxed),
-            waited_seconds: self.waited_ns.load(Relaxed) as f64 * 1e-9,
-            read_seconds: busy(Stage::Read),
-            decode_seconds: busy(Stage::Decode),
-            transform_seconds: busy(Stage::Transform),
-            write_seconds: busy(Stage::Write),
+            samples: self.samples.load(Relaxed),
+            prepared: self.workers.iter().map(|w| w.samples.load(Relaxed)).sum(),
+            bytes_read: read.bytes,
+            waited_seconds: wait.seconds,
+            epochs: consumer.epochs,
+            start_seconds: consumer.start_ns as f64 * 1e-9,
+            read,
+            decode: stage(Stage::Decode),
+            transform: stage(Stage::Transform),
+            write: stage(Stage::Write),
+            slot: one(&self.slot),
+            copy: some(&self.copy),
+            convert: some(&self.convert),
+            wait,
+            stall: some(&self.stall),
+            step: one(&self.step),
+            ready: consumer.ready[..seen].to_vec(),
+            process: ProcessStats::now().since(&self.process),
+            slowest: self.slowest.lock().expect("nothing panics while holding it").clone(),
+            timeline: consumer.timeline.intervals(self.opened.elapsed().as_secs_f64(), busy),
+            ..Stats::default()
         }
     }
 }
@@ -114,22 +290,28 @@ impl WorkerCounters {
         self.stage.store(stage as u8, Relaxed);
     }
 
-    /// Adds the time since `since` to `stage`, and returns the time now.
-    pub(crate) fn leave(&self, stage: Stage, since: Instant) -> Instant {
-        let now = Instant::now();
-        // Only the worker itself adds to its sums, so that a load and a store do; others read.
-        let sum = &self.busy_ns[stage as usize];
-        sum.store(sum.load(Relaxed) + now.duration_since(since).as_nanos() as u64, Relaxed);
-        now
+    /// Adds a sample's time in `stage`, out of which came `bytes` bytes.
+    pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
+        self.stages[stage as usize].add(ns, bytes);
     }
 
-    /// Adds a sample of `bytes` encoded bytes.
-    pub(crate) fn sample(&self, bytes: usize) {
+    /// Adds the time that mixing a whole batch took to the writing of its samples.
+    pub(crate) fn mixed(&self, ns: u64) {
+        self.stages[Stage::Write as usize].add_time(ns);
+    }
+
+    /// A sample is done.
+    pub(crate) fn sample(&self) {
+        // Only the worker itself adds to its sums, so that a load and a store do; others read.
         self.samples.store(self.samples.load(Relaxed) + 1, Relaxed);
-        self.bytes.store(self.bytes.load(Relaxed) + bytes as u64, Relaxed);
     }
 
     pub(crate) fn idle(&self) {
         self.sample.store(0, Relaxed);
     }
+}
+
+/// From `start` to `end`, in ns.
+pub(crate) fn nanos(end: Instant, start: Instant) -> u64 {
+    end.duration_since(start).as_nanos() as u64
 }

@@ -1,15 +1,28 @@
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// What a loader did since it was opened.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+use super::{Interval, ProcessStats, StageStats, Verdict};
+
+/// What a loader did since it was opened; [`since`](Stats::since) gives what it did in between.
+///
+/// It is counted always, at about 60 ns a stage and sample. [`verdict`](Stats::verdict) says what it means.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Worker threads.
     pub workers: usize,
+    /// Processors that this process may use.
+    pub processors: usize,
+    /// Batches made ahead of the consumer.
+    pub prefetch: usize,
+    /// Batch buffers on the host.
+    pub slots: usize,
     /// Seconds since the loader was opened.
     pub seconds: f64,
+    /// When these were taken, in seconds after the loader was opened.
+    pub until_seconds: f64,
     /// Batches delivered to the consumer.
     pub batches: u64,
     /// Samples in them.
@@ -22,55 +35,160 @@ pub struct Stats {
     pub retries: u64,
     /// Seconds the consumer waited for batches on the host.
     pub waited_seconds: f64,
-    /// Seconds of work in reading, summed over the workers. A memory-mapped page that must come from the disk counts where it is touched
-    /// first, which may be in decoding.
-    pub read_seconds: f64,
-    /// Seconds of work in decoding, summed over the workers.
-    pub decode_seconds: f64,
-    /// Seconds of work in crop, resize, flip, colour and the user's transforms, summed over the workers.
-    pub transform_seconds: f64,
-    /// Seconds of work in normalising and writing into the batch, summed over the workers.
-    pub write_seconds: f64,
+    /// Epochs that delivered a batch.
+    pub epochs: u64,
+    /// How much of the wait was for the first batch of an epoch.
+    pub start_seconds: f64,
+    /// A worker's reading of a sample, with the choice of its crop. A memory-mapped page that must come from the disk counts where it is touched first,
+    /// which may be in decoding.
+    pub read: StageStats,
+    /// Decoding. Of pictures that are decoded side by side each is given a share of the time by its encoded bytes.
+    pub decode: StageStats,
+    /// Crop, resize, flip, colour and the user's transforms.
+    pub transform: StageStats,
+    /// Normalising, casting, and writing into the batch.
+    pub write: StageStats,
+    /// The coordinator's waits for a free slot: long where the loader is faster than the consumer, which is healthy.
+    pub slot: StageStats,
+    /// Copies to the device, on its own clock; none for batches in host memory.
+    pub copy: Option<StageStats>,
+    /// Conversions on the device, on its own clock.
+    pub convert: Option<StageStats>,
+    /// The consumer's waits for batches, on the host.
+    pub wait: StageStats,
+    /// Waits of the consumer's stream for batches, on the device's clock.
+    pub stall: Option<StageStats>,
+    /// The consumer's time from a batch to asking for the next: the training step, as the host sees it.
+    pub step: StageStats,
+    /// `ready[n]` times, n batches were ready when the consumer asked for one.
+    pub ready: Vec<u64>,
+    /// Page-locked bytes of the batch buffers.
+    pub pinned_bytes: usize,
+    /// All bytes of the batch buffers on the host.
+    pub host_bytes: usize,
+    /// Bytes taken from the device.
+    pub device_bytes: usize,
+    /// What the operating system says.
+    pub process: ProcessStats,
+    /// The samples that took longest, longest first.
+    pub slowest: Vec<Straggler>,
+    /// The run in equal intervals, at most 240.
+    pub timeline: Vec<Interval>,
+}
+
+/// A sample that took longer than almost all others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Straggler {
+    /// Its index in the source.
+    pub sample: u64,
+    /// Its key.
+    pub key: String,
+    /// The stage that took most of the time.
+    pub stage: String,
+    /// Seconds it took, the longest time.
+    pub seconds: f64,
+    /// How often it was among the slowest.
+    pub times: u64,
+    /// Seconds it took those times together.
+    pub total_seconds: f64,
+    /// When it last was, in seconds after the loader was opened.
+    pub at_seconds: f64,
 }
 
 impl Stats {
     /// Samples delivered a second.
     pub fn samples_per_second(&self) -> f64 {
-        self.samples as f64 / self.seconds
+        ratio(self.samples as f64, self.seconds)
     }
 
     /// Encoded bytes read a second.
     pub fn bytes_per_second(&self) -> f64 {
-        self.bytes_read as f64 / self.seconds
+        ratio(self.bytes_read as f64, self.seconds)
     }
 
-    /// Share of the time that the consumer waited, 0 to 1.
+    /// Share of the time that the consumer waited on the host, 0 to 1.
     pub fn stall_fraction(&self) -> f64 {
-        self.waited_seconds / self.seconds
+        ratio(self.waited_seconds, self.seconds)
+    }
+
+    /// Share of the time that the consumer's stream waited on the device, 0 to 1; none for batches in host memory.
+    pub fn device_stall_fraction(&self) -> Option<f64> {
+        self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
+    }
+
+    /// The workers' stages with their names.
+    pub fn stages(&self) -> [(&'static str, &StageStats); 4] {
+        [("read", &self.read), ("decode", &self.decode), ("transform", &self.transform), ("write", &self.write)]
+    }
+
+    /// Workers that were busy, on average: 0 to [`workers`](Stats::workers).
+    pub fn busy_workers(&self) -> f64 {
+        ratio(self.stages().iter().map(|(_, s)| s.seconds).sum(), self.seconds)
+    }
+
+    /// Batches that were ready when the consumer asked for one, on average.
+    pub fn mean_ready(&self) -> f64 {
+        let times: u64 = self.ready.iter().sum();
+        ratio(self.ready.iter().enumerate().map(|(n, &times)| n as f64 * times as f64).sum(), times as f64)
+    }
+
+    /// What limits the loader, and what would lift it; [`Verdict`] has the rules.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(self)
     }
 
     /// What happened between `earlier` and these, both of the same loader.
+    ///
+    /// Of the [slowest](Stats::slowest) samples those are left that were slow after `earlier`, with all their times.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
+        let both = |a: &Option<StageStats>, b: &Option<StageStats>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.since(b)),
+            (a, _) => a.clone(),
+        };
+        let mut ready = self.ready.clone();
+        ready.iter_mut().zip(&earlier.ready).for_each(|(now, before)| *now = now.saturating_sub(*before));
+        let from = earlier.until_seconds;
         Stats {
-            workers: self.workers,
             seconds: self.seconds - earlier.seconds,
-            batches: self.batches - earlier.batches,
-            samples: self.samples - earlier.samples,
-            prepared: self.prepared - earlier.prepared,
-            bytes_read: self.bytes_read - earlier.bytes_read,
-            retries: self.retries - earlier.retries,
-            waited_seconds: self.waited_seconds - earlier.waited_seconds,
-            read_seconds: self.read_seconds - earlier.read_seconds,
-            decode_seconds: self.decode_seconds - earlier.decode_seconds,
-            transform_seconds: self.transform_seconds - earlier.transform_seconds,
-            write_seconds: self.write_seconds - earlier.write_seconds,
+            batches: self.batches.saturating_sub(earlier.batches),
+            samples: self.samples.saturating_sub(earlier.samples),
+            prepared: self.prepared.saturating_sub(earlier.prepared),
+            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            retries: self.retries.saturating_sub(earlier.retries),
+            waited_seconds: (self.waited_seconds - earlier.waited_seconds).max(0.0),
+            epochs: self.epochs.saturating_sub(earlier.epochs),
+            start_seconds: (self.start_seconds - earlier.start_seconds).max(0.0),
+            read: self.read.since(&earlier.read),
+            decode: self.decode.since(&earlier.decode),
+            transform: self.transform.since(&earlier.transform),
+            write: self.write.since(&earlier.write),
+            slot: self.slot.since(&earlier.slot),
+            copy: both(&self.copy, &earlier.copy),
+            convert: both(&self.convert, &earlier.convert),
+            wait: self.wait.since(&earlier.wait),
+            stall: both(&self.stall, &earlier.stall),
+            step: self.step.since(&earlier.step),
+            ready,
+            process: self.process.since(&earlier.process),
+            slowest: self.slowest.iter().filter(|s| s.at_seconds > from).cloned().collect(),
+            timeline: self.timeline.iter().filter(|i| i.start + i.seconds > from).copied().collect(),
+            ..*self
         }
     }
 }
 
+/// `a / b`, and 0 where there was nothing to divide by.
+pub(super) fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
 impl fmt::Display for Stats {
+    /// A table for a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| 100.0 * share;
         writeln!(
             f,
             "{} samples in {} batches, {:.1} s: {:.0} samples/s, {:.1} MB/s read; the consumer waited {:.1} % of the time",
@@ -79,20 +197,59 @@ impl fmt::Display for Stats {
             self.seconds,
             self.samples_per_second(),
             self.bytes_per_second() / 1e6,
-            100.0 * self.stall_fraction()
+            percent(self.stall_fraction())
         )?;
+        writeln!(
+            f,
+            "  {:<10} {:>9} {:>10} {:>10} {:>10} {:>9}   share of",
+            "stage", "count", "mean us", "p50 us", "p99 us", "MB/s"
+        )?;
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, all: f64, of: &str| {
+            let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
+            let speed = match stage.bytes {
+                0 => String::new(),
+                bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
+            };
+            let share = percent(ratio(stage.seconds, all));
+            let count = stage.count;
+            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share:>5.1} % {of}")
+        };
         let all = self.seconds * self.workers as f64;
-        let stages = [
-            ("read", self.read_seconds),
-            ("decode", self.decode_seconds),
-            ("transform", self.transform_seconds),
-            ("write", self.write_seconds),
-        ];
-        for (name, seconds) in stages {
-            let each = 1e6 * seconds / self.prepared.max(1) as f64;
-            writeln!(f, "  {name:<10} {each:>8.1} us a sample {:>6.1} % of the workers' time", 100.0 * seconds / all)?;
+        for (name, stage) in self.stages() {
+            row(f, name, stage, all, "the workers' time")?;
         }
-        let idle = all - stages.iter().map(|s| s.1).sum::<f64>();
-        write!(f, "  {:<10} {:>30.1} % of the workers' time ({} workers)", "idle", 100.0 * idle / all, self.workers)
+        let idle = percent(1.0 - ratio(self.busy_workers(), self.workers as f64)).max(0.0);
+        writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
+        let batch = [
+            ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
+            ("copy", self.copy.as_ref(), "the copy stream's time"),
+            ("convert", self.convert.as_ref(), "the convert stream's time"),
+            ("wait", Some(&self.wait), "the consumer's time, waiting for a batch"),
+            ("stall", self.stall.as_ref(), "the consumer's stream's time, waiting for a batch"),
+            ("step", Some(&self.step), "the consumer's time, between batches"),
+        ];
+        for (name, stage, of) in batch {
+            if let Some(stage) = stage.filter(|s| s.count > 0) {
+                row(f, name, stage, self.seconds, of)?;
+            }
+        }
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
+        write!(f, "  {:.1} batches ready on average, of {}", self.mean_ready(), self.prefetch)?;
+        write!(
+            f,
+            "; process: {cpu_seconds:.1} s of processor time, {major_faults} major and {minor_faults} minor page faults"
+        )?;
+        if let Some(bytes) = disk_bytes {
+            write!(f, ", {:.1} MiB from the disk", mib(bytes))?;
+        }
+        if let Some(bytes) = anonymous_bytes {
+            write!(f, ", {:.1} MiB of anonymous memory", mib(bytes))?;
+        }
+        for slow in &self.slowest[..self.slowest.len().min(3)] {
+            let Straggler { sample, key, stage, seconds, .. } = slow;
+            write!(f, "\n  slow: sample {sample} ({key}): {:.1} ms, most of it in {stage}", seconds * 1e3)?;
+        }
+        Ok(())
     }
 }

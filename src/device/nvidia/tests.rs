@@ -116,7 +116,8 @@ fn the_ring_keeps_the_bus_busy() {
         };
         let consumer = Stream::lent(&stream).unwrap();
         let gpu = Nvidia(context.clone());
-        let mut ring = Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply).unwrap();
+        let times = std::sync::Arc::new(crate::trace::Counters::new(0, None));
+        let mut ring = Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
         let mut rates = Vec::new();
         for _ in 0..3 {
             ring.start(0, 0);

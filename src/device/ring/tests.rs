@@ -145,11 +145,15 @@ impl Supply for Maker {
     }
 }
 
+fn times() -> Arc<trace::Counters> {
+    Arc::new(trace::Counters::new(0, None))
+}
+
 fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {
     let spec = spec(dtype);
     let consumer = sim.stream()?;
     let maker = Maker::new(&spec, delay);
-    Ring::new(sim.clone(), consumer, spec, SLOTS - 1, Duration::from_millis(200), maker)
+    Ring::new(sim.clone(), consumer, spec, SLOTS - 1, Duration::from_millis(200), maker, times())
 }
 
 /// What the consumer's kernels saw: (epoch, number, whether images and labels were all right).
@@ -278,6 +282,82 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
     assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
 }
 
+/// Runs three epochs and returns the counters.
+fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
+    let spec = spec(dtype);
+    let (consumer, maker) = (sim.stream().unwrap(), Maker::new(&spec, 0));
+    let times = Arc::new(trace::Counters::new(0, trace));
+    let timeout = Duration::from_secs(5);
+    let mut ring = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
+    for epoch in 0..3 {
+        times.begin();
+        ring.start(epoch, 0);
+        loop {
+            let asked = times.asked(ring.ready());
+            let Some(batch) = ring.next() else { break };
+            let batch = batch.unwrap();
+            let slot = batch.slot();
+            times.delivered(slot.epoch, slot.number, slot.picks.len(), asked);
+            // As long as the device takes for a batch, so that times are read as they come.
+            finish(sim, &ring.shared.consumer);
+        }
+    }
+    drop(ring);
+    times
+}
+
+#[test]
+fn copies_conversions_and_waits_are_timed_by_the_device() {
+    for dtype in [CONVERTED, COPIED] {
+        let sim = Sim::new(Mistake::None, 20);
+        let stats = timed(&sim, dtype, None).stats();
+        let batches = 3 * BATCHES;
+        let copy = stats.copy.as_ref().unwrap();
+        assert_eq!(copy.count, batches);
+        assert_eq!(copy.bytes, 3 * (BATCHES * BATCH as u64 - 1) * 8 * 9 * 3, "the bytes of the images");
+        assert!(copy.seconds > 0.0 && copy.seconds < stats.seconds, "{stats}");
+        assert_eq!(stats.convert.map(|c| c.count), (dtype == CONVERTED).then_some(batches));
+        // A batch's wait is read when its slot comes round again.
+        let stall = stats.stall.unwrap();
+        assert!((batches - SLOTS as u64..=batches).contains(&stall.count), "{} of {batches}", stall.count);
+        // Two a pair, and three pairs a batch: as many batches as the device can be behind, and no more.
+        assert!(sim.state().timed_events.load(Relaxed) <= 6 * (SLOTS + 2), "{:?}", sim.state().timed_events);
+    }
+}
+
+#[test]
+fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.json");
+    let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
+    let sim = Sim::new(Mistake::None, 20);
+    drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, 0).unwrap())));
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let spans = |tid: u64| {
+        let events = document["traceEvents"].as_array().unwrap().iter();
+        let row = events.filter(move |e| e["ph"] == "X" && e["pid"] == 2 && e["tid"] == tid);
+        let span = |e: &serde_json::Value| {
+            let begin = e["ts"].as_f64().unwrap();
+            (e["args"]["batch"].as_u64().unwrap(), begin, begin + e["dur"].as_f64().unwrap())
+        };
+        row.map(span).collect::<Vec<_>>()
+    };
+    let (copies, conversions, waits) = (spans(1), spans(2), spans(3));
+    for (name, row) in [("copies", &copies), ("conversions", &conversions), ("waits", &waits)] {
+        // At its borders a window cuts off what began before or ends after.
+        assert!((20..=40).contains(&row.len()), "{} {name}: {row:?}", row.len());
+        assert!(
+            row.windows(2).all(|w| w[0].0 < w[1].0 && w[0].2 <= w[1].1 + 2.0),
+            "{name} one after the other: {row:?}"
+        );
+    }
+    for (batch, begin, _) in &conversions {
+        if let Some((_, _, copied)) = copies.iter().find(|c| c.0 == *batch) {
+            assert!(copied <= &(begin + 2.0), "batch {batch} is converted at {begin}, copied by {copied}");
+        }
+    }
+}
+
 #[test]
 fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
     let sim = Sim::new(Mistake::None, 0);
@@ -379,7 +459,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let mut maker = Maker::new(&spec, 0);
     maker.bad = Some(5);
     let consumer = sim.stream().unwrap();
-    let mut ring = Ring::new(sim, consumer, spec, 2, Duration::from_secs(1), maker).unwrap();
+    let mut ring = Ring::new(sim, consumer, spec, 2, Duration::from_secs(1), maker, times()).unwrap();
     for epoch in 0..3 {
         ring.start(epoch, 0);
         for number in 0..5 {

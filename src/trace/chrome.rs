@@ -1,0 +1,321 @@
+//! Spans, and the file of Chrome trace events they become.
+//!
+//! The format: <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>, complete events (`"ph": "X"`) in a JSON object.
+//! The file is a whole JSON document after every window, whatever comes after.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use crossbeam::utils::CachePadded;
+
+use super::schedule::Phase;
+use super::{Schedule, nanos, span};
+use crate::error::{Error, Result};
+
+/// Ends the document; the next window is written over it.
+const TAIL: &[u8] = b"\n]}\n";
+
+/// Where a span is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Row {
+    /// A thread of the program; the consumer is one.
+    Thread(u64),
+    Coordinator,
+    Worker(usize),
+    CopyStream,
+    ConvertStream,
+    ConsumerStream,
+}
+
+impl Row {
+    /// Process and thread in the trace.
+    fn ids(self) -> (u64, u64) {
+        match self {
+            Row::Coordinator => (1, 1),
+            Row::Worker(index) => (1, 10 + index as u64),
+            Row::Thread(thread) => (1, 10_000 + thread),
+            Row::CopyStream => (2, 1),
+            Row::ConvertStream => (2, 2),
+            Row::ConsumerStream => (2, 3),
+        }
+    }
+}
+
+/// What a span says of itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Args {
+    pub(crate) epoch: Option<u64>,
+    pub(crate) batch: Option<u64>,
+    pub(crate) sample: Option<u64>,
+    pub(crate) key: Option<Box<str>>,
+    /// Samples, where it is about more than one.
+    pub(crate) samples: Option<u64>,
+    pub(crate) bytes: Option<u64>,
+}
+
+struct Event {
+    row: Row,
+    name: &'static str,
+    /// In ns after the trace was made.
+    begin: u64,
+    end: u64,
+    args: Args,
+}
+
+/// The spans of one loader, and the file they go to.
+pub(crate) struct Trace {
+    /// Whether a window is open. All that a thread asks outside of windows.
+    on: AtomicBool,
+    /// Counts the windows, for clocks that are set anew in each.
+    window: AtomicU64,
+    zero: Instant,
+    /// One list a worker, so that they do not meet, and the last for all other threads.
+    events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
+    machine: Mutex<Machine>,
+}
+
+/// The schedule as it runs.
+struct Machine {
+    schedule: Schedule,
+    phase: Phase,
+    /// Beginning of the window that is open or waits to be written.
+    begin: u64,
+    /// Its end, and after how many batches it is written: what the device did is known a little later.
+    closed: Option<(u64, u64)>,
+    path: PathBuf,
+    /// None after it could not be written.
+    file: Option<File>,
+    /// Rows that have their names in the file.
+    named: BTreeMap<Row, String>,
+    /// Names of the program's threads, as far as they are known.
+    threads: BTreeMap<u64, String>,
+    empty: bool,
+}
+
+impl Trace {
+    /// Makes the file.
+    pub(crate) fn new(path: &Path, schedule: Schedule, workers: usize) -> Result<Arc<Self>> {
+        schedule.check()?;
+        let head = format!(
+            "{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"program\": \"warpfeed {}\"}}, \"traceEvents\": [",
+            env!("CARGO_PKG_VERSION")
+        );
+        let make = || {
+            let mut file = File::create(path)?;
+            file.write_all(head.as_bytes())?;
+            file.write_all(TAIL)?;
+            Ok(file)
+        };
+        let file = make().map_err(|e| Error::io(path, &e))?;
+        let trace = Arc::new(Trace {
+            on: AtomicBool::new(false),
+            window: AtomicU64::new(0),
+            zero: Instant::now(),
+            events: (0..=workers).map(|_| CachePadded::default()).collect(),
+            machine: Mutex::new(Machine {
+                schedule,
+                phase: Phase::Off,
+                begin: 0,
+                closed: None,
+                path: path.to_owned(),
+                file: Some(file),
+                named: BTreeMap::new(),
+                threads: BTreeMap::new(),
+                empty: true,
+            }),
+        });
+        span::listen(&trace);
+        Ok(trace)
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    /// The number of the window that is open, if one is.
+    pub(crate) fn window(&self) -> Option<u64> {
+        self.is_on().then(|| self.window.load(Relaxed))
+    }
+
+    /// Time in the trace, in ns.
+    pub(crate) fn at(&self, time: Instant) -> u64 {
+        nanos(time, self.zero)
+    }
+
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().expect("nothing panics while holding it")
+    }
+
+    pub(crate) fn record(&self, row: Row, name: &'static str, begin: Instant, end: Instant, args: Args) {
+        self.record_at(row, name, self.at(begin), self.at(end), args);
+    }
+
+    /// The same with times in ns after the trace was made.
+    pub(crate) fn record_at(&self, row: Row, name: &'static str, begin: u64, end: u64, args: Args) {
+        if let Row::Thread(thread) = row {
+            let name = || std::thread::current().name().unwrap_or("thread").to_owned();
+            self.machine().threads.entry(thread).or_insert_with(name);
+        }
+        let list = match row {
+            Row::Worker(index) => index,
+            _ => self.events.len() - 1,
+        };
+        let mut events = self.events[list].lock().expect("nothing panics while holding it");
+        events.push(Event { row, name, begin, end, args });
+    }
+
+    /// The consumer, which is this thread, asks for a batch at `now`, after `delivered` others.
+    pub(crate) fn step(&self, delivered: u64, now: Instant) {
+        let now = self.at(now);
+        let mut machine = self.machine();
+        let phase = machine.schedule.phase(delivered);
+        if phase != machine.phase {
+            let was = std::mem::replace(&mut machine.phase, phase);
+            if matches!(was, Phase::Active(_)) {
+                machine.closed = Some((now, delivered + 2));
+            }
+            if was == Phase::Off || phase == Phase::Off {
+                let on = phase != Phase::Off;
+                self.on.store(on, Relaxed);
+                if on { span::opened() } else { span::closed() }
+            }
+            if let Phase::Active(_) = phase {
+                self.write(&mut machine);
+                machine.begin = now;
+                machine.threads.insert(span::this_thread(), "consumer".to_owned());
+            }
+            if was == Phase::Off {
+                self.write(&mut machine);
+                self.window.fetch_add(1, Relaxed);
+            }
+        }
+        if machine.closed.is_some_and(|(_, due)| delivered >= due) {
+            self.write(&mut machine);
+        }
+    }
+
+    /// Takes what the threads recorded, and writes what lies in the closed window, if there is one.
+    fn write(&self, machine: &mut Machine) {
+        let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
+        let mut events: Vec<Event> = Vec::new();
+        lists.for_each(|mut list| events.append(&mut list));
+        let Some((end, _)) = machine.closed.take() else { return };
+        let Some(mut file) = machine.file.take() else { return };
+        events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
+        // Outer spans before those inside them.
+        events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
+        let text = machine.format(&events);
+        let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|_| {
+            file.write_all(text.as_bytes())?;
+            file.write_all(TAIL)?;
+            file.flush()
+        });
+        match written {
+            Ok(()) => {
+                tracing::debug!(path = %machine.path.display(), spans = events.len(), "wrote a window of the trace");
+                machine.file = Some(file);
+            }
+            Err(e) => tracing::warn!("{}; tracing ends", Error::io(&machine.path, &e)),
+        }
+    }
+}
+
+impl Machine {
+    fn format(&mut self, events: &[Event]) -> String {
+        let mut text = String::new();
+        let mut line = |text: &mut String| {
+            text.push_str(if self.empty { "\n" } else { ",\n" });
+            self.empty = false;
+        };
+        for event in events {
+            let (pid, tid) = event.row.ids();
+            let name = match event.row {
+                Row::Thread(thread) => self.threads.get(&thread).cloned().unwrap_or_default(),
+                Row::Coordinator => "coordinator".to_owned(),
+                Row::Worker(index) => format!("worker {index}"),
+                Row::CopyStream => "copy stream".to_owned(),
+                Row::ConvertStream => "convert stream".to_owned(),
+                Row::ConsumerStream => "consumer's stream".to_owned(),
+            };
+            if self.named.get(&event.row) != Some(&name) {
+                let process = if pid == 1 { "host" } else { "device" };
+                // The consumer's row comes first.
+                let order = if name == "consumer" { 0 } else { tid };
+                for (what, value) in [
+                    ("process_name", format!("{{\"name\": \"{process}\"}}")),
+                    ("thread_name", format!("{{\"name\": {}}}", quoted(&name))),
+                    ("thread_sort_index", format!("{{\"sort_index\": {order}}}")),
+                ] {
+                    line(&mut text);
+                    let _ = write!(
+                        text,
+                        "{{\"name\": \"{what}\", \"ph\": \"M\", \"pid\": {pid}, \"tid\": {tid}, \"args\": {value}}}"
+                    );
+                }
+                self.named.insert(event.row, name);
+            }
+            line(&mut text);
+            event.format(&mut text);
+        }
+        text
+    }
+}
+
+impl Event {
+    fn format(&self, text: &mut String) {
+        let (pid, tid) = self.row.ids();
+        let category = match self.row {
+            Row::Thread(_) => "consumer",
+            Row::Coordinator | Row::Worker(_) => "loader",
+            _ => "device",
+        };
+        // Microseconds with three decimals are exact.
+        let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
+        let _ = write!(
+            text,
+            "{{\"name\": {}, \"cat\": \"{category}\", \"ph\": \"X\", \"ts\": {}, \"dur\": {}, \"pid\": {pid}, \"tid\": {tid}, \"args\": {{",
+            quoted(self.name),
+            micros(self.begin),
+            micros(self.end - self.begin)
+        );
+        let Args { epoch, batch, sample, key, samples, bytes } = &self.args;
+        let mut separator = "";
+        let numbers = [("epoch", epoch), ("batch", batch), ("sample", sample), ("samples", samples), ("bytes", bytes)];
+        for (name, value) in numbers {
+            if let Some(value) = value {
+                let _ = write!(text, "{separator}\"{name}\": {value}");
+                separator = ", ";
+            }
+        }
+        if let Some(key) = key {
+            let _ = write!(text, "{separator}\"key\": {}", quoted(key));
+        }
+        text.push_str("}}");
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("text is always JSON")
+}
+
+impl Drop for Trace {
+    /// A window that is open is written as far as it came.
+    fn drop(&mut self) {
+        let now = self.at(Instant::now());
+        let on = std::mem::take(self.on.get_mut());
+        if on {
+            span::closed();
+        }
+        let mut machine = self.machine();
+        if let Phase::Active(_) = machine.phase {
+            machine.closed = Some((now, 0));
+        }
+        self.write(&mut machine);
+    }
+}

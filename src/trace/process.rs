@@ -1,0 +1,59 @@
+#![allow(unsafe_code)]
+//! What the operating system counts for this process.
+//!
+//! **Invariants**
+//! 1. `getrusage` fills the whole structure it is given when it returns 0.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// What the operating system says of the whole process, not of the loader alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ProcessStats {
+    /// Seconds of processor time, all threads, user and system.
+    pub cpu_seconds: f64,
+    /// Page faults served from memory.
+    pub minor_faults: u64,
+    /// Page faults that waited for the disk.
+    pub major_faults: u64,
+    /// Bytes that came from storage rather than from the page cache, if the system says so (Linux).
+    pub disk_bytes: Option<u64>,
+    /// Resident memory that no file backs, in bytes: pages of a mapped data set do not count (Linux).
+    pub anonymous_bytes: Option<u64>,
+}
+
+impl ProcessStats {
+    pub(crate) fn now() -> Self {
+        // SAFETY: zeroed bytes are a valid `rusage`, which is integers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is valid for writes. If the call fails it stays zero.
+        let _ = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+        let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+        let number = |path: &str, name: &str| -> Option<u64> {
+            let text = fs::read_to_string(path).ok()?;
+            text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+        };
+        ProcessStats {
+            cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            minor_faults: usage.ru_minflt as u64,
+            major_faults: usage.ru_majflt as u64,
+            disk_bytes: number("/proc/self/io", "read_bytes:"),
+            anonymous_bytes: number("/proc/self/status", "RssAnon:").map(|kib| kib * 1024),
+        }
+    }
+
+    /// What was added after `earlier`; resident memory is as it is now.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let less = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
+        ProcessStats {
+            cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            disk_bytes: less(self.disk_bytes, earlier.disk_bytes),
+            anonymous_bytes: self.anonymous_bytes,
+        }
+    }
+}

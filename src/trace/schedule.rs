@@ -1,0 +1,64 @@
+use crate::error::{Error, Result};
+
+/// Which batches are traced, as `torch.profiler.schedule` says it: of every `wait + warmup + active` batches the last `active`, `repeat` times.
+///
+/// Counted over the life of the loader, from the first batch of its first epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Schedule {
+    /// Batches that are not traced.
+    pub wait: u64,
+    /// Batches that are traced and thrown away, so that what tracing takes for itself at its beginning is not in the picture.
+    pub warmup: u64,
+    /// Batches that are traced and written; at least one.
+    pub active: u64,
+    /// How many times that is done; 0 is for as long as the loader lives.
+    pub repeat: u64,
+}
+
+/// Where a batch lies in the schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Off,
+    Warmup,
+    /// With the number of the cycle.
+    Active(u64),
+}
+
+impl Schedule {
+    pub(super) fn check(&self) -> Result<()> {
+        match self.wait.checked_add(self.warmup).and_then(|sum| sum.checked_add(self.active)) {
+            Some(_) if self.active > 0 => Ok(()),
+            _ => {
+                Err(Error::config(format!("trace: {self:?}: active is at least 1, and the sum is a number of batches")))
+            }
+        }
+    }
+
+    pub(super) fn phase(&self, batch: u64) -> Phase {
+        let period = self.wait + self.warmup + self.active;
+        let (cycle, at) = (batch / period, batch % period);
+        match () {
+            () if self.repeat > 0 && cycle >= self.repeat => Phase::Off,
+            () if at < self.wait => Phase::Off,
+            () if at < self.wait + self.warmup => Phase::Warmup,
+            () => Phase::Active(cycle),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_follow_each_other_as_in_torch() {
+        let schedule = Schedule { wait: 1, warmup: 1, active: 2, repeat: 2 };
+        let phases: Vec<_> = (0..10).map(|batch| schedule.phase(batch)).collect();
+        let (off, warm, active) = (Phase::Off, Phase::Warmup, Phase::Active);
+        assert_eq!(phases, [off, warm, active(0), active(0), off, warm, active(1), active(1), off, off]);
+        let always = Schedule { wait: 0, warmup: 0, active: 1, repeat: 0 };
+        assert_eq!([0, 1, 1000].map(|batch| always.phase(batch)), [active(0), active(1), active(1000)]);
+        assert!(Schedule { active: 0, ..schedule }.check().is_err());
+        assert!(Schedule { wait: u64::MAX, ..schedule }.check().is_err());
+    }
+}

@@ -1,0 +1,72 @@
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use super::{Args, Row, Trace};
+
+/// Windows that are open in this process.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+static TRACES: Mutex<Vec<Weak<Trace>>> = Mutex::new(Vec::new());
+
+/// A stretch of your own code in the trace, beside the loader's: from here until the guard is dropped, on the row of this thread.
+///
+/// It is written into every trace ([`Loader::trace`](crate::Loader::trace)) whose window is open. Outside of windows it costs one load.
+///
+/// ```
+/// let forward = warpfeed::trace::span("forward");
+/// // the model runs
+/// drop(forward);
+/// ```
+#[must_use = "the span ends when the guard is dropped"]
+pub fn span(name: &'static str) -> Span {
+    let start = (OPEN.load(Relaxed) > 0).then(Instant::now);
+    Span { name, start, stays: PhantomData }
+}
+
+/// Ends its [`span`] when it is dropped.
+#[derive(Debug)]
+pub struct Span {
+    name: &'static str,
+    start: Option<Instant>,
+    /// A span begins and ends on one thread, so that spans of a thread nest.
+    stays: PhantomData<*const ()>,
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let Some(start) = self.start else { return };
+        let end = Instant::now();
+        // Writing happens elsewhere: nothing that can panic is done while this is held.
+        let traces: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
+        for trace in traces.iter().filter(|trace| trace.is_on()) {
+            trace.record(Row::Thread(this_thread()), self.name, start, end, Args::default());
+        }
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Vec<Weak<Trace>>> {
+    TRACES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From here on spans of the program go into `trace` too.
+pub(super) fn listen(trace: &Arc<Trace>) {
+    let mut traces = lock();
+    traces.retain(|trace| trace.strong_count() > 0);
+    traces.push(Arc::downgrade(trace));
+}
+
+pub(super) fn opened() {
+    OPEN.fetch_add(1, Relaxed);
+}
+
+pub(super) fn closed() {
+    OPEN.fetch_sub(1, Relaxed);
+}
+
+/// A number for this thread.
+pub(super) fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local!(static THIS: u64 = NEXT.fetch_add(1, Relaxed));
+    THIS.with(|this| *this)
+}

@@ -1,0 +1,139 @@
+use serde::{Deserialize, Serialize};
+
+/// Intervals kept at most; beyond that they are merged in pairs, so that a run of any length keeps between half as many and as many.
+const INTERVALS: usize = 240;
+
+/// A stretch of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Interval {
+    /// Where it begins, in seconds after the loader was opened.
+    pub start: f64,
+    /// How long it is, in seconds. The last one is as long as the others, and may not be over yet.
+    pub seconds: f64,
+    /// Batches delivered in it.
+    pub batches: u64,
+    /// Samples in those.
+    pub samples: u64,
+    /// Seconds the consumer waited for them.
+    pub waited: f64,
+    /// Seconds of the workers in reading, decoding, transforming and writing.
+    pub busy: [f64; 4],
+}
+
+/// A run cut into equal intervals; its memory does not grow.
+pub(super) struct Timeline {
+    width: f64,
+    intervals: Vec<Interval>,
+    /// The workers' sums in ns as they were at `settled`.
+    busy: [u64; 4],
+    settled: f64,
+}
+
+impl Timeline {
+    pub(super) fn new() -> Self {
+        Timeline { width: 0.05, intervals: Vec::with_capacity(INTERVALS), busy: [0; 4], settled: 0.0 }
+    }
+
+    /// A batch came at `now`, after `waited` (both in seconds). `busy` gives the workers' sums in ns, and is asked once an interval.
+    pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> [u64; 4]) {
+        while now >= self.width * INTERVALS as f64 {
+            self.halve();
+        }
+        let at = (now / self.width) as usize;
+        if at >= self.intervals.len() {
+            while self.intervals.len() <= at {
+                let start = self.intervals.len() as f64 * self.width;
+                self.intervals.push(Interval { start, seconds: self.width, ..Interval::default() });
+            }
+            self.settle(now, busy());
+        }
+        self.intervals[at].batches += 1;
+        self.intervals[at].samples += samples as u64;
+        self.spread(now - waited, now, |interval, share| interval.waited += waited * share);
+    }
+
+    /// Books what the workers did since the last time on the intervals since then.
+    fn settle(&mut self, now: f64, busy: [u64; 4]) {
+        let new: [f64; 4] = std::array::from_fn(|i| busy[i].saturating_sub(self.busy[i]) as f64 * 1e-9);
+        self.spread(self.settled, now, |interval, share| {
+            interval.busy.iter_mut().zip(new).for_each(|(sum, new)| *sum += new * share);
+        });
+        (self.busy, self.settled) = (busy, now);
+    }
+
+    /// Gives each interval its share of what lasted from `from` to `to`; the last has also what lies behind it.
+    fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
+        let Some(last) = self.intervals.len().checked_sub(1) else { return };
+        let first = ((from.max(0.0) / self.width) as usize).min(last);
+        let mut left = 1.0;
+        for at in first..last {
+            let end = (at + 1) as f64 * self.width;
+            if end >= to {
+                return add(&mut self.intervals[at], left);
+            }
+            let share = ((end - from.max(at as f64 * self.width)) / (to - from)).clamp(0.0, left);
+            add(&mut self.intervals[at], share);
+            left -= share;
+        }
+        add(&mut self.intervals[last], left);
+    }
+
+    fn halve(&mut self) {
+        self.width *= 2.0;
+        for i in 0..self.intervals.len().div_ceil(2) {
+            let mut sum = self.intervals[2 * i];
+            if let Some(other) = self.intervals.get(2 * i + 1) {
+                sum.batches += other.batches;
+                sum.samples += other.samples;
+                sum.waited += other.waited;
+                sum.busy.iter_mut().zip(other.busy).for_each(|(a, b)| *a += b);
+            }
+            sum.seconds = self.width;
+            self.intervals[i] = sum;
+        }
+        self.intervals.truncate(self.intervals.len().div_ceil(2));
+    }
+
+    pub(super) fn intervals(&mut self, now: f64, busy: [u64; 4]) -> Vec<Interval> {
+        if !self.intervals.is_empty() {
+            self.settle(now, busy);
+        }
+        self.intervals.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_long_is_spread_over_the_intervals_it_lasted() {
+        let mut timeline = Timeline::new();
+        timeline.delivered(0.225, 8, 0.2, || [450_000_000, 0, 0, 0]);
+        let intervals = timeline.intervals(0.225, [450_000_000, 0, 0, 0]);
+        let close = |values: Vec<f64>, expected: [f64; 5]| {
+            assert!(values.len() == 5 && values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
+        };
+        close(intervals.iter().map(|i| i.waited).collect(), [0.025, 0.05, 0.05, 0.05, 0.025]);
+        close(intervals.iter().map(|i| i.busy[0]).collect(), [0.1, 0.1, 0.1, 0.1, 0.05]);
+        assert_eq!(intervals.iter().map(|i| i.batches).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_long_run_keeps_its_sums_in_few_intervals() {
+        let mut timeline = Timeline::new();
+        for i in 0..100_000u64 {
+            timeline.delivered(i as f64 * 0.01, 8, 0.001, || [i * 1000, 0, 0, i]);
+        }
+        let intervals = timeline.intervals(1000.0, [100_000_000, 0, 0, 100_000]);
+        assert!((INTERVALS / 2..=INTERVALS).contains(&intervals.len()), "{}", intervals.len());
+        assert_eq!(intervals.iter().map(|i| i.batches).sum::<u64>(), 100_000);
+        assert_eq!(intervals.iter().map(|i| i.samples).sum::<u64>(), 800_000);
+        assert!((intervals.iter().map(|i| i.waited).sum::<f64>() - 100.0).abs() < 1e-6);
+        assert!((intervals.iter().map(|i| i.busy[0]).sum::<f64>() - 0.1).abs() < 1e-6);
+        assert!(intervals.windows(2).all(|w| (w[0].start + w[0].seconds - w[1].start).abs() < 1e-9));
+        assert_eq!(timeline.intervals.capacity(), INTERVALS, "no more memory is taken");
+    }
+}

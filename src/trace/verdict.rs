@@ -1,0 +1,342 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::stats::ratio;
+use super::{StageStats, Stats};
+
+/// A wait of less than this share of the time is none worth lifting.
+const STALLED: f64 = 0.05;
+/// Workers that are busy for this share of the time have no more to give.
+const SATURATED: f64 = 0.75;
+/// A copy or convert stream that is busy for this share of the time has no more to give.
+const STREAM_SATURATED: f64 = 0.8;
+/// With fewer batches than this nothing is said.
+const LEAST_BATCHES: u64 = 4;
+
+/// The stage that limits a loader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Limit {
+    /// The consumer: it hardly waits.
+    Step,
+    /// Reading samples.
+    Read,
+    /// Decoding.
+    Decode,
+    /// Crop, resize, colour, or the user's transforms.
+    Transform,
+    /// Memory: normalising, casting and writing the batch.
+    Memory,
+    /// The copy to the device.
+    Copy,
+    /// The conversion on the device.
+    Convert,
+    /// Too few workers for the processors there are.
+    Workers,
+    /// Too few batches ahead to even out steps or samples that take unequal times.
+    Slots,
+    /// One or a few samples that take very long.
+    Straggler,
+    /// The beginnings of epochs.
+    EpochStart,
+    /// Nothing that these numbers show.
+    Unclear,
+}
+
+/// What limits a loader, in a sentence, with its numbers. Its `Display` is that sentence.
+///
+/// The first rule that holds decides. *Waited* is the larger of the consumer's wait on the host and its stream's on the device, as a share of the time;
+/// *busy* is the workers' time in their four stages, as a share of the time they had.
+///
+/// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
+/// 2. Waited less than 5 %: [`Step`](Limit::Step).
+/// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up half of the wait or more, beyond what a usual sample takes:
+///    [`Straggler`](Limit::Straggler).
+/// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream: [`Convert`](Limit::Convert).
+/// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write is [`Memory`](Limit::Memory); decode and transform are
+///    [`Workers`](Limit::Workers) where there are fewer workers than processors, else [`Decode`](Limit::Decode) and [`Transform`](Limit::Transform).
+/// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
+/// 7. The coordinator waited for slots 10 % of the time or more, so that workers idled while at other times the consumer waited: [`Slots`](Limit::Slots).
+/// 8. [`Unclear`](Limit::Unclear).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// The stage.
+    pub limit: Limit,
+    /// How many times as fast the loop would be at most if the consumer never waited: then the step alone is the limit. None where there is hardly a step.
+    pub at_most: Option<f64>,
+    /// The evidence and what would lift the limit.
+    pub text: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Shares and rates that several rules use.
+struct Evidence<'a> {
+    stats: &'a Stats,
+    /// 0 to 1.
+    waited: f64,
+    /// 0 to 1.
+    busy: f64,
+    /// The waits, for people.
+    step_waited: String,
+}
+
+impl Verdict {
+    pub(super) fn of(stats: &Stats) -> Verdict {
+        let waited = stats.stall_fraction().max(stats.device_stall_fraction().unwrap_or(0.0)).min(1.0);
+        let busy = ratio(stats.busy_workers(), stats.workers as f64);
+        let step_waited = format!("the step waited {:.0} % of the time", 100.0 * waited);
+        let evidence = Evidence { stats, waited, busy, step_waited };
+        let (limit, text) = evidence.judge();
+        // What is left without the wait is the step.
+        let at_most = (waited < 0.98).then(|| 1.0 / (1.0 - waited));
+        Verdict { limit, at_most, text }
+    }
+}
+
+impl Evidence<'_> {
+    fn judge(&self) -> (Limit, String) {
+        let Evidence { stats, waited, busy, step_waited } = self;
+        if stats.batches < LEAST_BATCHES {
+            return (
+                Limit::Unclear,
+                format!("too early to say: {} batches, at least {LEAST_BATCHES} are needed", stats.batches),
+            );
+        }
+        if *waited < STALLED {
+            return (Limit::Step, self.step_bound());
+        }
+        if let Some(text) = self.stragglers() {
+            return (Limit::Straggler, text);
+        }
+        for (limit, name, stage, advice) in [
+            (
+                Limit::Copy,
+                "copy",
+                &stats.copy,
+                "smaller images, or a wider link, would lift it; more workers would not",
+            ),
+            (
+                Limit::Convert,
+                "convert",
+                &stats.convert,
+                "the model's own kernels leave it no room, or its batches are very small",
+            ),
+        ] {
+            if let Some(stage) = stage.as_ref().filter(|s| ratio(s.seconds, stats.seconds) >= STREAM_SATURATED) {
+                let share = 100.0 * ratio(stage.seconds, stats.seconds);
+                let speed = ratio(stage.bytes as f64, stage.seconds) / 1e9;
+                let text = format!(
+                    "{name}-bound: the {name} stream is busy {share:.0} % of the time, at {speed:.1} GB/s; {step_waited}; {advice}"
+                );
+                return (limit, text);
+            }
+        }
+        if *busy >= SATURATED {
+            return self.work_bound();
+        }
+        if stats.start_seconds >= 0.5 * stats.waited_seconds && stats.epochs > 1 {
+            let each = 1e3 * stats.start_seconds / stats.epochs as f64;
+            let per_epoch = stats.batches as f64 / stats.epochs as f64;
+            let text = format!(
+                "bound by the starts of epochs: {step_waited}, {:.0} % of that for the first batch of {} epochs of {per_epoch:.1} batches \
+                 ({each:.1} ms each); an epoch's batches are made from its start on, so longer epochs or smaller batches would lift it",
+                100.0 * ratio(stats.start_seconds, stats.waited_seconds),
+                stats.epochs
+            );
+            return (Limit::EpochStart, text);
+        }
+        let blocked = ratio(stats.slot.seconds, stats.seconds);
+        if blocked >= 0.1 {
+            let interval = ratio(stats.seconds, stats.batches as f64);
+            let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
+            let text = format!(
+                "too few slots: {step_waited} although workers are busy only {:.0} % of it, since at other times all {} slots were full ({:.0} % of the \
+                 time); steps or samples take unequal times: prefetch({}) in place of {} would even them out",
+                100.0 * busy,
+                stats.slots,
+                100.0 * blocked,
+                stats.prefetch + more,
+                stats.prefetch
+            );
+            return (Limit::Slots, text);
+        }
+        let text = format!(
+            "no single cause: {step_waited}, workers are busy {:.0} % of it, slots were full {:.0} %; a trace (`Loader::trace`) shows who waits for whom",
+            100.0 * busy,
+            100.0 * blocked
+        );
+        (Limit::Unclear, text)
+    }
+
+    /// Samples a second that the workers could deliver if nobody made them wait.
+    fn capacity(&self) -> f64 {
+        ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
+    }
+
+    fn step_bound(&self) -> String {
+        let Evidence { stats, busy, step_waited, .. } = self;
+        let (step, rate, capacity) = (1e3 * stats.step.mean_seconds(), stats.samples_per_second(), self.capacity());
+        format!(
+            "step-bound: {step_waited}; a step takes {step:.1} ms, {rate:.0} samples/s. {:.1} of {} workers are busy: the loader could give about {capacity:.0} \
+             samples/s, {:.1} times as many; there is nothing to lift in it",
+            busy * stats.workers as f64,
+            stats.workers,
+            ratio(capacity, rate)
+        )
+    }
+
+    fn stragglers(&self) -> Option<String> {
+        let stats = self.stats;
+        let usual: f64 = stats.stages().iter().map(|(_, s)| s.p50_seconds).sum();
+        let per_batch = ratio(stats.samples as f64, stats.batches as f64);
+        let batch = usual * per_batch / stats.workers.max(1) as f64;
+        let slow = || stats.slowest.iter().filter(|s| s.seconds > 10.0 * usual && s.seconds > 2.0 * batch);
+        let excess: f64 = slow().map(|s| s.total_seconds - s.times as f64 * usual).sum();
+        let first = slow().next()?;
+        (excess >= 0.5 * self.waited * stats.seconds).then(|| {
+            let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
+            let count = slow().count();
+            format!(
+                "bound by {count} slow sample{}: sample {} ({}) takes {ms:.1} ms, most of it in {}, where others take {usual:.2} ms, and its batch waits for it; {}; \
+                 re-encode or drop {}, or raise prefetch above {}",
+                if count == 1 { "" } else { "s" },
+                first.sample,
+                first.key,
+                first.stage,
+                self.step_waited,
+                if count == 1 { "it" } else { "them (`stats.slowest`)" },
+                stats.prefetch
+            )
+        })
+    }
+
+    /// The workers are busy: with what?
+    fn work_bound(&self) -> (Limit, String) {
+        let Evidence { stats, busy, step_waited, .. } = self;
+        let total: f64 = stats.stages().iter().map(|(_, s)| s.seconds).sum();
+        let (name, stage): (_, &StageStats) =
+            stats.stages().into_iter().max_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).expect("there are four");
+        let share = ratio(stage.seconds, total);
+        let (mean, p99) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
+        let running = ratio(stats.process.cpu_seconds, total);
+        let (workers, processors) = (stats.workers, stats.processors);
+        let mut evidence = format!(
+            "{:.1} of {workers} workers are busy, {:.0} % of that with {name} ({mean:.0} us a sample, p99 {p99:.0}); {step_waited}",
+            busy * workers as f64,
+            100.0 * share
+        );
+        if running < 0.7 {
+            evidence += &format!("; busy threads were on a processor only {:.0} % of the time", 100.0 * running);
+        }
+        let halved = 1.0 / (1.0 - share / 2.0);
+        let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
+            format!(", {:.1} MB/s of it from the disk", ratio(bytes as f64, stats.seconds) / 1e6)
+        });
+        match name {
+            "read" => {
+                let speed = stats.bytes_per_second() / 1e6;
+                let advice = "one packed file (`warpfeed pack`), a faster disk, or more workers than processors would lift it: reading waits, it does not compute";
+                (Limit::Read, format!("read-bound: {evidence}; {speed:.1} MB/s are read{disk}; {advice}"))
+            }
+            "write" => {
+                let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * busy * workers as f64;
+                let advice = "it moves memory and hardly computes: u8 batches, normalised on the device, are a quarter of f32's bytes";
+                (Limit::Memory, format!("memory-bound: {evidence}; batches are written at {speed:.1} GB/s; {advice}"))
+            }
+            _ if workers < processors => {
+                let times = processors as f64 / workers as f64;
+                let advice = format!(
+                    "workers({processors}), as many as there are processors, would give up to {times:.1} times as much"
+                );
+                (Limit::Workers, format!("bound by too few workers: {evidence}; {advice}"))
+            }
+            "decode" => {
+                let advice = format!(
+                    "decoding in half the time would give {halved:.1} times as much; plain JPEGs gain from `warpfeed pack`, which lets a crop be decoded alone"
+                );
+                (Limit::Decode, format!("decode-bound: {evidence}; {advice}"))
+            }
+            _ => {
+                let advice = format!(
+                    "a transform in half the time would give {halved:.1} times as much: smaller images, or less augmentation"
+                );
+                (Limit::Transform, format!("transform-bound: {evidence}; {advice}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
+        let each = seconds / count as f64;
+        StageStats { count, seconds, bytes, p50_seconds: each, p99_seconds: each, ..StageStats::default() }
+    }
+
+    /// Ten seconds of a loader with 4 workers that are busy half of the time, and a consumer that waits 40 % of it.
+    fn loader() -> Stats {
+        Stats {
+            workers: 4,
+            processors: 4,
+            prefetch: 2,
+            slots: 4,
+            seconds: 10.0,
+            batches: 100,
+            samples: 6400,
+            prepared: 6400,
+            waited_seconds: 4.0,
+            epochs: 1,
+            read: stage(6400, 1.0, 1 << 30),
+            decode: stage(6400, 14.0, 0),
+            transform: stage(6400, 4.0, 0),
+            write: stage(6400, 1.0, 1 << 30),
+            wait: stage(100, 4.0, 0),
+            step: stage(100, 6.0, 0),
+            ..Stats::default()
+        }
+    }
+
+    #[test]
+    fn streams_that_are_always_busy_are_named() {
+        let copy = Stats { copy: Some(stage(100, 9.2, 230_000_000_000)), ..loader() }.verdict();
+        assert_eq!(copy.limit, Limit::Copy);
+        assert!(
+            copy.text.starts_with(
+                "copy-bound: the copy stream is busy 92 % of the time, at 25.0 GB/s; the step waited 40 %"
+            ),
+            "{copy}"
+        );
+        let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
+        assert_eq!(convert.limit, Limit::Convert);
+        // The host hardly waits, since copies are queued; the device's own clock shows the wait.
+        let device =
+            Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
+        assert_eq!(device.verdict().limit, Limit::Copy);
+        assert_eq!(device.verdict().at_most, Some(2.0));
+    }
+
+    #[test]
+    fn a_loader_without_a_single_cause_is_unclear() {
+        let verdict = loader().verdict();
+        assert_eq!(verdict.limit, Limit::Unclear, "{verdict}");
+        assert_eq!(Stats { batches: 3, ..loader() }.verdict().limit, Limit::Unclear);
+        assert_eq!(Stats::default().verdict().limit, Limit::Unclear);
+    }
+
+    #[test]
+    fn what_the_step_leaves_bounds_what_can_be_gained() {
+        let verdict = loader().verdict();
+        assert!((verdict.at_most.unwrap() - 1.0 / 0.6).abs() < 1e-9);
+        assert_eq!(Stats { waited_seconds: 9.99, ..loader() }.verdict().at_most, None, "there is no step");
+    }
+}

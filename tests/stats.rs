@@ -1,0 +1,83 @@
+//! Promise: `batches.stats()` counts every stage of every sample, in the sums of what happened, as a plain struct.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Numbers, loader, no_hang};
+use warpfeed::Stats;
+
+fn run(samples: usize, epochs: u64) -> (Stats, Stats) {
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(samples)).workers(2).host().unwrap();
+        let mut first = None;
+        for epoch in 0..epochs {
+            for batch in batches.epoch(epoch) {
+                batch.unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            first.get_or_insert_with(|| batches.stats());
+        }
+        (first.unwrap(), batches.stats())
+    })
+}
+
+#[test]
+fn every_stage_counts_every_sample_and_every_batch() {
+    let (_, stats) = run(70, 3);
+    assert_eq!((stats.samples, stats.batches, stats.epochs, stats.workers), (210, 30, 3, 2));
+    assert_eq!(stats.prepared, 210);
+    for (name, stage) in stats.stages() {
+        assert_eq!(stage.count, 210, "{name}");
+        assert_eq!(stage.histogram.iter().map(|b| b[1]).sum::<u64>(), 210, "{name}");
+        assert!(stage.seconds > 0.0 && stage.p50_seconds <= stage.p99_seconds, "{name}: {stage:?}");
+    }
+    // A sample is a number of 8 bytes; an image 16 x 16 x 3, and a label of 8 bytes.
+    assert_eq!((stats.read.bytes, stats.bytes_read), (210 * 8, 210 * 8));
+    assert_eq!(stats.write.bytes, 210 * (16 * 16 * 3 + 8));
+    assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 30));
+    assert_eq!(stats.ready.iter().sum::<u64>(), 30, "each time a batch was asked for");
+    assert!(stats.waited_seconds <= stats.seconds && stats.start_seconds <= stats.waited_seconds);
+    assert!(stats.step.p50_seconds > 0.0009, "{:?}", stats.step);
+    assert!(stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(), "there is no device");
+    assert_eq!(stats.timeline.iter().map(|i| i.batches).sum::<u64>(), 30);
+    assert_eq!(stats.timeline.iter().map(|i| i.samples).sum::<u64>(), 210);
+    let busy: f64 = stats.timeline.iter().flat_map(|i| i.busy).sum();
+    assert!((busy / (stats.busy_workers() * stats.seconds) - 1.0).abs() < 0.01, "{busy}");
+    assert!(stats.host_bytes > 0 && stats.slots == 4 && stats.prefetch == 2);
+    assert_eq!(stats.slowest.len(), 8);
+    assert!(stats.slowest.windows(2).all(|w| w[0].seconds >= w[1].seconds));
+}
+
+#[test]
+fn the_difference_of_two_is_what_lies_between() {
+    let (first, all) = run(70, 3);
+    let later = all.since(&first);
+    assert_eq!((later.samples, later.batches, later.epochs, later.prepared), (140, 20, 2, 140));
+    assert_eq!((later.decode.count, later.wait.count, later.step.count), (140, 20, 20));
+    assert!((first.decode.seconds + later.decode.seconds - all.decode.seconds).abs() < 1e-9);
+    assert!((first.seconds + later.seconds - all.seconds).abs() < 1e-9);
+    assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
+}
+
+#[test]
+fn it_survives_json_and_reads_as_a_table() {
+    let (_, stats) = run(30, 1);
+    let json = serde_json::to_string(&stats).unwrap();
+    assert_eq!(serde_json::from_str::<Stats>(&json).unwrap(), stats);
+    let table = stats.to_string();
+    for row in ["read", "decode", "transform", "write", "idle", "slot", "wait", "step", "p99 us", "page faults"] {
+        assert!(table.contains(row), "no {row} in\n{table}");
+    }
+    let old = serde_json::from_str::<Stats>(r#"{"workers": 3, "seconds": 2.0}"#).unwrap();
+    assert_eq!((old.workers, old.samples), (3, 0), "what an older version did not write is 0");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_operating_system_is_asked() {
+    let (_, stats) = run(70, 2);
+    let process = stats.process;
+    assert!(process.minor_faults > 0 && process.cpu_seconds > 0.0, "{process:?}");
+    assert!(process.anonymous_bytes.unwrap() > 1 << 16, "{process:?}");
+}
