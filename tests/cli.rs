@@ -58,7 +58,7 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-const COMMANDS: [&str; 7] = ["synth", "inspect", "verify", "preview", "pack", "bench", "occupancy"];
+const COMMANDS: [&str; 9] = ["synth", "inspect", "verify", "preview", "pack", "bench", "report", "doctor", "occupancy"];
 
 #[test]
 fn every_help_text_has_examples() {
@@ -99,7 +99,7 @@ fn a_wrong_command_line_is_exit_code_2() {
 fn what_is_not_there_or_empty_is_named() {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("empty")).unwrap();
-    for command in ["inspect", "verify", "bench"] {
+    for command in ["inspect", "verify", "bench", "doctor"] {
         let err = fails(dir.path(), 1, &[command, "nowhere"]);
         assert!(err.starts_with("warpfeed: nowhere: io: "), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
@@ -339,6 +339,61 @@ fn bench_reports_for_people_and_for_programs() {
     spoil(&dir.path().join("set"));
     let err = fails(dir.path(), 1, &quick);
     assert!(err.starts_with("warpfeed: sample ") && err.contains("decode: "), "{err}");
+}
+
+#[test]
+fn a_report_is_one_file_that_needs_no_network() {
+    let dir = tree();
+    // 12 pictures in batches of 2: enough batches for a trace and a verdict.
+    let bench =
+        ["bench", "set", "--batch", "2", "--size", "32", "--seconds", "0.4", "--warmup", "0.1", "--workers", "2"];
+    let straight = ["--report", "straight.html", "--trace", "trace.json", "--json"];
+    let stats = ok(dir.path(), &[&bench[..], &straight].concat());
+    assert!(json(&stats)["verdict"]["text"].as_str().unwrap().contains("waited"), "{stats}");
+    fs::write(dir.path().join("stats.json"), stats).unwrap();
+    ok(dir.path(), &["report", "stats.json", "--trace", "trace.json", "--out", "report.html"]);
+    for page in ["straight.html", "report.html"] {
+        let page = fs::read_to_string(dir.path().join(page)).unwrap();
+        let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
+        let data = json(data);
+        assert!(data["stats"]["decode"]["count"].as_u64().unwrap() > 0);
+        let rows: Vec<_> = data["spans"]["rows"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
+        assert_eq!(rows, ["consumer", "coordinator", "worker 0", "worker 1"]);
+        assert!(page.contains("prefers-color-scheme: dark"));
+        for load in ["src=", "href=", "@import", "url(", "fetch("] {
+            assert!(!page.contains(load), "{load}");
+        }
+    }
+    // A name that would end the script stays data.
+    fs::write(dir.path().join("evil.json"), r#"{"workers": 1, "slowest": [{"key": "</script><b>"}]}"#).unwrap();
+    ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
+    assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));
+
+    for (text, error) in [("{}", "source: no statistics of a loader: "), ("[", "source: no JSON: ")] {
+        fs::write(dir.path().join("bad.json"), text).unwrap();
+        let err = fails(dir.path(), 1, &["report", "bad.json", "--out", "bad.html"]);
+        assert!(err.starts_with(&format!("warpfeed: bad.json: {error}")), "{err}");
+    }
+}
+
+#[test]
+#[ignore = "takes 15 s: cargo test --test cli -- --ignored doctor"]
+fn doctor_ends_with_a_line_of_rust() {
+    let dir = tree();
+    let args = ["doctor", "set", "--batch", "4", "--size", "32"];
+    let shown = ok(dir.path(), &args);
+    for word in ["one thread alone, 12 samples", "from memory", "decode", "resize", "GB/s copied by", "samples/s with"]
+    {
+        assert!(shown.contains(word), "no {word:?} in {shown}");
+    }
+    let last = shown.trim_end().lines().last().unwrap();
+    assert!(
+        last.starts_with("Loader::new(\"set\").batch(4).shuffle(42).augment(Augment::train(32)).workers("),
+        "{last}"
+    );
+    let report = json(&ok(dir.path(), &[&args[..], &["--json", "--step", "5"]].concat()));
+    assert!(report["alone"]["decode_seconds_per_sample"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["verdict"]["text"].is_string() && report["runs"].as_array().unwrap().len() >= 2, "{report}");
 }
 
 #[test]

@@ -5,20 +5,22 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde_json::json;
+use warpfeed::trace::Schedule;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Stats, source};
 
-use crate::Outcome;
+use crate::{Outcome, report};
 
 /// Measure how fast batches come
 ///
 /// Runs the loader, with batches in host memory, in a loop that throws them away, and prints what it did after a warm-up. With --step it waits on each
-/// batch as a training step would, and the stall fraction says what share of the time the step had to wait for data.
+/// batch as a training step would, and the stall fraction says what share of the time the step had to wait for data. The last line says what limits it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed bench pictures
   warpfeed bench train.lmdb --batch 256 --size 224 --augment train --dtype f16 --layout nchw --seconds 20
   warpfeed bench train.lmdb --step 120                    a training step of 120 ms: does it wait?
+  warpfeed bench train.lmdb --report report.html --trace trace.json
   for n in 1 2 4 8; do warpfeed bench train.lmdb --workers $n --json; done | jq -c '[.workers, .samples_per_second]'")]
 pub(crate) struct Args {
     /// The data set
@@ -56,6 +58,12 @@ pub(crate) struct Args {
     /// Time that a training step takes, waited on each batch
     #[arg(long, value_name = "MS", default_value_t = 0)]
     step: u64,
+    /// A page about the measurement: one HTML file
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// A trace of batches 12 to 19 as Chrome trace events, for Perfetto; drawn in the report too
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// One JSON object, for programs
     #[arg(long)]
     json: bool,
@@ -111,7 +119,7 @@ impl Args {
             Element::F16 => Dtype::F16,
             Element::Bf16 => Dtype::Bf16,
         };
-        let mut batches = Loader::shared_source(source)
+        let mut loader = Loader::shared_source(source)
             .batch(self.batch)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.size))
@@ -121,9 +129,24 @@ impl Args {
             .layout(match self.layout {
                 Axes::Nhwc => Layout::Nhwc,
                 Axes::Nchw => Layout::Nchw,
-            })
-            .host()?;
+            });
+        if let Some(path) = &self.trace {
+            loader = loader.trace(path, Schedule { wait: 10, warmup: 2, active: 8, repeat: 1 });
+        }
+        let mut batches = loader.host()?;
         let stats = self.measure(&mut batches)?;
+        let (samples, prefetch, plan) = (batches.samples(), batches.prefetch(), batches.plan());
+        // With it the trace ends.
+        drop(batches);
+        let verdict = stats.verdict();
+        if let Some(out) = &self.report {
+            report::write(
+                out,
+                &format!("{} ({kind}, {samples} samples)", self.path.display()),
+                &stats,
+                self.trace.as_deref(),
+            )?;
+        }
         let mut out = std::io::stdout().lock();
         if self.json {
             let name =
@@ -131,26 +154,25 @@ impl Args {
             let report = json!({
                 "path": self.path.to_string_lossy(),
                 "source": kind,
-                "samples": batches.samples(),
+                "samples": samples,
                 "batch": self.batch,
                 "size": self.size,
                 "augment": name(&|| self.augment.to_possible_value()),
                 "dtype": name(&|| self.dtype.to_possible_value()),
                 "layout": name(&|| self.layout.to_possible_value()),
                 "workers": stats.workers,
-                "prefetch": batches.prefetch(),
+                "prefetch": prefetch,
                 "step_ms": self.step,
                 "samples_per_second": stats.samples_per_second(),
                 "bytes_per_second": stats.bytes_per_second(),
                 "stall_fraction": stats.stall_fraction(),
                 "stats": stats,
-                "memory": batches.plan(),
+                "memory": plan,
+                "verdict": verdict,
             });
             writeln!(out, "{report}")?;
         } else {
-            writeln!(out, "{} ({kind}, {} samples)", self.path.display(), batches.samples())?;
-            writeln!(out, "{}", batches.plan())?;
-            writeln!(out, "{stats}")?;
+            writeln!(out, "{} ({kind}, {samples} samples)\n{plan}\n{stats}\n{verdict}", self.path.display())?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -3,6 +3,8 @@
 //! Results go to stdout, progress and warnings to stderr. Exit codes: 0; 1 for an error, or for what `verify` found; 2 for a wrong command line.
 
 mod bench;
+mod doctor;
+mod doctor_gpu;
 mod font;
 mod inspect;
 mod log;
@@ -10,6 +12,7 @@ mod occupancy;
 mod pack;
 mod preview;
 mod progress;
+mod report;
 mod size;
 mod synth;
 mod verify;
@@ -40,7 +43,8 @@ Examples:
   warpfeed preview pictures --out grid.png   what a training batch looks like
   warpfeed pack --from pictures --to pictures.lmdb
                                              one file that is read and cropped faster
-  warpfeed bench pictures.lmdb               how fast batches come
+  warpfeed bench pictures.lmdb               how fast batches come, and what limits them
+  warpfeed doctor pictures.lmdb              what this machine can do with it, and the settings to use
 
 Exit codes: 0 done, 1 an error or a bad sample, 2 a wrong command line.";
 
@@ -52,6 +56,8 @@ enum Command {
     Preview(preview::Args),
     Pack(pack::Args),
     Bench(bench::Args),
+    Report(report::Args),
+    Doctor(doctor::Args),
     Occupancy(occupancy::Args),
 }
 
@@ -85,6 +91,8 @@ fn main() -> ExitCode {
         Command::Preview(args) => args.run(),
         Command::Pack(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Report(args) => args.run(),
+        Command::Doctor(args) => args.run(),
         Command::Occupancy(args) => args.run(),
     };
     match outcome {

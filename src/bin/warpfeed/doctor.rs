@@ -1,0 +1,319 @@
+//! What this machine can do with a data set, piece by piece and together, and the settings that follow.
+
+use std::hint::black_box;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use warpfeed::decode::{Auto, Decode as _, Job, Pixels};
+use warpfeed::order::{Order as _, Rng, Shuffled};
+use warpfeed::source::{self, Source};
+use warpfeed::transform::{Plan, Resizer};
+use warpfeed::{Augment, Error, Loader, Result, Stats};
+
+use crate::size::bytes;
+use crate::{Outcome, doctor_gpu};
+
+/// Find out what limits a data set on this machine
+///
+/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to it, each alone; then the loader with different numbers of workers. Says what
+/// limits it, and prints the settings to use as a line of Rust. Takes about half a minute, and uses all processors.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  warpfeed doctor train.lmdb
+  warpfeed doctor train.lmdb --step 120       does a training step of 120 ms have to wait
+  warpfeed doctor train.lmdb --json | jq -r .settings
+
+What the disk gives shows only if the data set is not in memory yet: the first reading says how much of it came from the disk.")]
+pub(crate) struct Args {
+    /// The data set
+    path: PathBuf,
+    /// Samples in a batch
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    batch: usize,
+    /// Side of the images that are made, in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
+    size: u32,
+    /// Time that a training step takes
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    step: u64,
+    /// One JSON object, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time for each of the short measurements, and for each run of the loader.
+const SHORT: Duration = Duration::from_millis(1500);
+const RUN: Duration = Duration::from_secs(3);
+/// Samples that are read and decoded alone, and their bytes, at most.
+const SAMPLES: usize = 2000;
+const BYTES: usize = 512 << 20;
+/// Bytes of the blocks that are copied to measure memory: more than caches hold.
+const BLOCK: usize = 64 << 20;
+
+impl Args {
+    pub(crate) fn run(self) -> Outcome {
+        let source = source::open(&self.path)?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let sample = Alone::measure(&*source, self.size)?;
+        let memory = memory_speed(processors);
+        let gpu = doctor_gpu::copy_speed();
+        let mut runs = Vec::new();
+        for workers in [processors.div_ceil(2), processors, 2 * processors] {
+            if runs.iter().all(|(n, _): &(usize, Stats)| *n != workers) {
+                runs.push((workers, self.load(&source, workers, 2, Duration::ZERO)?));
+            }
+        }
+        let best = runs.iter().map(|(_, stats)| stats.samples_per_second()).fold(0.0, f64::max);
+        // The fewest workers that come close to the best.
+        let chosen = runs.iter().find(|(_, stats)| stats.samples_per_second() >= 0.97 * best).expect("one is the best");
+        let (workers, stats) = (chosen.0, &chosen.1);
+        // As many batches ahead as the slowest of 100 takes in place of one.
+        let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
+        let prefetch = (uneven as usize).clamp(2, 8);
+        let verdict = match self.step {
+            0 => stats.verdict(),
+            ms => self.load(&source, workers, prefetch, Duration::from_millis(ms))?.verdict(),
+        };
+        let settings = format!(
+            "Loader::new({:?}).batch({}).shuffle(42).augment(Augment::train({})).workers({workers}).prefetch({prefetch}){}",
+            self.path.display().to_string(),
+            self.batch,
+            self.size,
+            if gpu.is_ok() { ".cuda(&stream)?" } else { ".host()?" }
+        );
+
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            let runs: Vec<Value> = runs
+                .iter()
+                .map(|(workers, stats)| json!({ "workers": workers, "samples_per_second": stats.samples_per_second() }))
+                .collect();
+            let report = json!({
+                "path": self.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "processors": processors,
+                "alone": sample.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
+                "runs": runs, "verdict": verdict, "settings": settings,
+            });
+            writeln!(out, "{report}")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        writeln!(
+            out,
+            "{} ({}, {} samples), {processors} processors",
+            self.path.display(),
+            source.kind(),
+            source.len()
+        )?;
+        sample.print(&mut out)?;
+        writeln!(out, "memory          {:>9.1} GB/s copied by {processors} threads", memory / 1e9)?;
+        match &gpu {
+            Ok(speed) => writeln!(out, "copy to the GPU {:>9.1} GB/s from page-locked memory", speed / 1e9)?,
+            Err(e) => writeln!(out, "copy to the GPU  not measured: {e}")?,
+        }
+        for (workers, stats) in &runs {
+            writeln!(out, "loader          {:>9.0} samples/s with {workers} workers", stats.samples_per_second())?;
+        }
+        writeln!(out, "\n{verdict}\n\n{settings}")?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What the loader does in [`RUN`], after a quarter of that.
+    fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
+        let mut batches = Loader::shared_source(source.clone())
+            .batch(self.batch)
+            .shuffle(0)
+            .augment(Augment::train(self.size))
+            .workers(workers)
+            .prefetch(prefetch)
+            .host()?;
+        let (start, mut warm) = (Instant::now(), None);
+        for number in 0.. {
+            let mut epoch = batches.epoch(number);
+            while let Some(batch) = epoch.next() {
+                let batch = batch?;
+                if !step.is_zero() {
+                    std::thread::sleep(step);
+                }
+                drop(batch);
+                match &warm {
+                    None if start.elapsed() >= RUN / 4 => warm = Some(epoch.stats()),
+                    Some(warm) if start.elapsed() >= RUN => return Ok(epoch.stats().since(warm)),
+                    _ => {}
+                }
+            }
+        }
+        unreachable!("epochs do not end")
+    }
+}
+
+/// One thread's work on samples, each kind of it alone.
+struct Alone {
+    samples: usize,
+    bytes: usize,
+    /// Seconds of the first reading, and the bytes that came from the disk in it, if the system says so.
+    first: f64,
+    from_disk: Option<u64>,
+    /// Seconds of reading the same again.
+    again: f64,
+    decoded: usize,
+    decode: f64,
+    resize: f64,
+}
+
+impl Alone {
+    fn measure(source: &dyn Source, size: u32) -> Result<Self> {
+        let len = source.len();
+        if len == 0 {
+            return Err(Error::source(format!("the {} source has no samples", source.kind())));
+        }
+        let order = Shuffled::new(len as u64, 1);
+        let index = |place: usize| order.index(0, place as u64) as usize;
+        let mut scratch = Vec::new();
+        let before = disk_bytes();
+        let start = Instant::now();
+        let (mut samples, mut total) = (0, 0);
+        while samples < len.min(SAMPLES) && total < BYTES && start.elapsed() < 2 * SHORT {
+            total += touch(source, index(samples), &mut scratch)?;
+            samples += 1;
+        }
+        let first = start.elapsed().as_secs_f64();
+        let from_disk = disk_bytes().zip(before).map(|(now, before)| now.saturating_sub(before));
+        let start = Instant::now();
+        for place in 0..samples {
+            touch(source, index(place), &mut scratch)?;
+        }
+        let again = start.elapsed().as_secs_f64();
+        let (mut decode, mut resize, mut decoded) = (0.0, 0.0, 0);
+        let mut workbench = Workbench::new(size);
+        while decoded < samples && decode + resize < SHORT.as_secs_f64() {
+            let group = (decoded..samples.min(decoded + GROUP)).map(index).collect::<Vec<_>>();
+            let (d, r) = workbench.run(source, &group)?;
+            (decode, resize, decoded) = (decode + d, resize + r, decoded + group.len());
+        }
+        Ok(Alone { samples, bytes: total, first, from_disk, again, decoded, decode, resize })
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "first_read_bytes_per_second": self.bytes as f64 / self.first,
+            "disk_bytes": self.from_disk,
+            "second_read_bytes_per_second": self.bytes as f64 / self.again,
+            "decode_seconds_per_sample": self.decode / self.decoded as f64,
+            "resize_seconds_per_sample": self.resize / self.decoded as f64,
+        })
+    }
+
+    fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        let speed = |seconds: f64| self.bytes as f64 / seconds / 1e6;
+        let disk = match self.from_disk {
+            Some(n) if n * 10 > self.bytes as u64 => {
+                format!("{} of {} from the disk", bytes(n), bytes(self.bytes as u64))
+            }
+            Some(_) => "all of it was in memory: the disk is not measured".to_owned(),
+            None => "how much of it came from the disk is not known here".to_owned(),
+        };
+        let each = |seconds: f64, n: usize| 1e6 * seconds / n as f64;
+        writeln!(out, "\none thread alone, {} samples", self.samples)?;
+        writeln!(out, "  first reading {:>9.0} MB/s, {disk}", speed(self.first))?;
+        let again = each(self.again, self.samples);
+        writeln!(out, "  from memory   {:>9.0} MB/s, {again:.1} us a sample", speed(self.again))?;
+        for (name, seconds) in [("decode", self.decode), ("resize", self.resize)] {
+            let (rate, each) = (self.decoded as f64 / seconds, each(seconds, self.decoded));
+            writeln!(out, "  {name:<13} {rate:>9.0} samples/s, {each:.1} us a sample")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a sample and a byte of every cache line of it, so that a mapped one is really read. Returns its bytes.
+fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
+    let sample = source.read(index, scratch)?;
+    let mut total = 0;
+    for (_, bytes) in sample.fields() {
+        black_box(bytes.iter().step_by(64).fold(0, |all, byte| all ^ byte));
+        total += bytes.len();
+    }
+    Ok(total)
+}
+
+/// Bytes that the process got from storage (Linux).
+fn disk_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
+}
+
+/// Samples that are decoded side by side, as the loader does.
+const GROUP: usize = 8;
+
+/// What a worker has on its bench.
+struct Workbench {
+    augment: Augment,
+    encoded: [Vec<u8>; GROUP],
+    pixels: [Pixels; GROUP],
+    resizer: Resizer,
+    image: Vec<u8>,
+}
+
+impl Workbench {
+    fn new(size: u32) -> Self {
+        Workbench {
+            augment: Augment::train(size),
+            encoded: Default::default(),
+            pixels: Default::default(),
+            resizer: Resizer::new(),
+            image: vec![0; size as usize * size as usize * 3],
+        }
+    }
+
+    /// Seconds that decoding and resizing the samples of `group` took.
+    fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
+        let decoder = Auto::new();
+        let mut plans: Vec<Plan> = Vec::new();
+        let mut jobs = Vec::new();
+        for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
+            let sample = source.read(index, encoded)?;
+            let (_, image) =
+                sample.image().ok_or_else(|| Error::source("no image").at_sample(index as u64, sample.key()))?;
+            let mut rng = Rng::new(0, 0, index as u64);
+            let at = |e: Error| e.at_sample(index as u64, sample.key());
+            let plan = self.augment.plan(decoder.size(image).map_err(at)?, &mut rng).map_err(at)?;
+            jobs.push(Job { bytes: image, want: plan.want(), out, result: Ok(()) });
+            plans.push(plan);
+        }
+        let start = Instant::now();
+        decoder.decode_group(&mut jobs);
+        let decode = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        for (job, plan) in jobs.into_iter().zip(&plans) {
+            job.result?;
+            self.resizer.run(job.out, plan, &mut self.image)?;
+        }
+        Ok((decode, start.elapsed().as_secs_f64()))
+    }
+}
+
+/// Bytes a second that `threads` threads copy from memory to memory.
+fn memory_speed(threads: usize) -> f64 {
+    let start = Instant::now();
+    let copied: usize = std::thread::scope(|scope| {
+        let copy = || {
+            let (from, mut to) = (vec![1u8; BLOCK], vec![0u8; BLOCK]);
+            let mut copied = 0;
+            while start.elapsed() < SHORT {
+                to.copy_from_slice(black_box(&from));
+                black_box(&to);
+                copied += BLOCK;
+            }
+            copied
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(copy)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("copying does not panic")).sum()
+    });
+    copied as f64 / start.elapsed().as_secs_f64()
+}

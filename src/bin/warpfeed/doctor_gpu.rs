@@ -1,0 +1,39 @@
+#![allow(unsafe_code)]
+//! The copy to the GPU, alone.
+//!
+//! **Invariants**
+//! 1. Page-locked memory that is being copied from lives, unchanged, until its stream has been waited for.
+
+use warpfeed::Result;
+
+/// Bytes a second from page-locked memory to the first GPU, in copies as large as a batch.
+#[cfg(feature = "cuda")]
+pub(crate) fn copy_speed() -> Result<f64> {
+    use std::time::Instant;
+
+    use warpfeed::cuda::{Context, Memory, PinMode, Pinned, Stream};
+
+    const BYTES: usize = 32 << 20;
+    const COPIES: usize = 40;
+    let context = Context::new(0)?;
+    let pinned = Pinned::new(&context, BYTES, PinMode::Cached)?;
+    let (memory, stream) = (Memory::new(&context, BYTES)?, Stream::new(&context)?);
+    let mut seconds = 0.0;
+    // The first round is for warming up.
+    for _ in 0..2 {
+        let start = Instant::now();
+        for _ in 0..COPIES {
+            // SAFETY: invariant 1, and nothing reads the target.
+            unsafe { stream.upload(&memory, 0, &pinned)? };
+        }
+        stream.synchronize()?;
+        seconds = start.elapsed().as_secs_f64();
+    }
+    Ok((COPIES * BYTES) as f64 / seconds)
+}
+
+/// There is no way to a GPU in this build.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn copy_speed() -> Result<f64> {
+    Err(warpfeed::Error::config("this build is without the feature \"cuda\""))
+}

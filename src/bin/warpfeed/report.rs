@@ -1,0 +1,121 @@
+//! The page about a run: one HTML file with its data in it, that needs no network.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use warpfeed::{Error, Stats};
+
+use crate::Outcome;
+
+/// Make a page of what a loader did
+///
+/// One HTML file that needs no network: what limited the loader, where the workers' time went, the stall over time, the slowest samples, and with --trace a
+/// timeline of the traced batches. The statistics are what `warpfeed bench --json` prints, or `batches.stats()` as JSON.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  warpfeed bench train.lmdb --report report.html          straight from a measurement
+  warpfeed bench train.lmdb --json > stats.json
+  warpfeed report stats.json --out report.html
+  warpfeed report stats.json --trace trace.json --out report.html")]
+pub(crate) struct Args {
+    /// Statistics as JSON
+    stats: PathBuf,
+    /// The page
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// A trace of the same run, for the timeline
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// Spans in the page at most: a browser draws so many at once.
+const SPANS: usize = 4000;
+
+impl Args {
+    pub(crate) fn run(self) -> Outcome {
+        let document: Value = read(&self.stats)?;
+        let inner = document.get("stats").unwrap_or(&document);
+        let wrong = |e| Error::source(format!("no statistics of a loader: {e}")).at_path(&self.stats);
+        let stats = stats(inner).map_err(wrong)?;
+        let title = match document.get("path").and_then(Value::as_str) {
+            Some(path) => path.to_owned(),
+            None => self.stats.display().to_string(),
+        };
+        write(&self.out, &title, &stats, self.trace.as_deref())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn stats(value: &Value) -> Result<Stats, String> {
+    if value.get("workers").is_none() {
+        return Err("no object with the key \"workers\"".to_owned());
+    }
+    serde_json::from_value(value.clone()).map_err(|e| e.to_string())
+}
+
+fn read(path: &Path) -> warpfeed::Result<Value> {
+    let bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
+    serde_json::from_slice(&bytes).map_err(|e| Error::source(format!("no JSON: {e}")).at_path(path))
+}
+
+/// Writes the page about `stats` to `out`.
+pub(crate) fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
+    let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
+    let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
+    // Inside a script element only this could end it.
+    let data = data.to_string().replace("</", "<\\/").replace("<!--", "<\\!--");
+    let page = include_str!("report.html").replace("/*DATA*/", &data);
+    fs::write(out, page).map_err(|e| Error::io(out, &e))
+}
+
+/// The spans of the first window of a trace, row by row: name, begin and end in microseconds, depth, and what is known of it.
+fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
+    let events = trace.get("traceEvents").and_then(Value::as_array);
+    let events = events.ok_or_else(|| Error::source("no trace: no array \"traceEvents\"").at_path(path))?;
+    let id = |event: &Value| Some((event.get("pid")?.as_u64()?, event.get("tid")?.as_u64()?));
+    let mut names = BTreeMap::new();
+    let mut spans = Vec::new();
+    for event in events {
+        let Some(row) = id(event) else { continue };
+        let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
+        match text("ph") {
+            "M" if text("name") == "thread_name" => {
+                names.insert(row, event["args"]["name"].as_str().unwrap_or_default().to_owned());
+            }
+            "X" => {
+                let (begin, length) = (event["ts"].as_f64(), event["dur"].as_f64());
+                if let (Some(begin), Some(length)) = (begin, length) {
+                    spans.push((begin, begin + length, row, event));
+                }
+            }
+            _ => {}
+        }
+    }
+    spans.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    let left_out = spans.len().saturating_sub(SPANS);
+    spans.truncate(SPANS);
+    let (from, to) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
+    // The consumer first, then the other rows of the host, then the device.
+    let mut rows: Vec<_> = names.into_iter().collect();
+    rows.sort_by_key(|((process, thread), name)| (*process, name != "consumer", *thread));
+    let rows: Vec<Value> = rows
+        .into_iter()
+        .map(|(row, name)| {
+            let mut open: Vec<f64> = Vec::new();
+            let mut drawn = Vec::new();
+            for (begin, end, _, event) in spans.iter().filter(|s| s.2 == row) {
+                open.retain(|outer| outer > begin);
+                let what = event["args"].as_object().into_iter().flatten().map(|(key, value)| format!("{key} {value}"));
+                drawn.push(json!([event["name"], begin, end, open.len(), what.collect::<Vec<_>>().join(", ")]));
+                open.push(*end);
+            }
+            json!({ "name": name, "spans": drawn })
+        })
+        .filter(|row| row["spans"].as_array().is_some_and(|spans| !spans.is_empty()))
+        .collect();
+    Ok(json!({ "rows": rows, "from": from, "to": to, "left_out": left_out }))
+}
