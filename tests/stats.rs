@@ -35,7 +35,8 @@ fn every_stage_counts_every_sample_and_every_batch() {
     // A sample is a number of 8 bytes; an image 16 x 16 x 3, and a label of 8 bytes.
     assert_eq!((stats.read.bytes, stats.bytes_read), (210 * 8, 210 * 8));
     assert_eq!(stats.write.bytes, 210 * (16 * 16 * 3 + 8));
-    assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 30));
+    // Nothing is asked for after an epoch's last batch, so that its step has no end.
+    assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 27));
     assert_eq!(stats.ready.iter().sum::<u64>(), 30, "each time a batch was asked for");
     assert!(stats.waited_seconds <= stats.seconds && stats.start_seconds <= stats.waited_seconds);
     assert!(stats.step.p50_seconds > 0.0009, "{:?}", stats.step);
@@ -54,7 +55,7 @@ fn the_difference_of_two_is_what_lies_between() {
     let (first, all) = run(70, 3);
     let later = all.since(&first);
     assert_eq!((later.samples, later.batches, later.epochs, later.prepared), (140, 20, 2, 140));
-    assert_eq!((later.decode.count, later.wait.count, later.step.count), (140, 20, 20));
+    assert_eq!((later.decode.count, later.wait.count, later.step.count), (140, 20, 18));
     assert!((first.decode.seconds + later.decode.seconds - all.decode.seconds).abs() < 1e-9);
     assert!((first.seconds + later.seconds - all.seconds).abs() < 1e-9);
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));

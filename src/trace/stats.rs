@@ -58,7 +58,7 @@ pub struct Stats {
     pub wait: StageStats,
     /// Waits of the consumer's stream for batches, on the device's clock.
     pub stall: Option<StageStats>,
-    /// The consumer's time from a batch to asking for the next: the training step, as the host sees it.
+    /// The consumer's time from a batch to asking for the next: the training step, as the host sees it. An epoch's last has no end.
     pub step: StageStats,
     /// `ready[n]` times, n batches were ready when the consumer asked for one.
     pub ready: Vec<u64>,
