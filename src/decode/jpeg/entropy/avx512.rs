@@ -76,7 +76,8 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
                 _mm512_storeu_si512(tables.as_mut_ptr().cast(), table);
                 for lane in (0..LANES).filter(|lane| slow >> lane & 1 == 1) {
                     let one = one(memory, bits[lane], tables[lane]);
-                    (step.length[lane], step.advance[lane], step.value[lane]) = (one.length, one.advance, one.value);
+                    (step.length[lane], step.advance[lane], step.value[lane]) =
+                        (one.length, one.advance.into(), one.value);
                 }
                 length = _mm512_loadu_si512(step.length.as_ptr().cast());
                 advance = _mm512_loadu_si512(step.advance.as_ptr().cast());

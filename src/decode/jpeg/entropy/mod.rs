@@ -3,15 +3,15 @@
 //! Decoding a symbol is a chain of dependent steps, so that one segment alone leaves most of a core idle. Restart segments, and the
 //! streams of different pictures, do not depend on each other: each goes into a lane, and lanes advance in turn.
 //!
-//! 1. `table`: look-up tables that give run, size and value in one step.
+//! 1. `table`: look-up tables that give runs and values of one or two symbols in one step.
 //! 2. `scalar`: one to four lanes in plain registers.
 //! 3. `avx512`: sixteen lanes in vectors.
 //!
 //! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file changes the fields that they name.
 //! - `stream` is followed by [`SLACK_BYTES`] that belong to nobody, and a lane's `bit` is at most `limit`, the first bit of those. A
-//!   backend reads at most 8 bytes at it, and clamps it before it reads again.
+//!   backend clamps it after at most [`SLACK_BLOCKS`] look-ups, which move it by less than 16 bytes, and reads at most 8 bytes at it.
 //! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A backend stores at `at` or later in the same
-//!   block, then moves behind it, and looks at `end` after at most `SLACK_BLOCKS + 1` symbols.
+//!   block, then moves behind it, and looks at `end` after at most `SLACK_BLOCKS + 1` look-ups.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's `link` and every link's `next` are
 //!   indices of links.
 //! - Memory grows, and never shrinks while a lane is busy.
@@ -25,16 +25,15 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
-use super::header::NATURAL;
 use super::huffman::Spec;
 use crate::error::Result;
-use table::{STRIDE, Table};
+use table::{Places, STRIDE, Table};
 
 /// The most lanes that a backend has.
 pub(super) const LANES: usize = 16;
 /// With fewer busy lanes than this, plain registers are faster than vectors.
 #[cfg(target_arch = "x86_64")]
-const FEW_LANES: usize = 7;
+const FEW_LANES: usize = 12;
 /// Bytes behind the stream that a window may reach.
 const SLACK_BYTES: usize = 64;
 /// Blocks behind a lane's end that it may write before it stops.
@@ -51,13 +50,12 @@ struct Block([i16; 64]);
 
 /// One block of an MCU in the order of a scan.
 #[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
 struct Link {
-    /// Its AC table in the lower half, the DC table of the next block in the upper one. In one word, they are loaded before it is known
-    /// which is the next.
-    tables: u64,
-    /// This block in the lower half, the next one in the upper.
-    links: u64,
+    /// Its AC table, and the DC table of the next block.
+    ac: u32,
+    next_dc: u32,
+    /// The next block's link.
+    next: u32,
 }
 
 /// Where each lane is.
@@ -84,26 +82,11 @@ struct Memory {
     coefficients: *mut i16,
     tables: *const u32,
     links: *const Link,
-    /// 128 of them.
-    places: *const Place,
+    places: &'static Places,
 }
 
-/// Where a coefficient is stored whose index in zigzag order and advance have this sum, and the index that follows, 0 behind the block's
-/// end.
-type Place = (u8, u8);
-
-const fn places(natural: bool) -> [Place; 128] {
-    let mut places = [(63, 0); 128];
-    let mut i = 0;
-    while i < 63 {
-        places[i] = (if natural { NATURAL[i] } else { i as u8 }, i as u8 + 1);
-        i += 1;
-    }
-    places
-}
-
-static NATURAL_PLACES: [Place; 128] = places(true);
-static ZIGZAG_PLACES: [Place; 128] = places(false);
+static NATURAL_PLACES: Places = Places::new(true);
+static ZIGZAG_PLACES: Places = Places::new(false);
 
 /// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share one.
 struct Pattern {
@@ -229,8 +212,7 @@ impl Machine {
             let next = (i + 1) % tables.len();
             let offset = |table: usize| (table * STRIDE) as u32;
             let (ac, next_dc, next) = (offset(ac), offset(tables[next].0), (from + next) as u32);
-            let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-            self.links[from + i] = Link { tables: pair(ac, next_dc), links: pair((from + i) as u32, next) };
+            self.links[from + i] = Link { ac, next_dc, next };
             #[cfg(target_arch = "x86_64")]
             {
                 self.vector_links.ac[from + i] = ac;
@@ -372,7 +354,7 @@ impl Machine {
             coefficients: self.blocks.as_mut_ptr().cast(),
             tables: self.tables.as_ptr().cast(),
             links: self.links.as_ptr(),
-            places: if self.backend.stores_naturally() { &NATURAL_PLACES } else { &ZIGZAG_PLACES }.as_ptr(),
+            places: if self.backend.stores_naturally() { &NATURAL_PLACES } else { &ZIGZAG_PLACES },
         };
         // SAFETY: `start` made every busy lane valid, and memory has not shrunk since. The backend is one that this processor has.
         unsafe {

@@ -1,11 +1,14 @@
 //! One to four lanes in plain registers: while one lane waits for its look-up, the others go on.
 
-use super::table::{BITS, Step, Table};
-use super::{Lanes, Memory};
+use std::hint::select_unpredictable;
+use std::ptr;
 
-/// Symbols from one window of 64 bits, of which up to 7 are spent before the first.
-const SYMBOLS: usize = 5;
-const _: () = assert!(SYMBOLS * BITS <= 57 && SYMBOLS <= super::SLACK_BLOCKS + 1);
+use super::table::{BITS, Entry, LONGEST, ODD, Table};
+use super::{LINKS, Lanes, Memory};
+
+/// Look-ups in one window of 64 bits, of which up to 7 are spent before the first.
+const STEPS: usize = 2;
+const _: () = assert!(STEPS * LONGEST <= 57 && 2 * STEPS <= super::SLACK_BLOCKS + 1);
 
 /// Decodes the first `count` lanes, one to four, until at least one of them has reached its end; that one stops exactly there.
 ///
@@ -41,20 +44,40 @@ pub(super) unsafe fn run_bmi(memory: &Memory, lanes: &mut Lanes, count: usize) {
     }
 }
 
-/// A lane in registers.
+/// A lane in registers, with pointers in place of offsets.
 #[derive(Clone, Copy)]
 struct Lane {
     bit: u64,
     /// The block, as a pointer to its first coefficient, and the index in it.
     block: *mut i16,
     index: u64,
-    table: u64,
-    link: u64,
+    table: *const Table,
+    link: *const Link,
+}
+
+/// [`super::Link`] with pointers.
+#[derive(Clone, Copy)]
+struct Link {
+    ac: *const Table,
+    next_dc: *const Table,
+    next: *const Link,
 }
 
 /// Everything is spelled out for each lane, since the compiler leaves a loop over lanes as one and their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
+    // SAFETY: they are offsets of tables.
+    let table = |offset: u32| unsafe { memory.tables.add(offset as usize).cast::<Table>() };
+    let mut links = [Link { ac: ptr::null(), next_dc: ptr::null(), next: ptr::null() }; LINKS];
+    let base = links.as_mut_ptr();
+    for i in 0..LINKS {
+        // SAFETY: there are as many of both, and `next` is the index of one.
+        unsafe {
+            let link = *memory.links.add(i);
+            let next = base.add(link.next as usize);
+            *base.add(i) = Link { ac: table(link.ac), next_dc: table(link.next_dc), next };
+        }
+    }
     let load = |i: usize| {
         let at = lanes.at[i] as usize;
         // SAFETY: `at` is a coefficient of the lane's.
@@ -63,8 +86,9 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
             bit: lanes.bit[i].into(),
             block,
             index: at as u64 & 63,
-            table: lanes.table[i].into(),
-            link: lanes.link[i].into(),
+            table: table(lanes.table[i]),
+            // SAFETY: it is the index of a link.
+            link: unsafe { base.add(lanes.link[i] as usize) },
         }
     };
     // SAFETY: `end` is behind coefficients of the lane's.
@@ -77,14 +101,14 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
         macro_rules! advance {
             ($($i:literal)*) => {$(
                 if $i < L {
-                    // SAFETY: a lane that has not reached its end has room for this many symbols behind it.
+                    // SAFETY: a lane that has not reached its end has room for this many blocks behind it.
                     unsafe {
-                        let mut window = window(memory, lane[$i].bit);
-                        symbol(memory, &mut lane[$i], &mut window);
-                        symbol(memory, &mut lane[$i], &mut window);
-                        symbol(memory, &mut lane[$i], &mut window);
-                        symbol(memory, &mut lane[$i], &mut window);
-                        symbol(memory, &mut lane[$i], &mut window);
+                        let mut bits = window(memory, lane[$i].bit);
+                        step(memory, &mut lane[$i], &mut bits);
+                        step(memory, &mut lane[$i], &mut bits);
+                        bits = window(memory, lane[$i].bit);
+                        step(memory, &mut lane[$i], &mut bits);
+                        step(memory, &mut lane[$i], &mut bits);
                     }
                     lane[$i].bit = lane[$i].bit.min(memory.limit);
                     finished |= lane[$i].block >= end[$i];
@@ -100,22 +124,25 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
                 if $i < L {
                     let mut lane = lane[$i];
                     if lane.block >= end[$i] {
-                        // The last symbols once more, to stop where the lane does.
+                        // The last steps once more, to stop where the lane does.
                         lane = before[$i];
                         while lane.block < end[$i] {
                             // SAFETY: the lane has not reached its end, and stands at `limit` or before.
                             unsafe {
-                                let mut window = window(memory, lane.bit);
-                                symbol(memory, &mut lane, &mut window);
+                                let mut bits = window(memory, lane.bit);
+                                step(memory, &mut lane, &mut bits);
                             }
                             lane.bit = lane.bit.min(memory.limit);
                         }
                     }
                     lanes.bit[$i] = lane.bit as u32;
-                    // SAFETY: both point into the coefficients.
-                    lanes.at[$i] = unsafe { lane.block.offset_from(memory.coefficients) } as u32 + lane.index as u32;
-                    lanes.table[$i] = lane.table as u32;
-                    lanes.link[$i] = lane.link as u32;
+                    // SAFETY: each two point into the coefficients, the tables, or the links.
+                    unsafe {
+                        let block = lane.block.offset_from(memory.coefficients);
+                        lanes.at[$i] = block as u32 + lane.index as u32;
+                        lanes.table[$i] = lane.table.cast::<u32>().offset_from(memory.tables) as u32;
+                        lanes.link[$i] = lane.link.offset_from(base) as u32;
+                    }
                 }
             )*};
         }
@@ -132,53 +159,54 @@ unsafe fn window(memory: &Memory, bit: u64) -> u64 {
     u64::from_be(bytes) << (bit & 7)
 }
 
-/// Decodes one symbol of a lane. What comes next is chosen with shifts: a branch at each block's end would be mispredicted, and cost all
-/// lanes.
+/// Decodes the one or two symbols of a look-up. What comes next is chosen by conditional moves: a branch at each block's end would be
+/// mispredicted, and cost all lanes.
 #[inline(always)]
-unsafe fn symbol(memory: &Memory, lane: &mut Lane, bits: &mut u64) {
-    // SAFETY: `table` is the offset of a table, and `link` the index of a link.
-    let (table, link) = unsafe { (memory.tables.add(lane.table as usize), *memory.links.add(lane.link as usize)) };
-    // SAFETY: a table begins with an entry for each value of that many bits.
-    let entry = unsafe { *table.add((*bits >> (64 - BITS)) as usize) };
-    let (advance, value);
-    if entry & 0xff == 0 {
-        // SAFETY: as for the first window.
-        let fresh = unsafe { window(memory, lane.bit) };
-        let step = if entry == 0 {
-            // SAFETY: it is a table.
-            unsafe { &*table.cast::<Table>() }.long(fresh)
-        } else {
-            Some(Step::new(entry >> 20, entry >> 8 & 0xff, entry >> 16 & 15, fresh))
-        };
-        match step {
-            Some(step) => {
-                lane.bit = (lane.bit + u64::from(step.length)).min(memory.limit);
-                (advance, value) = (step.advance, step.value as u32);
+unsafe fn step(memory: &Memory, lane: &mut Lane, bits: &mut u64) {
+    // SAFETY: `table` points to a table, which begins with an entry for each value of that many bits. Its parts are loaded one by one, which
+    // takes fewer instructions than to take one word apart.
+    let entry: *const Entry = unsafe { lane.table.cast::<Entry>().add((*bits >> (64 - BITS)) as usize) };
+    // SAFETY: as above.
+    let first = lane.index + u64::from(unsafe { (*entry).first });
+    let (reached, value);
+    if first >= ODD.into() {
+        // SAFETY: as above, and as for the first window.
+        match unsafe { (*lane.table).long(window(memory, lane.bit)) } {
+            Some(long) => {
+                lane.bit = (lane.bit + u64::from(long.length)).min(memory.limit);
+                (reached, value) = (lane.index + u64::from(long.advance), long.value as i16);
             }
             None => {
                 // No code: the lane goes to the end of everything, where its owner sees that it left its segment.
                 lane.bit = memory.limit;
-                (advance, value) = (63, 0);
+                (reached, value) = (63, 0);
             }
         }
         // SAFETY: `bit` is at most `limit`.
         *bits = unsafe { window(memory, lane.bit) };
     } else {
-        lane.bit += u64::from(entry & 0xff);
-        *bits <<= entry & 0x3f;
-        (advance, value) = (entry >> 8 & 0xff, entry >> 16);
+        // SAFETY: the sum is less than 128, places are less than 64, and the block is the lane's.
+        unsafe {
+            let length = u64::from((*entry).length);
+            lane.bit += length;
+            let behind = *bits << BITS >> 1 >> ((*entry).rest & 63);
+            *bits <<= length & 63;
+            let place = *memory.places.first.get_unchecked(first as usize);
+            *lane.block.add(place.into()) = (*entry).values[0];
+            reached = first.wrapping_add_signed((*entry).second.into());
+            value = (*entry).values[1].wrapping_add(behind as i16);
+        }
     }
-    let reached = lane.index + u64::from(advance);
-    // SAFETY: an index is at most 63 and an advance too; places are less than 64, and the block is the lane's.
+    // SAFETY: an entry that holds leads to less than 128 (see `Entry`), and so do an index and an advance of at most 63 each. The link is
+    // one, and the rest as above. There is at most one block behind the lane's end for each step behind it.
     unsafe {
-        let (place, next) = *memory.places.add(reached as usize);
-        *lane.block.add(place.into()) = value as i16;
-        lane.index = next.into();
+        let place = *memory.places.second.get_unchecked(reached as usize);
+        *lane.block.add(place.into()) = value;
+        lane.index = (*memory.places.next.get_unchecked(reached as usize)).into();
+        let Link { ac, next_dc, next } = *lane.link;
+        let ends = reached >= 63;
+        lane.table = select_unpredictable(ends, next_dc, ac);
+        lane.link = select_unpredictable(ends, next, lane.link);
+        lane.block = select_unpredictable(ends, lane.block.add(64), lane.block);
     }
-    // 32 if that was the block's last coefficient, 0 if not.
-    let ends = (reached + 1) >> 1 & 32;
-    lane.table = link.tables >> ends & 0xffff_ffff;
-    lane.link = link.links >> ends & 0xffff_ffff;
-    // SAFETY: at most one block behind the lane's end for each symbol behind it.
-    lane.block = unsafe { lane.block.add(2 * ends as usize) };
 }

@@ -1,24 +1,23 @@
+use crate::decode::jpeg::header::NATURAL;
 use crate::decode::jpeg::huffman::{Code, Spec};
 use crate::error::{Error, Result};
 
-/// Bits that a look-up of a value sees. Tables should stay in the first-level cache, and most photographs bring their own.
+/// Bits that a look-up of values sees. Tables should stay in the first-level cache, and most photographs bring their own.
 pub(super) const BITS: usize = 11;
 
 /// Bits that a look-up of a code sees.
 pub(super) const CODE_BITS: usize = 10;
 
-/// A Huffman table for the interleaved decoders. One look-up gives the length of code and value together, how far the coefficient
-/// index moves, and the value itself.
+/// A Huffman table for the interleaved decoders. One look-up gives the length of codes and values together, how far the coefficient
+/// index moves, and the values themselves.
 ///
-/// An entry holds, from its lowest bit: 8 bits of length, 8 of advance (the run, or 63 at the end of a block), 16 of value. Where code
-/// and value do not fit in [`BITS`] together the length is 0, and size and length of the code stand in place of the value, 4 and 5 bits.
-/// An entry of 0 is a longer code, or none.
+/// Most entries of `pairs` are two symbols, since a symbol with its value has five bits on average.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Table {
-    pub(super) values: [u32; 1 << BITS],
-    /// The same for vectors, which compute the value: length of all, advance, length of the code, and 32 less the value's size, 8 bits
-    /// each. 0 where a code is longer, or more than [`WINDOW`] bits with its value.
+    pub(super) pairs: [Entry; 1 << BITS],
+    /// For vectors, which compute the value: length of all, advance, length of the code, and 32 less the value's size, 8 bits each. 0 where
+    /// a code is longer, or more than [`WINDOW`] bits with its value.
     pub(super) codes: [u32; 1 << CODE_BITS],
     /// One past the largest code of each length, moved up to 16 bits; 0 if there is none.
     limit: [u32; 17],
@@ -28,11 +27,51 @@ pub(super) struct Table {
     ac: bool,
 }
 
+/// What a window begins with: one symbol and its value, or two.
+///
+/// - A pair's `first` is its run and [`PAIR`]; its `second` takes that off again.
+/// - A symbol alone is the second one. Before its value a zero is stored at the index, where nothing is yet.
+/// - A single value may go on behind the window: the bits that follow are to be added, of which `rest` says how many.
+/// - Where the index and `first` make [`ODD`] or more, the entry does not hold: either it is a pair whose first value ends the block, or `first` is
+///   `ODD`, since the code is longer than the window, or as long and its value's sign unknown, or none.
+///
+/// The sums of an index below 64 with an entry that holds are below 128.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct Entry {
+    /// Bits of all of it.
+    pub(super) length: u8,
+    /// To be added to the index, for the sum that [`Places`] takes to the first value's place.
+    pub(super) first: u8,
+    /// To be added to that sum, for the second value's place.
+    pub(super) second: i8,
+    /// 63 less the bits behind the window that are part of the second value.
+    pub(super) rest: u8,
+    pub(super) values: [i16; 2],
+}
+
+/// The most bits that an entry stands for, all of the code within the window.
+pub(super) const LONGEST: usize = BITS + 15;
+
+/// No bits behind the window.
+const NONE: u8 = 63;
+
+const NO_ENTRY: Entry = Entry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
+
+/// See [`Entry`].
+const PAIR: u8 = 65;
+
+/// See [`Entry`].
+pub(super) const ODD: u8 = 128;
+
+/// The advance of a symbol that ends its block.
+const END: u8 = 63;
+
 /// Bits that a vector's window holds at least.
 const WINDOW: u32 = 25;
 
-/// Where [`Table::codes`] is, in entries.
-pub(super) const CODES: usize = 1 << BITS;
+/// Where [`Table::codes`] is, in entries of `u32`.
+pub(super) const CODES: usize = 2 << BITS;
 
 /// How many entries of `u32` one table is.
 pub(super) const STRIDE: usize = size_of::<Table>() / 4;
@@ -42,7 +81,7 @@ pub(super) const STRIDE: usize = size_of::<Table>() / 4;
 pub(super) struct Step {
     /// Bits of both.
     pub(super) length: u32,
-    pub(super) advance: u32,
+    pub(super) advance: u8,
     pub(super) value: i32,
 }
 
@@ -51,7 +90,7 @@ impl Table {
     /// As [`Spec::codes`], and for a DC symbol above 15.
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
-            values: [0; 1 << BITS],
+            pairs: [NO_ENTRY; 1 << BITS],
             codes: [0; 1 << CODE_BITS],
             limit: [0; 17],
             offset: [0; 17],
@@ -71,7 +110,7 @@ impl Table {
             let (advance, size) = table.meaning(symbol);
             let total = length as u32 + size;
             if length <= CODE_BITS && total <= WINDOW {
-                let entry = total | advance << 8 | (length as u32) << 16 | (32 - size) << 24;
+                let entry = total | u32::from(advance) << 8 | (length as u32) << 16 | (32 - size) << 24;
                 let first = code << (CODE_BITS - length);
                 table.codes[first..first + (1 << (CODE_BITS - length))].fill(entry);
             }
@@ -79,31 +118,71 @@ impl Table {
                 continue;
             }
             let first = code << (BITS - length);
-            if total as usize > BITS {
-                let later = advance << 8 | size << 16 | (length as u32) << 20;
-                table.values[first..first + (1 << (BITS - length))].fill(later);
+            let single = Entry { length: total as u8, first: 0, second: advance as i8, rest: NONE, values: [0; 2] };
+            if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
+                // The window has the value's upper bits, with the first of them its sign; the lower ones count the same either way.
+                let known = BITS - length;
+                for bits in 0..if known > 0 { 1 << known } else { 0 } {
+                    let least = extend((bits as u32) << behind, size) as i16;
+                    table.pairs[first + bits] = Entry { rest: NONE - behind as u8, values: [0, least], ..single };
+                }
                 continue;
             }
             let repeat = 1 << (BITS - total as usize);
             for bits in 0..1 << size {
-                let entry = total | advance << 8 | (extend(bits, size) as u32) << 16;
                 let at = first + bits as usize * repeat;
-                table.values[at..at + repeat].fill(entry);
+                let values = [0, extend(bits, size) as i16];
+                table.pairs[at..at + repeat].fill(Entry { values, ..single });
             }
+        }
+        if ac {
+            table.pair();
         }
         Ok(table)
     }
 
-    /// Advance and size of the value that `symbol` stands for.
-    fn meaning(&self, symbol: u8) -> (u32, u32) {
-        match (self.ac, symbol >> 4, symbol & 15) {
-            (false, ..) => (0, symbol.into()),
-            (true, run, 0) if run < 15 => (63, 0),
-            (true, run, size) => (run.into(), size.into()),
+    /// Puts a second symbol into each entry that has the bits of one.
+    fn pair(&mut self) {
+        let single = self.pairs;
+        let mut window = 0;
+        while window < single.len() {
+            let entry = single[window];
+            let length = usize::from(entry.length);
+            if entry.first == ODD || entry.second == END as i8 || length >= BITS {
+                window += 1;
+                continue;
+            }
+            // All windows that begin with this symbol and value.
+            let left = BITS - length;
+            for (rest, pair) in self.pairs[window..window + (1 << left)].iter_mut().enumerate() {
+                let next = single[rest << length];
+                if next.first == ODD || usize::from(next.length) > left {
+                    continue;
+                }
+                // The end of a block is anywhere from the sum of 63 on.
+                let second = if next.second == END as i8 { 0 } else { next.second + 1 - PAIR as i8 };
+                *pair = Entry {
+                    length: entry.length + next.length,
+                    first: entry.second as u8 + PAIR,
+                    second,
+                    rest: NONE,
+                    values: [entry.values[1], next.values[1]],
+                };
+            }
+            window += 1 << left;
         }
     }
 
-    /// What the 64-bit `window` begins with, the long way. `None` if no code does.
+    /// Advance and size of the value that `symbol` stands for.
+    fn meaning(&self, symbol: u8) -> (u8, u32) {
+        match (self.ac, symbol >> 4, symbol & 15) {
+            (false, ..) => (0, symbol.into()),
+            (true, run, 0) if run < 15 => (END, 0),
+            (true, run, size) => (run, size.into()),
+        }
+    }
+
+    /// The symbol that the 64-bit `window` begins with, the long way. `None` if no code does.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64) -> Option<Step> {
@@ -115,17 +194,43 @@ impl Table {
     }
 }
 
+/// Where the sums of an index with an [`Entry`] lead.
+#[repr(C)]
+pub(super) struct Places {
+    /// The first value's place in its block.
+    pub(super) first: [u8; 128],
+    /// The second value's.
+    pub(super) second: [u8; 128],
+    /// The index behind it, 0 where the block has ended.
+    pub(super) next: [u8; 128],
+}
+
+impl Places {
+    /// With blocks in natural order, or in zigzag order.
+    pub(super) const fn new(natural: bool) -> Places {
+        let mut places = Places { first: [63; 128], second: [63; 128], next: [0; 128] };
+        let mut index = 0;
+        while index < 63 {
+            let place = if natural { NATURAL[index] } else { index as u8 };
+            places.first[index] = place;
+            places.first[index + PAIR as usize] = place;
+            places.second[index] = place;
+            places.next[index] = index as u8 + 1;
+            index += 1;
+        }
+        places
+    }
+}
+
 impl Step {
     /// The step for a code of `length` bits that is followed by a value of `size` bits in the `window`.
-    #[inline(always)]
-    pub(super) fn new(length: u32, advance: u32, size: u32, window: u64) -> Step {
+    pub(super) fn new(length: u32, advance: u8, size: u32, window: u64) -> Step {
         let bits = ((window << length) >> 1 >> (63 - size)) as u32;
         Step { length: length + size, advance, value: extend(bits, size) }
     }
 }
 
 /// The value that `size` bits stand for (T.81, EXTEND in F.2.2.1).
-#[inline(always)]
 fn extend(bits: u32, size: u32) -> i32 {
     if bits < 1 << size >> 1 { bits as i32 - (1 << size) + 1 } else { bits as i32 }
 }
