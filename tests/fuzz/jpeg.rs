@@ -70,7 +70,7 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
 }
 
 /// Whether no sample leaves -512 to 511 by far, where libjpeg's C code wraps around and its SIMD code saturates.
-fn is_tame(coefficients: &Coefficients) -> bool {
+pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
             block.iter().zip(&plane.quant).map(|(&c, &q)| i64::from(c).abs() * i64::from(q)).sum::<i64>() < 1800

@@ -42,7 +42,6 @@ pub(super) enum Colour {
 
 /// One component on the grid.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code)]
 pub(super) struct Part {
     /// Blocks of this component in an MCU, across and down.
     pub(super) h: u32,
@@ -59,7 +58,6 @@ pub(super) struct Part {
 
 /// A picture of one or three components that this decoder takes.
 #[derive(Debug, Clone)]
-#[allow(dead_code)]
 pub(super) struct Layout {
     /// As stored.
     pub(super) size: Size,

@@ -12,15 +12,12 @@
 //! 10. `group`: several pictures at a time.
 //! 11. `decoder`: [`Jpeg`].
 
-#[allow(dead_code)]
 pub(crate) mod coefficients;
 mod decoder;
 #[allow(unsafe_code)]
 mod entropy;
 mod group;
-#[allow(dead_code)]
 pub(crate) mod header;
-#[allow(dead_code)]
 pub(crate) mod huffman;
 mod kernels;
 mod layout;

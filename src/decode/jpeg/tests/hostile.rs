@@ -1,0 +1,132 @@
+//! Restart markers that are missing, extra, out of order or not as many as the headers say: the pixels of libjpeg, or an error with its place.
+
+use proptest::prelude::*;
+
+use super::{decode, groups};
+use crate::decode::jpeg::Jpeg;
+use crate::decode::jpeg::coefficients::Coefficients;
+use crate::decode::jpeg::fuzz::is_tame;
+use crate::decode::jpeg::header::Header;
+use crate::decode::jpeg::libjpeg::{self, Options, encode};
+use crate::decode::{Decode, Pixels, Rect};
+
+/// Something done to a file's markers. Numbers count restart markers, modulo how many there are.
+#[derive(Debug, Clone, Copy)]
+enum Edit {
+    Remove(usize),
+    Repeat(usize),
+    Swap(usize, usize),
+    Renumber(usize, u8),
+    /// A marker put among the bytes of the scan, at this part of them out of 65536.
+    Insert(u16, u8),
+    /// Another restart interval than the encoder's.
+    Interval(u16),
+    /// More or fewer rows of pixels than were encoded.
+    Rows(i16),
+    /// Nothing behind this part of the scan.
+    Cut(u16),
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let n = 0usize..64;
+    prop_oneof![
+        n.clone().prop_map(Edit::Remove),
+        n.clone().prop_map(Edit::Repeat),
+        (n.clone(), n.clone()).prop_map(|(a, b)| Edit::Swap(a, b)),
+        (n, 0u8..10).prop_map(|(n, to)| Edit::Renumber(n, to)),
+        (any::<u16>(), 0u8..10).prop_map(|(at, number)| Edit::Insert(at, number)),
+        (0u16..50).prop_map(Edit::Interval),
+        (-40i16..40).prop_map(Edit::Rows),
+        any::<u16>().prop_map(Edit::Cut),
+    ]
+}
+
+impl Edit {
+    fn apply(self, jpeg: &mut Vec<u8>) {
+        let data = Header::read(jpeg).unwrap().scan.data;
+        let marks: Vec<usize> =
+            (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && (0xd0..0xd8).contains(&jpeg[i + 1])).collect();
+        let mark = |n: usize| marks[n % marks.len()];
+        let inside = |part: u16| data + (jpeg.len() - data) * usize::from(part) / 65536;
+        let field = |marker: u8| (0..data).find(|&i| jpeg[i] == 0xff && jpeg[i + 1] == marker).unwrap();
+        match self {
+            Edit::Remove(_) | Edit::Repeat(_) | Edit::Swap(..) | Edit::Renumber(..) if marks.is_empty() => {}
+            Edit::Remove(n) => drop(jpeg.drain(mark(n)..mark(n) + 2)),
+            Edit::Repeat(n) => {
+                let copy = [0xff, jpeg[mark(n) + 1]];
+                drop(jpeg.splice(mark(n)..mark(n), copy));
+            }
+            Edit::Swap(a, b) => jpeg.swap(mark(a) + 1, mark(b) + 1),
+            Edit::Renumber(n, to) => jpeg[mark(n) + 1] = 0xd0 + to,
+            Edit::Insert(part, number) => {
+                let at = inside(part);
+                drop(jpeg.splice(at..at, [0xff, 0xd0 + number]));
+            }
+            Edit::Interval(mcus) => {
+                let at = field(0xdd) + 4;
+                jpeg[at..at + 2].copy_from_slice(&mcus.to_be_bytes());
+            }
+            Edit::Rows(more) => {
+                let at = field(0xc0) + 5;
+                let rows = i16::from_be_bytes([jpeg[at], jpeg[at + 1]]) + more;
+                jpeg[at..at + 2].copy_from_slice(&rows.max(1).to_be_bytes());
+            }
+            Edit::Cut(part) => jpeg.truncate(inside(part)),
+        }
+    }
+}
+
+fn crop(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
+    let rows = rgb.chunks_exact(3 * width as usize).skip(region.y as usize).take(region.height as usize);
+    rows.flat_map(|row| &row[3 * region.x as usize..][..3 * region.width as usize]).copied().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn markers_out_of_step_give_the_pixels_of_libjpeg_or_an_error(
+        (h, v) in prop::sample::select(vec![(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)]),
+        restart in 1u32..30, grey in any::<bool>(), width in 1usize..90, height in 1usize..70,
+        edits in prop::collection::vec(edit(), 0..3), part in any::<[u16; 4]>(),
+    ) {
+        let channels = if grey { 1 } else { 3 };
+        let pixels: Vec<u8> = (0..width * height * channels).map(|i| (80 + i % 97 / 3 + i / 31 % 60 / 2) as u8).collect();
+        let options = Options { restart, ..Options::new(80, h, v) };
+        let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);
+        for edit in &edits {
+            // An edit before this one may have put a marker where the headers are no longer followed by data.
+            if Header::read(&jpeg).is_ok_and(|header| header.scan.data + 2 < jpeg.len()) {
+                edit.apply(&mut jpeg);
+            }
+        }
+        let Ok(size) = Jpeg.size(&jpeg) else { return Ok(()) };
+        let expected = libjpeg::decode(&jpeg);
+        let mut coefficients = Coefficients::default();
+        let tame = coefficients.decode(&jpeg, &Header::read(&jpeg).unwrap()).is_ok() && is_tame(&coefficients);
+        let (x, y) = ((size.width * u32::from(part[0])) >> 16, (size.height * u32::from(part[1])) >> 16);
+        let some = |left: u32, part: u16| ((left * u32::from(part)) >> 16) + 1;
+        let inner = Rect::new(x, y, some(size.width - x, part[2]), some(size.height - y, part[3]));
+        for region in [Rect::full(size), inner] {
+            let mut first = None;
+            for group in &mut groups() {
+                let mut out = Pixels::new();
+                let found = decode(group, &jpeg, region, &mut out).map(|()| out.data().to_vec());
+                match (&found, &expected) {
+                    (Ok(rgb), Ok(expected)) if tame => {
+                        prop_assert!(*rgb == crop(&expected.rgb, expected.width, region), "{region:?} differs");
+                    }
+                    (Ok(_), _) => {}
+                    (Err(e), Ok(expected)) => {
+                        prop_assert!(expected.warnings > 0, "libjpeg finds nothing wrong: {e}");
+                        let text = e.to_string();
+                        prop_assert!(text.starts_with("decode: jpeg ") && text.contains("byte"), "{text}");
+                    }
+                    (Err(_), Err(_)) => {}
+                }
+                let found = found.map_err(|e| e.to_string());
+                prop_assert!(*first.get_or_insert_with(|| found.clone()) == found, "backends differ");
+            }
+        }
+    }
+}
