@@ -152,8 +152,9 @@ impl Augment {
         self
     }
 
-    /// Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 where the part that is used stays at least as large as the output. Faster for
-    /// pictures much larger than the output; the pixels differ a little from those of a full decode. Off by default.
+    /// Whether a decoder may deliver the picture at 1/2, 1/4 or 1/8 where the part that is used stays at least as large as the output, with pixels
+    /// that differ a little from those of a full decode. Off by default. The crate's own decoders always deliver full size; this is for
+    /// those of your own.
     #[must_use]
     pub fn scaled_decode(mut self, yes: bool) -> Self {
         self.scaled_decode = yes;

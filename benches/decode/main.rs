@@ -1,0 +1,132 @@
+//! The JPEG decoder on one core against libjpeg-turbo and the `image` crate (zune-jpeg), and the whole path around it: `cargo bench --bench
+//! decode`.
+//!
+//! 1. `pictures`: what is decoded.
+//! 2. `turbo`: libjpeg-turbo.
+//! 3. `path`: read, decode, resize and write, against decode and resize alone.
+//!
+//! `WARPFEED_PHOTOS` names a folder of JPEGs (class folders are looked into); without it pictures are made up. libjpeg-turbo is the
+//! system's `libturbojpeg.so.0`, with its SIMD code; without it that column is empty. Packed files are the same coefficients with
+//! restart markers, three to eight segments a row, and the standard Huffman tables. Crops are boxes of torchvision's
+//! RandomResizedCrop; libjpeg-turbo decodes them from a bitstream cut down to the segments that the box needs, and in full.
+//!
+//! Numbers are medians of five turns, in microseconds of this thread's processor time for a picture.
+
+#[path = "../../tests/libjpeg/mod.rs"]
+mod libjpeg;
+mod path;
+mod pictures;
+mod turbo;
+
+use std::process::Command;
+use std::time::Duration;
+
+use warpfeed::decode::jpeg::Jpeg;
+use warpfeed::decode::{Decode, Job, Pixels, Rect, Want};
+
+use pictures::Picture;
+use turbo::Turbo;
+
+const TURNS: usize = 5;
+/// Pictures in a call of `decode_group`.
+const GROUP: usize = 16;
+
+fn main() {
+    if std::env::var_os("WARPFEED_JPEG").is_some() {
+        return measure();
+    }
+    // A backend is chosen once a thread, so that each gets a process.
+    for backend in ["scalar", "avx2", "avx512"] {
+        println!("\n{backend} (or the best that this processor has, if not that)");
+        let this = std::env::current_exe().expect("the benchmark's own path");
+        Command::new(this).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
+    }
+}
+
+fn measure() {
+    let pictures = pictures::all();
+    let turbo = Turbo::open();
+    let mut samples = Vec::new();
+    let mut outs = vec![Pixels::new(); GROUP];
+    let full = |p: &Picture| Rect::full(p.size);
+    let one =
+        |out: &mut Pixels, bytes: &[u8], region| Jpeg.decode(bytes, Want::exact(region), out).expect("it decodes");
+    let rival = |samples: &mut Vec<u8>, bytes: &[u8], size| {
+        if let Some(turbo) = &turbo {
+            turbo.decode(bytes, size, samples);
+        }
+    };
+
+    let mut rows: Vec<(&str, Vec<f64>)> = [
+        "libjpeg-turbo, plain, full",
+        "libjpeg-turbo, packed, cut to the crop",
+        "image (zune-jpeg), plain, full",
+        "plain, full",
+        "plain, full, in groups",
+        "plain, crop",
+        "packed, full",
+        "packed, full, in groups",
+        "packed, crop",
+        "packed, crop, in groups",
+    ]
+    .map(|name| (name, Vec::new()))
+    .into();
+    for _ in 0..TURNS {
+        let mut row = rows.iter_mut();
+        let mut time = |body: &mut dyn FnMut()| {
+            let before = processor_time(libc::CLOCK_THREAD_CPUTIME_ID);
+            body();
+            let took =
+                (processor_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / pictures.len() as f64;
+            row.next().expect("a row for each measurement").1.push(took);
+        };
+        time(&mut || pictures.iter().for_each(|p| rival(&mut samples, &p.plain, p.size)));
+        time(&mut || pictures.iter().for_each(|p| rival(&mut samples, &p.cut.0, p.cut.1)));
+        time(&mut || {
+            for p in &pictures {
+                let picture =
+                    image::load_from_memory_with_format(&p.plain, image::ImageFormat::Jpeg).expect("it decodes");
+                assert_eq!(picture.into_rgb8().width(), p.size.width);
+            }
+        });
+        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.plain, full(p))));
+        time(&mut || grouped(&pictures, &mut outs, |p| (&p.plain, full(p))));
+        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.plain, p.crop)));
+        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.packed, full(p))));
+        time(&mut || grouped(&pictures, &mut outs, |p| (&p.packed, full(p))));
+        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.packed, p.crop)));
+        time(&mut || grouped(&pictures, &mut outs, |p| (&p.packed, p.crop)));
+    }
+    let medians: Vec<f64> = rows.iter_mut().map(|(_, times)| median(times)).collect();
+    println!("{:40} {:>8} {:>14} {:>14}", "", "us", "x turbo full", "x turbo cut");
+    for ((name, _), median) in rows.iter().zip(&medians) {
+        println!("{name:40} {median:8.1} {:14.2} {:14.2}", medians[0] / median, medians[1] / median);
+    }
+    path::measure(&pictures);
+}
+
+fn grouped<'a>(pictures: &'a [Picture], outs: &mut [Pixels], what: impl Fn(&'a Picture) -> (&'a [u8], Rect)) {
+    for chunk in pictures.chunks(GROUP) {
+        let job = |(p, out)| {
+            let (bytes, region) = what(p);
+            Job { bytes, want: Want::exact(region), out, result: Ok(()) }
+        };
+        let mut jobs: Vec<Job<'_>> = chunk.iter().zip(&mut *outs).map(job).collect();
+        Jpeg.decode_group(&mut jobs);
+        assert!(jobs.iter().all(|job| job.result.is_ok()));
+    }
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// What a thread, or the process, has spent.
+#[allow(unsafe_code)]
+fn processor_time(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,88 @@
+//! From the packed LMDB to the batch: what reading, planning, threads and slots cost around decoding and resizing.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use warpfeed::decode::{Auto, Decode, Job, Pixels};
+use warpfeed::order::Rng;
+use warpfeed::pack::Pack;
+use warpfeed::source::{Memory, OwnedSample, open};
+use warpfeed::transform::Resizer;
+use warpfeed::{Augment, Loader};
+
+use super::pictures::Picture;
+use super::{TURNS, median, processor_time};
+
+const BATCH: usize = 64;
+const SIDE: u32 = 224;
+/// Pictures that a worker takes at a time.
+const GROUP: usize = 8;
+
+/// Prints a sample's time in each way: random-resized crop and flip to `u8`, the same boxes in all of them.
+pub(super) fn measure(pictures: &[Picture]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let lmdb = folder.path().join("packed.lmdb");
+    // Some batches full, so that their ends do not weigh.
+    let samples = pictures.iter().cycle().take(pictures.len().max(4 * BATCH)).enumerate();
+    let sample = |(i, p): (usize, &Picture)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
+    Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("the pictures are packed");
+    let source = open(&lmdb).expect("what was packed opens");
+    let files: Vec<Vec<u8>> = (0..source.len())
+        .map(|i| source.read(i, &mut Vec::new()).expect("it is read").image().expect("it has an image").1.to_vec())
+        .collect();
+    let loader = |workers| {
+        let loader = Loader::new(&lmdb).batch(BATCH).augment(Augment::train(SIDE)).workers(workers);
+        loader.host().expect("the loader opens")
+    };
+    let (mut one, mut two) = (loader(1), loader(2));
+    let count = files.len() as f64;
+
+    let (mut alone, mut whole, mut wall) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+    for epoch in 0..=TURNS as u64 {
+        let before = processor_time(libc::CLOCK_THREAD_CPUTIME_ID);
+        decode_and_resize(&files, epoch);
+        alone.push((processor_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
+        let before = processor_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let turn = |times: &mut Vec<f64>, loader: &mut warpfeed::Batches<_>| {
+            let start = Instant::now();
+            for batch in loader.epoch(epoch) {
+                let batch: warpfeed::HostBatch = batch.expect("a batch");
+                black_box(batch.images().bytes());
+            }
+            times.push(start.elapsed().as_secs_f64() * 1e6 / count);
+        };
+        turn(&mut wall[0], &mut one);
+        whole.push((processor_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
+        turn(&mut wall[1], &mut two);
+    }
+    // The first turn warms up.
+    let [alone, whole] = [&mut alone, &mut whole].map(|times| median(&mut times[1..]));
+    let [one, two] = wall.each_mut().map(|times| median(&mut times[1..]));
+    println!("\npacked LMDB to u8 batches of {BATCH}, us a sample");
+    println!("{:40} {alone:8.1}", "decode and resize alone");
+    println!("{:40} {whole:8.1} {:14.2} x alone", "whole path, processor time", whole / alone);
+    println!("{:40} {one:8.1} one worker, {two:.1} two: {:.2} x", "whole path, elapsed", one / two);
+}
+
+fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
+    let (decoder, augment, mut resizer) = (Auto::new(), Augment::train(SIDE), Resizer::new());
+    let mut outs = vec![Pixels::new(); GROUP];
+    let mut image = vec![0; (SIDE * SIDE * 3) as usize];
+    for (chunk, first) in files.chunks(GROUP).zip((0..).step_by(GROUP)) {
+        let plan = |(bytes, sample): (&Vec<u8>, u64)| {
+            let size = decoder.size(bytes).expect("a header");
+            augment.plan(size, &mut Rng::new(0, epoch, sample)).expect("a crop")
+        };
+        let plans: Vec<_> = chunk.iter().zip(first..).map(plan).collect();
+        let job = |((bytes, plan), out)| {
+            let (bytes, plan): (&Vec<u8>, &warpfeed::transform::Plan) = (bytes, plan);
+            Job { bytes, want: plan.want(), out, result: Ok(()) }
+        };
+        let mut jobs: Vec<Job<'_>> = chunk.iter().zip(&plans).zip(&mut outs).map(job).collect();
+        decoder.decode_group(&mut jobs);
+        for (job, plan) in jobs.iter().zip(&plans) {
+            job.result.as_ref().expect("it decodes");
+            resizer.run(job.out, plan, black_box(&mut image)).expect("it is resized");
+        }
+    }
+}
