@@ -93,6 +93,31 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8
     })
 }
 
+/// The same coefficients in a sequential file that is not interleaved: one scan for each component, in order.
+pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
+    decompress(jpeg, |d| unsafe {
+        let coefficients = jpeg_read_coefficients(d);
+        let scan = |component| jpeg_scan_info {
+            comps_in_scan: 1,
+            component_index: [component, 0, 0, 0],
+            Ss: 0,
+            Se: 63,
+            Ah: 0,
+            Al: 0,
+        };
+        let scans: Vec<jpeg_scan_info> = (0..d.num_components).map(scan).collect();
+        compress(|c| {
+            jpeg_c_set_int_param(c, J_INT_PARAM::JINT_COMPRESS_PROFILE, JCP_FASTEST as i32);
+            jpeg_copy_critical_parameters(d, c);
+            c.restart_interval = restart;
+            c.num_scans = d.num_components;
+            c.scan_info = scans.as_ptr();
+            jpeg_write_coefficients(c, coefficients);
+            jpeg_finish_compress(c);
+        })
+    })
+}
+
 /// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
