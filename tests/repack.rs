@@ -308,6 +308,12 @@ fn what_cannot_be_repacked_says_why() {
     assert!(reason(&with(sof + 4, 12)).contains("12 bits"));
     assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
+    // Fill bytes where no marker follows: libjpeg-turbo gives other pixels than the data says, depending on which of its readers meets them.
+    let sos = jpeg.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
+    let stuffed = sos + jpeg[sos..].windows(2).position(|w| w == [0xff, 0]).unwrap();
+    let mut filled = jpeg.clone();
+    filled.splice(stuffed..stuffed, [0xff; 3]);
+    assert!(reason(&filled).contains("damaged in MCU"), "{}", reason(&filled));
     assert!(reason(b"\x89PNG").contains("does not begin with the marker SOI"));
     for end in 0..jpeg.len() - 2 {
         assert!(!reason(&jpeg[..end]).is_empty());

@@ -432,6 +432,8 @@ impl<'a> Bits<'a> {
                     self.at = next - 1;
                     return;
                 }
+                // T.81 has fill bytes before markers only; libjpeg-turbo's two readers differ on what these are.
+                self.faults += u32::from(next > self.at + 1);
                 next += 1;
             }
             self.at = next;
