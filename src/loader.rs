@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::batch::{Dtype, Field, HostBatch, Layout, Memory, Normalize, Plan, Slots, Writer};
 use crate::decode::{Auto, Decode};
 use crate::device::SampleOps;
-use crate::engine::{Batches, Engine, HostFeed, IntoIter, Limits, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Work};
+use crate::engine::{
+    Batches, Engine, HostFeed, IntoIter, Limits, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Position, State, Work,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Last, Order, Rank, Schedule, Sequential, Shuffled};
 use crate::source::{self, Source};
@@ -45,6 +47,7 @@ pub struct Loader {
     seed: u64,
     order: Option<Arc<dyn Order>>,
     last: Last,
+    resume: Option<State>,
     workers: usize,
     pinned: bool,
     prefetch: usize,
@@ -115,6 +118,7 @@ impl Loader {
             seed: 0,
             order: None,
             last: Last::default(),
+            resume: None,
             workers: 0,
             pinned: false,
             prefetch: 0,
@@ -197,6 +201,18 @@ impl Loader {
     /// What happens to an epoch's last batch when the samples do not fill it; [`Last::Keep`] by default.
     pub fn last(mut self, last: Last) -> Self {
         self.last = last;
+        self
+    }
+
+    /// Goes on where another run stood, exact to the batch, in constant time. The number of workers, of batches made ahead and of
+    /// [ranks](Loader::rank) may be another than in that run, as long as the global batch is the same (see [`global_batch`](Loader::global_batch)).
+    ///
+    /// [`Batches::epoch`] then begins the saved epoch at the saved batch. The samples that [`OnError::Skip`] allows are counted anew.
+    ///
+    /// Opening it is an [`ErrorKind::Config`] that names both values if the state was saved by a loader of another seed, batch, order or
+    /// data set, as far as [`State`] can tell; it reads eight samples for that.
+    pub fn resume(mut self, state: State) -> Self {
+        self.resume = Some(state);
         self
     }
 
@@ -363,9 +379,9 @@ impl Loader {
             device_bytes: 0,
             staging_bytes: 0,
         };
-        let prefetch = opening.prefetch;
+        let (prefetch, resume) = (opening.prefetch, opening.resume);
         let engine = Engine::new(opening.into_parts(slots))?;
-        let opened = Opened::new(&engine, plan, prefetch);
+        let opened = Opened::new(&engine, plan, prefetch, resume);
         Ok(Batches::new(Box::new(HostFeed(engine)), opened))
     }
 
@@ -436,8 +452,10 @@ impl Loader {
             #[cfg(feature = "progress")]
             progress: self.progress,
         };
+        let resume = self.resume.map(|state| state.check(&work, &schedule)).transpose()?;
         Ok(Opening {
             work,
+            resume,
             schedule,
             plan: Arc::new(Plan::new(batch, fields)?),
             workers,
@@ -471,6 +489,7 @@ impl Share {
 /// A loader whose options are checked and whose source is open; what is left is memory and threads.
 struct Opening {
     work: Work,
+    resume: Option<Position>,
     schedule: Schedule,
     plan: Arc<Plan>,
     workers: usize,

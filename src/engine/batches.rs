@@ -1,9 +1,10 @@
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::Serialize;
 
-use super::{Engine, Work};
+use super::resume::{self, Probe};
+use super::{Engine, State, Work};
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
 use crate::order::{Rank, Schedule};
@@ -101,16 +102,26 @@ pub(crate) struct Opened {
     pub(crate) faults: Arc<Mutex<Vec<Fault>>>,
     pub(crate) plan: MemoryPlan,
     pub(crate) prefetch: usize,
+    /// Where it is to go on.
+    pub(crate) resume: Option<Position>,
+}
+
+/// A batch of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) epoch: u64,
+    pub(crate) batch: u64,
 }
 
 impl Opened {
-    pub(crate) fn new(engine: &Engine, plan: MemoryPlan, prefetch: usize) -> Self {
+    pub(crate) fn new(engine: &Engine, plan: MemoryPlan, prefetch: usize, resume: Option<Position>) -> Self {
         Opened {
             work: engine.work().clone(),
             schedule: engine.schedule.clone(),
             faults: engine.faults().clone(),
             plan,
             prefetch,
+            resume,
         }
     }
 }
@@ -126,11 +137,15 @@ pub struct Batches<B> {
     feed: Option<Box<dyn Feed<Batch = B>>>,
     opened: Opened,
     process: u32,
+    /// The first batch that was not delivered.
+    at: Position,
+    probes: OnceLock<Vec<Probe>>,
 }
 
 impl<B> Batches<B> {
     pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, opened: Opened) -> Self {
-        Batches { feed: Some(feed), opened, process: std::process::id() }
+        let at = opened.resume.unwrap_or(Position { epoch: 0, batch: 0 });
+        Batches { feed: Some(feed), opened, process: std::process::id(), at, probes: OnceLock::new() }
     }
 
     /// The feed, if this is the process that it belongs to.
@@ -154,12 +169,26 @@ impl<B> Batches<B> {
     ///
     /// The order and every pixel depend on the seed and on `epoch` alone. Dropping the iterator early ends the epoch; what was
     /// prepared ahead is dropped.
+    ///
+    /// In a loader that was [resumed](crate::Loader::resume), the saved epoch begins at the saved batch, and those before it have no batches any more, until
+    /// the saved epoch or a later one has begun: the same `for` loop serves a new run and a resumed one.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
-        self.epoch_from(epoch, 0)
+        match self.opened.resume {
+            Some(saved) if epoch < saved.epoch => self.begin(epoch, u64::MAX),
+            Some(saved) if epoch == saved.epoch => self.epoch_from(epoch, saved.batch),
+            _ => self.epoch_from(epoch, 0),
+        }
     }
 
     /// The batches of epoch `epoch` from number `first` on, which costs no more than from 0.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
+        self.opened.resume = None;
+        let end = self.batches(epoch);
+        self.reach(epoch, first, end);
+        self.begin(epoch, first)
+    }
+
+    fn begin(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         let end = self.batches(epoch);
         tracing::debug!(epoch, first, end, "epoch begins");
         if let Some(feed) = self.feed() {
@@ -167,11 +196,52 @@ impl<B> Batches<B> {
         }
         Epoch {
             epoch,
-            left: end.saturating_sub(first),
+            next: first.min(end),
+            end,
             #[cfg(feature = "progress")]
             bar: self.opened.work.progress.then(|| super::progress::bar(epoch, first.min(end), end)),
             batches: self,
         }
+    }
+
+    /// Notes that the next batch is `batch` of `epoch`, which has `end`: after its last one that is the next epoch's first.
+    fn reach(&mut self, epoch: u64, batch: u64, end: u64) {
+        self.at =
+            if batch < end { Position { epoch, batch } } else { Position { epoch: epoch.saturating_add(1), batch: 0 } };
+    }
+
+    /// The epoch to begin with: that of the state it was [resumed](crate::Loader::resume) from, else 0.
+    ///
+    /// ```no_run
+    /// # fn main() -> warpfeed::Result<()> {
+    /// # let (loader, saved, train_step, save) = (warpfeed::Loader::new("train"), None, |_| (), |_| ());
+    /// let loader = match saved {
+    ///     Some(state) => loader.resume(state),
+    ///     None => loader,
+    /// };
+    /// let mut batches = loader.host()?;
+    /// for epoch in batches.first_epoch()..90 {
+    ///     let mut epoch = batches.epoch(epoch);
+    ///     while let Some(batch) = epoch.next() {
+    ///         train_step(batch?);
+    ///         save(epoch.state()); // together with the model
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn first_epoch(&self) -> u64 {
+        self.opened.resume.map_or(0, |saved| saved.epoch)
+    }
+
+    /// Where the run stands: [`Loader::resume`](crate::Loader::resume) goes on with the first batch that was not delivered. A batch counts as
+    /// delivered once `next` has returned it, so save the state with what was learned from that batch.
+    ///
+    /// The first call reads eight samples, the others cost nothing. Within an epoch it is [`Epoch::state`].
+    pub fn state(&self) -> State {
+        let Opened { work, schedule, .. } = &self.opened;
+        let probes = self.probes.get_or_init(|| resume::probe(work, schedule)).clone();
+        State::new(work, schedule, self.at.epoch, self.at.batch, probes)
     }
 
     /// The first `n` batches of epoch 0, made once and then served again and again without work: the upper bound of a training loop, as it would
@@ -201,7 +271,11 @@ impl<B> Batches<B> {
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
             )));
         }
-        let batches = self.epoch(0).take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        // A measurement is no part of the run that a state speaks of.
+        let at = self.at;
+        let batches = self.begin(0, 0).take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
+        self.at = at;
+        let batches = batches?;
         if batches.is_empty() {
             return Err(Error::config("replay: the epoch has no batches"));
         }
@@ -306,7 +380,8 @@ impl<B> Iterator for Replay<B> {
 pub struct Epoch<'a, B> {
     epoch: u64,
     batches: &'a mut Batches<B>,
-    left: u64,
+    next: u64,
+    end: u64,
     #[cfg(feature = "progress")]
     bar: Option<indicatif::ProgressBar>,
 }
@@ -315,21 +390,28 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        if self.left == 0 {
+        if self.next == self.end {
             return None;
         }
         let batch = self.batches.next();
-        self.left = if let Some(Ok(_)) = batch { self.left - 1 } else { 0 };
-        #[cfg(feature = "progress")]
-        if let (Some(bar), Some(Ok(_))) = (&self.bar, &batch) {
-            bar.inc(1);
+        match batch {
+            Some(Ok(_)) => {
+                self.next += 1;
+                self.batches.reach(self.epoch, self.next, self.end);
+                #[cfg(feature = "progress")]
+                if let Some(bar) = &self.bar {
+                    bar.inc(1);
+                }
+            }
+            // An error ends the epoch; the state stays at the batch that failed.
+            _ => self.end = self.next,
         }
         batch
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         // An error ends the epoch early.
-        (0, usize::try_from(self.left).ok())
+        (0, usize::try_from(self.end - self.next).ok())
     }
 }
 
@@ -340,11 +422,16 @@ impl<B> Epoch<'_, B> {
     pub fn stats(&self) -> Stats {
         self.batches.stats()
     }
+
+    /// Where the run stands; see [`Batches::state`].
+    pub fn state(&self) -> State {
+        self.batches.state()
+    }
 }
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
-        tracing::debug!(epoch = self.epoch, left = self.left, "epoch ends");
+        tracing::debug!(epoch = self.epoch, left = self.end - self.next, "epoch ends");
         if let Some(feed) = self.batches.feed() {
             feed.stop();
         }
@@ -352,10 +439,10 @@ impl<B> Drop for Epoch<'_, B> {
 }
 
 /// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be opened, the only item is the error.
-pub struct IntoIter(State);
+pub struct IntoIter(Pass);
 
-enum State {
-    Open(Batches<HostBatch>),
+enum Pass {
+    Open(Box<Batches<HostBatch>>),
     Failed(Option<Error>),
 }
 
@@ -363,12 +450,13 @@ impl IntoIter {
     pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
         IntoIter(match opened {
             Ok(mut batches) => {
+                let Position { epoch, batch } = batches.at;
                 if let Some(feed) = batches.feed() {
-                    feed.start(0, 0);
+                    feed.start(epoch, batch);
                 }
-                State::Open(batches)
+                Pass::Open(Box::new(batches))
             }
-            Err(e) => State::Failed(Some(e)),
+            Err(e) => Pass::Failed(Some(e)),
         })
     }
 }
@@ -378,14 +466,14 @@ impl Iterator for IntoIter {
 
     fn next(&mut self) -> Option<Result<HostBatch>> {
         match &mut self.0 {
-            State::Open(batches) => {
+            Pass::Open(batches) => {
                 let batch = batches.next();
                 if matches!(batch, Some(Err(_))) {
-                    self.0 = State::Failed(None);
+                    self.0 = Pass::Failed(None);
                 }
                 batch
             }
-            State::Failed(error) => error.take().map(Err),
+            Pass::Failed(error) => error.take().map(Err),
         }
     }
 }

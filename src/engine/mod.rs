@@ -6,6 +6,7 @@
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
 //! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
 //! 6. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
+//! 7. `resume`: where a run stands, and whether a loader may go on from there.
 
 mod batches;
 mod coordinator;
@@ -15,6 +16,7 @@ mod host;
 mod pool;
 #[cfg(feature = "progress")]
 mod progress;
+mod resume;
 mod worker;
 
 use std::sync::Arc;
@@ -29,12 +31,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
 
 pub use batches::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError, Replay};
-pub(crate) use batches::{Feed, Opened};
+pub(crate) use batches::{Feed, Opened, Position};
 use coordinator::Start;
 #[cfg(feature = "cuda")]
 pub(crate) use cuda::CudaFeed;
 pub(crate) use host::HostFeed;
 use pool::Pool;
+pub use resume::State;
 pub(crate) use worker::{Limits, MAX_GROUP, Work};
 
 /// How often a consumer that waits looks whether anything can still come.

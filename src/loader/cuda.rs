@@ -58,7 +58,7 @@ impl Loader {
             ops,
             soft_labels,
         };
-        let (prefetch, timeout) = (opening.prefetch, opening.timeout);
+        let (prefetch, timeout, resume) = (opening.prefetch, opening.timeout, opening.resume);
         let (device, slots, slot_bytes) = (spec.memory(prefetch), opening.slots(), opening.plan.bytes);
         let plan = MemoryPlan {
             slots,
@@ -81,7 +81,7 @@ impl Loader {
         let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
         let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
         let engine = Engine::new(opening.into_parts(slots))?;
-        let (opened, work) = (Opened::new(&engine, plan, prefetch), engine.work().clone());
+        let (opened, work) = (Opened::new(&engine, plan, prefetch, resume), engine.work().clone());
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, work.counters.clone());
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
         Ok(Batches::new(Box::new(CudaFeed { ring, work }), opened))

@@ -52,6 +52,15 @@ impl Schedule {
         Schedule { order, batch, last, rank }
     }
 
+    pub(crate) fn order(&self) -> &dyn Order {
+        &*self.order
+    }
+
+    /// Samples that all ranks together have in a batch.
+    pub(crate) fn global_batch(&self) -> u64 {
+        self.batch
+    }
+
     /// The rank whose share it gives.
     pub(crate) fn rank(&self) -> Rank {
         self.rank

@@ -1,0 +1,131 @@
+use serde::{Deserialize, Serialize};
+
+use super::worker::guarded;
+use super::{Position, Work};
+use crate::error::{Error, Result};
+use crate::order::Schedule;
+
+/// The form of [`State`] that this version writes and reads.
+const VERSION: u32 = 1;
+/// Places of an epoch that are looked at to tell one order, or one data set, from another.
+const PROBES: u64 = 8;
+
+/// Where a run stands: all that it takes to go on in another process, on another number of workers or ranks. It is a few hundred bytes in whatever
+/// form `serde` writes.
+///
+/// [`Epoch::state`](crate::Epoch::state) and [`Batches::state`](crate::Batches::state) give it, [`Loader::resume`](crate::Loader::resume) takes it.
+/// It is the same on every rank that has seen as many batches, so one of them need save it.
+///
+/// It holds the seed, the global batch, the number of samples in the source and in the epoch, and the index and key of the samples at eight places of
+/// an epoch. A loader that differs in any of these is refused. So another seed, batch, order, subset or set of weights is noticed, as are samples that
+/// were added, removed or renamed (a few renamed among many may not be). Not noticed: the bytes of a sample that changed under the same key, weights
+/// that are all but the same, and what is done to a sample after it was read, such as [`augment`](crate::Loader::augment).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    version: u32,
+    epoch: u64,
+    batch: u64,
+    seed: u64,
+    global_batch: u64,
+    samples: u64,
+    epoch_samples: u64,
+    probes: Vec<Probe>,
+}
+
+/// What an order and a source have at one place of epoch 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Probe {
+    position: u64,
+    /// None where the order panicked.
+    sample: Option<u64>,
+    /// None where the sample could not be read: then it is not compared.
+    key: Option<String>,
+}
+
+impl State {
+    /// The epoch to go on with.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Number of the first batch of that epoch that was not delivered.
+    pub fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// The state of a loader that goes on with `batch` of `epoch`.
+    pub(crate) fn new(work: &Work, schedule: &Schedule, epoch: u64, batch: u64, probes: Vec<Probe>) -> Self {
+        State {
+            version: VERSION,
+            epoch,
+            batch,
+            seed: work.seed,
+            global_batch: schedule.global_batch(),
+            samples: work.source.len() as u64,
+            epoch_samples: schedule.order().len(epoch),
+            probes,
+        }
+    }
+
+    /// Where a loader of `work` in the order of `schedule` goes on, if it may.
+    pub(crate) fn check(&self, work: &Work, schedule: &Schedule) -> Result<Position> {
+        let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
+            Err(Error::config(format!("resume: the state was saved with {what} {saved}, this loader has {now}")))
+        };
+        if self.version != VERSION {
+            let version = self.version;
+            return Err(Error::config(format!("resume: the state is of version {version}, known is {VERSION}")));
+        }
+        let now = State::new(work, schedule, self.epoch, self.batch, probe(work, schedule));
+        let epoch = self.epoch;
+        for (what, saved, now) in [
+            ("seed", self.seed, now.seed),
+            ("a global batch of", self.global_batch, now.global_batch),
+            ("a number of samples in the source of", self.samples, now.samples),
+            (&format!("a number of samples in epoch {epoch} of"), self.epoch_samples, now.epoch_samples),
+            ("a number of probes of", self.probes.len() as u64, now.probes.len() as u64),
+        ] {
+            if saved != now {
+                return differs(what, &saved, &now);
+            }
+        }
+        let batches = schedule.batches(epoch);
+        if self.batch > batches {
+            let batch = self.batch;
+            return Err(Error::config(format!(
+                "resume: the state is at batch {batch} of epoch {epoch}, which has {batches}"
+            )));
+        }
+        let shown = |number: Option<u64>| number.map_or_else(|| "none".to_owned(), |n| n.to_string());
+        for (saved, now) in self.probes.iter().zip(&now.probes) {
+            if (saved.position, saved.sample) != (now.position, now.sample) {
+                let what = format!("another order: at position {} of epoch 0 it had sample", saved.position);
+                return differs(&what, &shown(saved.sample), &shown(now.sample));
+            }
+            if let (Some(saved_key), Some(key)) = (&saved.key, &now.key)
+                && saved_key != key
+            {
+                let what = format!("another data set: the key of sample {} was", shown(saved.sample));
+                return differs(&what, saved_key, key);
+            }
+        }
+        Ok(Position { epoch, batch: self.batch })
+    }
+}
+
+/// Looks at a few places of epoch 0 from its first position to its last. Costs reading as many samples.
+pub(crate) fn probe(work: &Work, schedule: &Schedule) -> Vec<Probe> {
+    let (order, samples) = (schedule.order(), work.source.len() as u64);
+    let last = order.len(0).saturating_sub(1);
+    let mut scratch = Vec::new();
+    let positions = (0..PROBES).map(|i| (u128::from(last) * u128::from(i) / u128::from(PROBES - 1)) as u64);
+    positions
+        .map(|position| {
+            let sample = guarded(|| Ok(order.index(0, position))).ok();
+            let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
+                guarded(|| Ok(work.source.read(sample as usize, &mut scratch)?.key().to_owned())).ok()
+            });
+            Probe { position, sample, key }
+        })
+        .collect()
+}
