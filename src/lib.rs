@@ -42,6 +42,10 @@
 //! the same, bit for bit, for any number of workers, any prefetch and any source of the same data; and
 //! [`epoch_from`](Batches::epoch_from) starts in the middle of an epoch at no cost.
 //!
+//! [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip),
+//! [`shuffle_window`](Loader::shuffle_window) and [`mixture`](Loader::mixture) choose among the samples, an [`Order`](order::Order) of your own does anything else; all of
+//! them go together with what follows here. A sample that comes more than once in an epoch is augmented differently each time.
+//!
 //! # Several processes
 //!
 //! With [`rank`](Loader::rank), or [`distributed`](Loader::distributed) under torchrun, Open MPI or SLURM, each process gets its share of every batch, and all of them the same number

@@ -1,5 +1,6 @@
 #[cfg(feature = "cuda")]
 mod cuda;
+mod sampling;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +14,11 @@ use crate::engine::{
     Batches, Engine, HostFeed, IntoIter, Limits, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Position, State, Work,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Last, Order, Rank, Schedule, Sequential, Shuffled};
-use crate::source::{self, Source};
+use crate::order::{Last, Rank, Schedule};
+use crate::source::{self, Concat, Source};
 use crate::trace::{self, Counters, Trace};
 use crate::transform::{Augment, Transform};
+use sampling::Sampling;
 
 /// The options of a data loader.
 ///
@@ -43,9 +45,8 @@ pub struct Loader {
     input: Input,
     batch: Share,
     place: Place,
-    shuffle: bool,
+    sampling: Sampling,
     seed: u64,
-    order: Option<Arc<dyn Order>>,
     last: Last,
     resume: Option<State>,
     workers: usize,
@@ -73,6 +74,24 @@ pub struct Loader {
 enum Input {
     Path(PathBuf),
     Source(Arc<dyn Source>),
+    /// Several, and what share of the samples each has.
+    Mixture(Vec<(Input, f64)>),
+}
+
+impl Input {
+    /// The source; of a mixture with the number of samples and the proportion of each part.
+    fn open(self) -> Result<(Arc<dyn Source>, Option<(Vec<u64>, Vec<f64>)>)> {
+        match self {
+            Input::Path(path) => Ok((source::open(&path)?, None)),
+            Input::Source(source) => Ok((source, None)),
+            Input::Mixture(parts) => {
+                let (parts, proportions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+                let parts = parts.into_iter().map(|part| Ok(part.open()?.0)).collect::<Result<Vec<_>>>()?;
+                let lens = parts.iter().map(|part| part.len() as u64).collect();
+                Ok((Arc::new(Concat::new(parts)?), Some((lens, proportions))))
+            }
+        }
+    }
 }
 
 /// How large a batch is.
@@ -114,9 +133,8 @@ impl Loader {
             input,
             batch: Share::Rank(32),
             place: Place::Given { rank: 0, world: 1 },
-            shuffle: false,
+            sampling: Sampling::default(),
             seed: 0,
-            order: None,
             last: Last::default(),
             resume: None,
             workers: 0,
@@ -178,23 +196,9 @@ impl Loader {
         self
     }
 
-    /// Delivers the samples in an order that is shuffled anew in each epoch, and sets the [`seed`](Loader::seed). Not shuffled by default.
-    ///
-    /// It costs no memory and no time at an epoch's start, whatever the number of samples.
-    pub fn shuffle(mut self, seed: u64) -> Self {
-        (self.shuffle, self.seed) = (true, seed);
-        self
-    }
-
     /// Seed of the shuffle and of all augmentation; 0 by default.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
-        self
-    }
-
-    /// An order of your own, in place of [`shuffle`](Loader::shuffle).
-    pub fn order(mut self, order: impl Order + 'static) -> Self {
-        self.order = Some(Arc::new(order));
         self
     }
 
@@ -406,17 +410,10 @@ impl Loader {
             return Err(Error::config(format!("field {twice:?} is there already")));
         }
 
-        let source = match self.input {
-            Input::Path(path) => source::open(&path)?,
-            Input::Source(source) => source,
-        };
+        let (source, mixture) = self.input.open()?;
         if source.is_empty() {
             return Err(Error::source(format!("the {} source has no samples", source.kind())));
         }
-        let order = self.order.unwrap_or_else(|| match (source.len() as u64, self.shuffle) {
-            (len, true) => Arc::new(Shuffled::new(len, self.seed)),
-            (len, false) => Arc::new(Sequential::new(len)),
-        });
         let workers = match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -427,6 +424,7 @@ impl Loader {
             Layout::Nhwc => vec![h, w, 3],
             Layout::Nchw => vec![3, h, w],
         };
+        let order = self.sampling.open(&*source, mixture, self.seed, global_batch, workers)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         let batch = schedule.places() as usize;
         let mut fields = vec![

@@ -78,7 +78,7 @@ fn check(samples: usize, global: usize, last: Last, seed: Option<u64>, workers: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 48 }))]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn global_batches_are_the_same_for_any_world(

@@ -50,7 +50,7 @@ fn stop(loader: Loader, steps: usize) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn from_any_point_on_any_workers_and_ranks(

@@ -9,7 +9,13 @@ use warpfeed::{ErrorKind, Result};
 
 fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
     let mut scratch = Vec::new();
-    (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
+    let read = |i| {
+        let label = source.label(i, &mut scratch).unwrap();
+        let sample = source.read(i, &mut scratch).unwrap();
+        assert_eq!(sample.label().unwrap(), label, "the label alone is that of the sample");
+        OwnedSample::try_from(&sample).unwrap()
+    };
+    (0..source.len()).map(read).collect()
 }
 
 fn write(mut writer: Box<dyn Writer>, source: &dyn Source) -> Result<Written> {

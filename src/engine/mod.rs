@@ -38,7 +38,7 @@ pub(crate) use cuda::CudaFeed;
 pub(crate) use host::HostFeed;
 use pool::Pool;
 pub use resume::State;
-pub(crate) use worker::{Limits, MAX_GROUP, Work};
+pub(crate) use worker::{Limits, MAX_GROUP, Work, guarded};
 
 /// How often a consumer that waits looks whether anything can still come.
 const TICK: Duration = Duration::from_millis(100);

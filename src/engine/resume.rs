@@ -116,7 +116,7 @@ impl State {
 /// Looks at a few places of epoch 0 from its first position to its last. Costs reading as many samples.
 pub(crate) fn probe(work: &Work, schedule: &Schedule) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), work.source.len() as u64);
-    let last = order.len(0).saturating_sub(1);
+    let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };
     let mut scratch = Vec::new();
     let positions = (0..PROBES).map(|i| (u128::from(last) * u128::from(i) / u128::from(PROBES - 1)) as u64);
     positions

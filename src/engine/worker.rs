@@ -376,7 +376,7 @@ fn decode(decoder: &dyn Decode, jobs: &mut [Job<'_>]) {
 }
 
 /// Runs code that may be the user's, and makes an error of a panic.
-pub(super) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());

@@ -1,23 +1,37 @@
 //! Which sample next.
 //!
 //! 1. [`Rng`]: the random numbers of one sample, a pure function of (seed, epoch, sample).
-//! 2. [`Sequential`] and [`Shuffled`]: the order of an epoch, a pure function of (seed, epoch, position).
-//! 3. [`Rank`]: which of several processes this is, by word or by the launcher's environment.
-//! 4. `schedule`: an order cut into batches, and those into the ranks' shares.
+//! 2. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once an epoch, as a pure function of (seed, epoch, position).
+//! 3. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in proportions; as pure.
+//! 4. [`Subset`], [`Repeat`] and [`Skip`]: orders made of another one.
+//! 5. [`Rank`]: which of several processes this is, by word or by the launcher's environment.
+//! 6. `schedule`: an order cut into batches, and those into the ranks' shares.
 //!
 //! Nothing here keeps state between calls: any batch of any epoch is found in constant time and memory, so a run resumes in
 //! mid-epoch without replaying anything.
 
+mod mixture;
 mod permutation;
 mod rank;
+mod repeat;
 mod rng;
 mod schedule;
+mod subset;
+mod weighted;
+mod windowed;
 
+use std::sync::Arc;
+
+pub use mixture::Mixture;
 pub use permutation::Shuffled;
 pub use rank::Rank;
+pub use repeat::{Repeat, Skip};
 pub use rng::Rng;
 pub use schedule::Last;
 pub(crate) use schedule::{Pick, Schedule};
+pub use subset::Subset;
+pub use weighted::Weighted;
+pub use windowed::Windowed;
 
 /// The order of an epoch.
 ///
@@ -35,6 +49,20 @@ pub trait Order: Send + Sync {
     /// is augmented alike each time.
     fn variant(&self, epoch: u64, _position: u64) -> u64 {
         epoch
+    }
+}
+
+impl<O: Order + ?Sized> Order for Arc<O> {
+    fn len(&self, epoch: u64) -> u64 {
+        (**self).len(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        (**self).index(epoch, position)
+    }
+
+    fn variant(&self, epoch: u64, position: u64) -> u64 {
+        (**self).variant(epoch, position)
     }
 }
 

@@ -8,45 +8,85 @@ use super::rng::mix;
 /// 2002; fewer than four steps on average). It takes no memory, and position 10^12 costs what position 0 costs.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
-    len: u64,
+    permutation: Permutation,
     seed: u64,
+}
+
+impl Shuffled {
+    /// The order of a source of `len` samples under `seed`.
+    pub fn new(len: u64, seed: u64) -> Self {
+        Shuffled { permutation: Permutation::new(len), seed }
+    }
+}
+
+impl Order for Shuffled {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.permutation.len
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.permutation.apply(epoch_key(self.seed, epoch), position)
+    }
+}
+
+/// The key of an epoch. Each (seed, epoch) starts its rounds at an unrelated place, so that the round keys of two epochs do not overlap.
+pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
+    mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
+}
+
+/// The permutations of `0..len`, one for each key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Permutation {
+    len: u64,
     half_bits: u32,
 }
 
 /// Four rounds make a Feistel network indistinguishable from random to an attacker; the rest is margin for halves of few bits.
 const ROUNDS: u64 = 8;
 
-impl Shuffled {
-    /// The order of a source of `len` samples under `seed`.
-    pub fn new(len: u64, seed: u64) -> Self {
+impl Permutation {
+    pub(super) fn new(len: u64) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
-        Shuffled { len, seed, half_bits: bits.div_ceil(2).max(1) }
+        Permutation { len, half_bits: bits.div_ceil(2).max(1) }
     }
 
-    fn permute(&self, key: u64, value: u64) -> u64 {
-        let mask = (1 << self.half_bits) - 1;
-        let (mut left, mut right) = (value >> self.half_bits, value & mask);
-        for round in 0..ROUNDS {
-            let f = mix(right ^ mix(key.wrapping_add(round))) & mask;
-            (left, right) = (right, left ^ f);
-        }
-        left << self.half_bits | right
-    }
-}
-
-impl Order for Shuffled {
-    fn len(&self, _epoch: u64) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    fn index(&self, epoch: u64, position: u64) -> u64 {
-        // Each (seed, epoch) starts its rounds at an unrelated place, so that the round keys of two epochs do not overlap.
-        let key = mix(self.seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d));
-        let mut value = self.permute(key, position);
-        while value >= self.len {
-            value = self.permute(key, value);
+    /// Where `value`, which is less than `len`, goes.
+    pub(super) fn apply(&self, key: u64, mut value: u64) -> u64 {
+        // A walk that begins outside may never come inside.
+        assert!(value < self.len, "position {value} of {}", self.len);
+        let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
+        loop {
+            let (mut left, mut right) = (value >> shift, value & mask);
+            for round in 0..ROUNDS {
+                let f = mix(right ^ mix(key.wrapping_add(round))) & mask;
+                (left, right) = (right, left ^ f);
+            }
+            value = left << shift | right;
+            if value < self.len {
+                return value;
+            }
         }
-        value
+    }
+
+    /// What goes to `value`: the same steps backwards.
+    pub(super) fn invert(&self, key: u64, mut value: u64) -> u64 {
+        assert!(value < self.len, "position {value} of {}", self.len);
+        let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
+        loop {
+            let (mut left, mut right) = (value >> shift, value & mask);
+            for round in (0..ROUNDS).rev() {
+                let f = mix(left ^ mix(key.wrapping_add(round))) & mask;
+                (left, right) = (right ^ f, left);
+            }
+            value = left << shift | right;
+            if value < self.len {
+                return value;
+            }
+        }
     }
 }
 
@@ -107,11 +147,54 @@ mod tests {
         assert!(serial.abs() < 0.015 && trend.abs() < 0.015, "serial correlation {serial:.4}, trend {trend:.4}");
     }
 
+    /// Orders are part of what the version number promises.
     #[test]
-    fn a_huge_source_is_no_dearer() {
-        let order = Shuffled::new(1 << 40, 1);
-        let picked: std::collections::HashSet<u64> = (0..1000).map(|p| order.index(0, p << 29)).collect();
-        assert_eq!(picked.len(), 1000);
-        assert!(picked.iter().all(|&index| index < 1 << 40));
+    fn an_order_stays_what_it_was() {
+        let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();
+        assert_eq!(order(10, 0), [2, 6, 3, 5, 9, 4, 0, 8]);
+        assert_eq!(order(1_281_167, 3), [1161284, 1108343, 508027, 800632, 426618, 33095, 1233993, 372415]);
+    }
+
+    #[test]
+    fn the_inverse_leads_back() {
+        for len in [1, 2, 3, 100, 1 << 20, (1 << 40) - 12_345, 1 << 40] {
+            let permutation = Permutation::new(len);
+            for i in 0..2000 {
+                let value = i * (len / 2000).max(1) % len;
+                let there = permutation.apply(77, value);
+                assert!(there < len);
+                assert_eq!(permutation.invert(77, there), value);
+            }
+        }
+    }
+
+    /// At 2^40 samples: high and low bits of the picked samples, their differences, and those of one position over epochs are uniform, and
+    /// neighbouring positions independent.
+    #[test]
+    fn a_huge_source_is_no_dearer_and_as_random() {
+        const CELLS: u64 = 64;
+        const DRAWS: u64 = 64_000;
+        let uniform = |what: &str, len: u64, value: &dyn Fn(u64) -> u64| {
+            let mut counts = [0u32; CELLS as usize];
+            (0..DRAWS).for_each(|i| counts[value(i) as usize] += 1);
+            let expected = (DRAWS / CELLS) as f64;
+            let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
+            // 63 degrees of freedom: mean 63, deviation 11.2; four and a half deviations.
+            assert!((12.0..114.0).contains(&chi2), "{what} of {len}: chi-square {chi2:.0}");
+        };
+        for len in [1 << 40, (1 << 40) - 12_345, (1 << 39) + 1] {
+            let order = Shuffled::new(len, 1);
+            let high = |sample: u64| (u128::from(sample) * u128::from(CELLS) / u128::from(len)) as u64;
+            let far = |i: u64| i * (len / DRAWS);
+            uniform("high bits of neighbours", len, &|i| high(order.index(0, i)));
+            uniform("high bits of far positions", len, &|i| high(order.index(0, far(i))));
+            uniform("low bits of neighbours", len, &|i| order.index(0, i) % CELLS);
+            uniform("low bits of far positions", len, &|i| order.index(0, far(i)) % CELLS);
+            uniform("one position over epochs", len, &|i| high(order.index(i, 12_345)));
+            let step = |i: u64| (order.index(0, i + 1) + len - order.index(0, i)) % len;
+            uniform("steps from one sample to the next", len, &|i| high(step(i)));
+            let pair = |i: u64| high(order.index(0, 2 * i)) / 8 * 8 + high(order.index(0, 2 * i + 1)) / 8;
+            uniform("pairs of neighbours", len, &pair);
+        }
     }
 }

@@ -156,6 +156,10 @@ impl Source for Folder {
         })
     }
 
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(self.labels.get(index).map(|&label| label.into()))
+    }
+
     fn classes(&self) -> &[String] {
         &self.classes
     }

@@ -4,10 +4,12 @@
 //! 2. [`Lmdb`]: one LMDB database.
 //! 3. [`Tar`]: memory-mapped WebDataset shards.
 //! 4. [`Memory`]: samples in memory.
+//! 5. [`Concat`]: several data sets as one.
 //!
 //! A [`Source`] maps an index to a [`Sample`], a handful of named byte fields, without copying where the medium allows.
 //! [`open`] finds out from a path which one it is.
 
+mod concat;
 mod folder;
 mod identity;
 mod lmdb;
@@ -17,6 +19,7 @@ mod pages;
 mod sample;
 mod tar;
 
+pub use concat::Concat;
 pub use folder::Folder;
 pub use lmdb::{Bare, Layout, Lmdb, MsgPack};
 pub use memory::{Memory, OwnedSample};
@@ -58,6 +61,19 @@ pub trait Source: Send + Sync {
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
     fn check(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The label of sample `index`, as [`read`](Source::read) has it. For sources that know it without reading the whole sample, which by default it does.
+    ///
+    /// # Errors
+    /// As [`read`](Source::read), or a label that is no number.
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        self.read(index, scratch)?.label()
+    }
+
+    /// Which of several data sets sample `index` comes from, where they were joined as by [`Concat`]; else 0.
+    fn part(&self, _index: usize) -> usize {
+        0
     }
 
     /// Names of the classes by label, if the medium knows them.

@@ -150,17 +150,25 @@ impl Shard {
     }
 }
 
+impl Tar {
+    /// The shard that sample `index` is in, the sample's key and its fields.
+    fn locate(&self, index: usize) -> (&Shard, &str, &[index::Field]) {
+        assert!(index < self.len(), "sample {index} of {}", self.len());
+        // Of shards without samples, which begin where the next one does, the last one before `index` is not empty.
+        let number = self.starts.partition_point(|&start| start <= index) - 1;
+        let shard = &self.shards[number];
+        let (key, fields) = shard.index.sample(index - self.starts[number]);
+        (shard, key, fields)
+    }
+}
+
 impl Source for Tar {
     fn len(&self) -> usize {
         self.starts[self.shards.len()]
     }
 
     fn read<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        assert!(index < self.len(), "sample {index} of {}", self.len());
-        // Of shards without samples, which begin where the next one does, the last one before `index` is not empty.
-        let number = self.starts.partition_point(|&start| start <= index) - 1;
-        let shard = &self.shards[number];
-        let (key, fields) = shard.index.sample(index - self.starts[number]);
+        let (shard, key, fields) = self.locate(index);
         let bytes = |field: &index::Field| &shard.map[field.offset as usize..][..field.len as usize];
         let mut sample = Sample::new(key);
         for field in fields {
@@ -177,6 +185,17 @@ impl Source for Tar {
 
     fn check(&self) -> Result<()> {
         self.shards.iter().try_for_each(|shard| shard.identity.check(&shard.path, false))
+    }
+
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let (shard, key, fields) = self.locate(index);
+        let Some(field) = fields.iter().find(|field| shard.index.names[field.name as usize] == "cls") else {
+            return Ok(None);
+        };
+        let bytes = &shard.map[field.offset as usize..][..field.len as usize];
+        fetch(bytes)
+            .and_then(|()| Sample::new(key).with_field("cls", bytes)?.label())
+            .map_err(|e| e.at_path(&shard.path))
     }
 
     fn classes(&self) -> &[String] {

@@ -1,0 +1,113 @@
+use super::Order;
+
+/// Epochs of several passes: epoch e of it is the epochs `e * passes` to `(e + 1) * passes - 1` of the order inside, one after the other.
+///
+/// Only the cut into epochs changes: no sample's random numbers do, and the batches run on across the passes.
+#[derive(Debug, Clone, Copy)]
+pub struct Repeat<O> {
+    inner: O,
+    passes: u64,
+}
+
+impl<O: Order> Repeat<O> {
+    /// `passes` passes of `inner` in each epoch.
+    pub fn new(passes: u64, inner: O) -> Self {
+        Repeat { inner, passes }
+    }
+
+    fn passes(&self, epoch: u64) -> impl Iterator<Item = u64> {
+        let first = epoch.wrapping_mul(self.passes);
+        (0..self.passes).map(move |pass| first.wrapping_add(pass))
+    }
+
+    /// Epoch and position in the order inside.
+    fn inside(&self, epoch: u64, mut position: u64) -> (u64, u64) {
+        for pass in self.passes(epoch) {
+            let len = self.inner.len(pass);
+            if position < len {
+                return (pass, position);
+            }
+            position -= len;
+        }
+        panic!("position {position} after the last of {} passes", self.passes)
+    }
+}
+
+impl<O: Order> Order for Repeat<O> {
+    fn len(&self, epoch: u64) -> u64 {
+        self.passes(epoch).fold(0, |sum, pass| sum.saturating_add(self.inner.len(pass)))
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        let (pass, position) = self.inside(epoch, position);
+        self.inner.index(pass, position)
+    }
+
+    fn variant(&self, epoch: u64, position: u64) -> u64 {
+        let (pass, position) = self.inside(epoch, position);
+        self.inner.variant(pass, position)
+    }
+}
+
+/// Epochs without their beginning.
+#[derive(Debug, Clone, Copy)]
+pub struct Skip<O> {
+    inner: O,
+    samples: u64,
+}
+
+impl<O: Order> Skip<O> {
+    /// `inner` without the first `samples` positions of each epoch.
+    pub fn new(samples: u64, inner: O) -> Self {
+        Skip { inner, samples }
+    }
+}
+
+impl<O: Order> Order for Skip<O> {
+    fn len(&self, epoch: u64) -> u64 {
+        self.inner.len(epoch).saturating_sub(self.samples)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.inner.index(epoch, position + self.samples)
+    }
+
+    fn variant(&self, epoch: u64, position: u64) -> u64 {
+        self.inner.variant(epoch, position + self.samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Shuffled;
+
+    /// (sample, variant) of all positions.
+    fn all(order: &dyn Order, epoch: u64) -> Vec<(u64, u64)> {
+        (0..order.len(epoch)).map(|p| (order.index(epoch, p), order.variant(epoch, p))).collect()
+    }
+
+    #[test]
+    fn passes_are_the_epochs_of_the_order_inside() {
+        let inner = Shuffled::new(20, 4);
+        let expected = [all(&inner, 6), all(&inner, 7), all(&inner, 8)].concat();
+        assert_eq!(all(&Repeat::new(3, inner), 2), expected);
+        assert_eq!(all(&Skip::new(25, Repeat::new(3, inner)), 2), expected[25..]);
+        assert_eq!(Skip::new(25, inner).len(0), 0);
+    }
+
+    #[test]
+    fn epochs_of_changing_length_are_repeated_too() {
+        struct Growing;
+        impl Order for Growing {
+            fn len(&self, epoch: u64) -> u64 {
+                epoch
+            }
+            fn index(&self, epoch: u64, position: u64) -> u64 {
+                100 * epoch + position
+            }
+        }
+        let samples: Vec<_> = all(&Repeat::new(2, Growing), 1).iter().map(|pair| pair.0).collect();
+        assert_eq!(samples, [200, 201, 300, 301, 302]);
+    }
+}

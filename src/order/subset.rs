@@ -1,0 +1,85 @@
+use std::sync::Arc;
+
+use super::Order;
+use super::rng::mix;
+use crate::error::{Error, Result};
+
+/// An order over a list of samples instead of all: the order inside gives places in the list.
+///
+/// It takes 8 bytes for each place. A sample that stands in the list more than once is augmented differently each time.
+#[derive(Debug, Clone)]
+pub struct Subset<O> {
+    inner: O,
+    indices: Arc<[u64]>,
+    /// How many times the sample of each place stands in the list before it; empty if none comes twice.
+    copies: Box<[u32]>,
+}
+
+impl<O: Order> Subset<O> {
+    /// The samples `indices`, in the order that `inner` gives their places.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list is empty.
+    pub fn new(indices: impl Into<Arc<[u64]>>, inner: O) -> Result<Self> {
+        let indices = indices.into();
+        if indices.is_empty() {
+            return Err(Error::config("subset: no samples"));
+        }
+        let mut places: Vec<usize> = (0..indices.len()).collect();
+        places.sort_unstable_by_key(|&place| (indices[place], place));
+        let twice = |pair: &[usize]| indices[pair[0]] == indices[pair[1]];
+        let mut copies = Vec::new();
+        if places.windows(2).any(twice) {
+            copies.resize(indices.len(), 0);
+            places.windows(2).filter(|pair| twice(pair)).for_each(|pair| copies[pair[1]] = copies[pair[0]] + 1);
+        }
+        Ok(Subset { inner, indices, copies: copies.into() })
+    }
+}
+
+impl<O: Order> Order for Subset<O> {
+    fn len(&self, epoch: u64) -> u64 {
+        self.inner.len(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.indices[self.inner.index(epoch, position) as usize]
+    }
+
+    fn variant(&self, epoch: u64, position: u64) -> u64 {
+        let variant = self.inner.variant(epoch, position);
+        if self.copies.is_empty() {
+            return variant;
+        }
+        match self.copies[self.inner.index(epoch, position) as usize] {
+            0 => variant,
+            copy => mix(variant ^ mix(u64::from(copy))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::{Sequential, Shuffled};
+
+    #[test]
+    fn a_list_is_gone_through_in_the_order_inside() {
+        let list: Vec<u64> = (0..50).map(|i| 1000 - 3 * i).collect();
+        let (shuffled, order) = (Shuffled::new(50, 1), Subset::new(&list[..], Shuffled::new(50, 1)).unwrap());
+        for p in 0..50 {
+            assert_eq!(order.index(3, p), list[shuffled.index(3, p) as usize]);
+            assert_eq!(order.variant(3, p), 3);
+        }
+        assert!(Subset::new(vec![], Sequential::new(0)).is_err());
+    }
+
+    #[test]
+    fn a_sample_listed_twice_has_a_variant_for_each_time() {
+        let order = Subset::new(vec![7, 3, 7, 7, 4], Sequential::new(5)).unwrap();
+        let variants: Vec<_> = (0..5).map(|p| order.variant(9, p)).collect();
+        assert_eq!([variants[0], variants[1], variants[4]], [9, 9, 9], "the first time is the ordinary one");
+        assert!(variants[2] != 9 && variants[3] != 9 && variants[2] != variants[3]);
+        assert_ne!(variants[2], order.variant(10, 2), "another epoch is another variant");
+    }
+}

@@ -1,0 +1,138 @@
+use std::sync::Arc;
+
+use super::Order;
+use super::rng::{Rng, mix};
+use crate::error::{Error, Result};
+
+/// Samples drawn with replacement, each with a chance in proportion to its weight: PyTorch's `WeightedRandomSampler`.
+///
+/// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker, 1977; the table as in Vose, "A linear algorithm for generating
+/// random numbers with a given distribution", 1991): one look-up a draw, 16 bytes for each weight. A sample is augmented differently
+/// each time it is drawn.
+#[derive(Debug, Clone)]
+pub struct Weighted {
+    cells: Arc<[Cell]>,
+    draws: u64,
+    seed: u64,
+}
+
+/// A share of the table that two samples divide: the cell's own with chance `own`, else `other`.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    own: f64,
+    other: u64,
+}
+
+impl Weighted {
+    /// As many draws in an epoch as there are weights, one for each sample. They need not sum to anything; a sample of weight 0 never comes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or all are 0.
+    pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
+        if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
+            return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
+        }
+        // By the largest first, so that the sum of weights near the end of an f64's range stays finite.
+        let largest = weights.iter().copied().fold(0.0, f64::max);
+        if largest == 0.0 {
+            return Err(Error::config(format!("weights: all {} are 0", weights.len())));
+        }
+        let sum: f64 = weights.iter().map(|w| w / largest).sum();
+        let mean = sum / weights.len() as f64;
+        // Each cell holds a mean weight. One that is less than that is filled up by one that is more.
+        let mut cells: Vec<_> =
+            weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
+        let (mut less, mut more): (Vec<usize>, Vec<usize>) = (0..cells.len()).partition(|&i| cells[i].own < 1.0);
+        while let (Some(&small), Some(&large)) = (less.last(), more.last()) {
+            less.pop();
+            cells[small].other = large as u64;
+            cells[large].own -= 1.0 - cells[small].own;
+            if cells[large].own < 1.0 {
+                more.pop();
+                less.push(large);
+            }
+        }
+        // What is left is a mean weight but for rounding; and a weight of 0 is never left, or it could be drawn.
+        let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
+        for i in less.into_iter().chain(more) {
+            cells[i] =
+                if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };
+        }
+        Ok(Weighted { draws: cells.len() as u64, cells: cells.into(), seed })
+    }
+
+    /// The order with `draws` draws in an epoch.
+    #[must_use]
+    pub fn draws(mut self, draws: u64) -> Self {
+        self.draws = draws;
+        self
+    }
+}
+
+impl Order for Weighted {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.draws
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        // Not the seed itself: sample `position` draws its augmentation from that.
+        let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
+        let cell = rng.below(self.cells.len() as u64);
+        let Cell { own, other } = self.cells[cell as usize];
+        if rng.unit() < own { cell } else { other }
+    }
+
+    fn variant(&self, epoch: u64, position: u64) -> u64 {
+        mix(mix(epoch ^ 0xbb67_ae85_84ca_a73b) ^ position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws come in proportion to the weights: a chi-square test.
+    #[test]
+    fn draws_are_in_proportion_to_the_weights() {
+        let weights = [0.0, 1.0, 2.5, 0.01, 7.0, 0.0, 1e-3, 40.0, 3.0, 1.0];
+        for scale in [1.0, 1e300, 1e-300] {
+            let scaled: Vec<_> = weights.iter().map(|w| w * scale).collect();
+            let order = Weighted::new(&scaled, 3).unwrap().draws(200_000);
+            let mut counts = [0u32; 10];
+            (0..2).for_each(|epoch| (0..200_000).for_each(|p| counts[order.index(epoch, p) as usize] += 1));
+            assert_eq!((counts[0], counts[5]), (0, 0));
+            let sum: f64 = weights.iter().sum();
+            let chi2: f64 = (0..10).filter(|&i| weights[i] > 0.0).fold(0.0, |chi2, i| {
+                let expected = 400_000.0 * weights[i] / sum;
+                chi2 + (f64::from(counts[i]) - expected).powi(2) / expected
+            });
+            // 7 degrees of freedom: p below 0.001 beyond 24.3.
+            assert!(chi2 < 24.3, "chi-square {chi2:.1} of {counts:?}");
+        }
+    }
+
+    #[test]
+    fn equal_weights_are_drawn_equally_and_each_time_anew() {
+        let order = Weighted::new(&[0.3; 3], 1).unwrap();
+        assert_eq!(order.len(0), 3);
+        let order = order.draws(3000);
+        let ones = (0..3000).filter(|&p| order.index(0, p) == 1).count();
+        assert!((880..1120).contains(&ones), "{ones} of 3000");
+        let variants: std::collections::HashSet<_> =
+            (0..3).flat_map(|epoch| (0..3000).map(move |p| (epoch, p))).map(|(e, p)| order.variant(e, p)).collect();
+        assert_eq!(variants.len(), 9000);
+    }
+
+    #[test]
+    fn weights_that_cannot_be_are_refused() {
+        let refused = |weights: &[f64], words: &str| {
+            let e = Weighted::new(weights, 0).unwrap_err().to_string();
+            assert!(e.contains(words), "{e}");
+        };
+        refused(&[1.0, -0.5], "weight 1 is -0.5");
+        refused(&[f64::NAN], "weight 0 is NaN");
+        refused(&[1.0, 2.0, f64::INFINITY], "weight 2 is inf");
+        refused(&[0.0, 0.0], "all 2 are 0");
+        refused(&[], "all 0 are 0");
+    }
+}

@@ -1,0 +1,182 @@
+use super::Order;
+use super::permutation::{Permutation, epoch_key};
+use super::rng::mix;
+
+/// A shuffle that reads a few places of the medium at a time: for disks, networks and objects, where a random read is dear.
+///
+/// Consecutive samples form blocks. The blocks come in shuffled order, and each so many of them are a window, within which the samples are shuffled.
+/// So while one window is delivered, all reads lie in its blocks, and each block is read to its end: what the system reads ahead is used, if a window fits into the
+/// memory it has for files. Every sample comes once an epoch, as with [`Shuffled`](super::Shuffled), and like that it takes no memory,
+/// finds any position in constant time, and is the same order for any number of ranks. (Ranks on several machines share each block between them.)
+///
+/// How well it mixes: a batch has samples from as many unrelated places as a window has blocks. With 64 of them, the default, the classes in a batch of a data set sorted
+/// by class vary as if each 64th of a window were one class. More blocks mix better, longer ones read better.
+#[derive(Debug, Clone, Copy)]
+pub struct Windowed {
+    len: u64,
+    seed: u64,
+    /// Samples in a block; the source's last one may be shorter.
+    block: u64,
+    /// Blocks in a window; the epoch's last one may have fewer.
+    per_window: u64,
+}
+
+/// Blocks in a window, unless the user says.
+const BLOCKS: u64 = 64;
+
+impl Windowed {
+    /// The order of a source of `len` samples under `seed`, in windows of about `window` samples: 64 blocks, or as many as there are samples.
+    pub fn new(len: u64, seed: u64, window: u64) -> Self {
+        Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
+    }
+
+    /// The same with blocks of `block` samples; `window` is rounded up to whole blocks.
+    pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
+        let block = block.clamp(1, len.max(1));
+        Windowed { len, seed, block, per_window: window.min(len).div_ceil(block).max(1) }
+    }
+}
+
+/// A run of blocks with the source's short one among them, or not: the arithmetic of windows in an epoch, and of blocks in a window.
+struct Run {
+    /// Samples in an entry that is not short.
+    entry: u64,
+    /// The number of the entry that is short, and how many samples it lacks.
+    short: u64,
+    lacks: u64,
+}
+
+impl Run {
+    /// Where entry `number` begins.
+    fn start(&self, number: u64) -> u64 {
+        number * self.entry - if number > self.short { self.lacks } else { 0 }
+    }
+
+    /// The entry that `position` is in.
+    fn entry(&self, position: u64) -> u64 {
+        let after = position >= self.start(self.short + 1);
+        (position + if after { self.lacks } else { 0 }) / self.entry
+    }
+}
+
+impl Order for Windowed {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.len
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        let key = epoch_key(self.seed, epoch);
+        let blocks = Permutation::new(self.len.div_ceil(self.block));
+        let lacks = blocks.len() * self.block - self.len;
+        // Where in the epoch the short block comes, in blocks.
+        let short = blocks.invert(key, blocks.len() - 1);
+
+        let windows = Run { entry: self.per_window * self.block, short: short / self.per_window, lacks };
+        let window = windows.entry(position);
+        let (start, end) = (windows.start(window), windows.start(window + 1).min(self.len));
+        let first = window * self.per_window;
+
+        let inside = Permutation::new(end - start).apply(mix(key ^ mix(window)), position - start);
+        // In a window without it, the short block is behind all others.
+        let short = if window == windows.short { short - first } else { self.per_window };
+        let run = Run { entry: self.block, short, lacks };
+        let place = run.entry(inside);
+        blocks.apply(key, first + place) * self.block + inside - run.start(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(order: &Windowed, epoch: u64) -> Vec<u64> {
+        (0..order.len).map(|p| order.index(epoch, p)).collect()
+    }
+
+    #[test]
+    fn every_sample_comes_once_and_a_window_is_whole_blocks() {
+        for len in (1..70).chain([100, 127, 128, 1000]) {
+            for window in [1, 2, 7, 16, 64, 100, 5000] {
+                for block in [1, 2, 5, 16, 33] {
+                    let order = Windowed::with_block(len, 3, window, block);
+                    let samples = all(&order, 1);
+                    let mut sorted = samples.clone();
+                    sorted.sort_unstable();
+                    assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
+
+                    // The blocks of a window are complete when it ends: none is in two windows.
+                    let mut left = samples.as_slice();
+                    while !left.is_empty() {
+                        let mut blocks: Vec<u64> = vec![];
+                        let (mut taken, mut missing) = (0, 0);
+                        for sample in left {
+                            let b = sample / order.block;
+                            if !blocks.contains(&b) {
+                                blocks.push(b);
+                                missing += order.block.min(len - b * order.block);
+                            }
+                            (taken, missing) = (taken + 1, missing - 1);
+                            if missing == 0 && (blocks.len() as u64 == order.per_window || taken == left.len()) {
+                                break;
+                            }
+                        }
+                        assert!(missing == 0 && blocks.len() as u64 <= order.per_window);
+                        left = &left[taken..];
+                    }
+                }
+            }
+        }
+    }
+
+    /// Each (position, sample) pair is equally likely over epochs: a chi-square test of the whole table, with a short block.
+    #[test]
+    fn places_are_uniform_over_epochs() {
+        let (len, epochs) = (16u64, 20_000u64);
+        let order = Windowed::with_block(len, 7, 8, 2);
+        let mut counts = vec![0u32; (len * len) as usize];
+        for epoch in 0..epochs {
+            for (position, sample) in all(&order, epoch).into_iter().enumerate() {
+                counts[position * len as usize + sample as usize] += 1;
+            }
+        }
+        let expected = epochs as f64 / len as f64;
+        let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
+        // At most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window depend on each other: mean 225, five deviations of 30.
+        assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
+    }
+
+    /// What mixing promises: over a data set sorted by class, the classes of a batch scatter as much as theory says, and hardly more than after
+    /// a full shuffle when a window has many blocks.
+    #[test]
+    fn a_batch_mixes_classes_as_its_blocks_allow() {
+        let (len, classes, batch) = (100_000u64, 10u64, 250usize);
+        // Chi-square of a batch's class counts against equal shares, mean over an epoch's batches; 9 is what independent draws give.
+        let scatter = |order: &dyn Order| {
+            let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
+            let expected = batch as f64 / classes as f64;
+            let of = |batch: &[u64]| -> f64 {
+                (0..classes)
+                    .map(|class| batch.iter().filter(|c| **c == class).count() as f64)
+                    .map(|n| (n - expected).powi(2) / expected)
+                    .sum()
+            };
+            samples.chunks_exact(batch).map(of).sum::<f64>() / (len as usize / batch) as f64
+        };
+        let full = scatter(&crate::order::Shuffled::new(len, 5));
+        assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
+        // A batch of 250 from a window of k blocks: 9 for the draw from the window, and 9 * 250 / k for the k classes in it.
+        for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
+            let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
+            let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;
+            assert!((mean / theory - 1.0).abs() < 0.25, "{blocks} blocks of {window}: {mean:.1}, theory {theory:.1}");
+        }
+    }
+
+    #[test]
+    fn a_huge_source_is_no_dearer() {
+        let order = Windowed::new((1 << 40) - 12_345, 1, 1 << 20);
+        let picked: std::collections::HashSet<u64> = (0..1000).map(|p| order.index(0, p << 30)).collect();
+        assert_eq!(picked.len(), 1000);
+        assert!(picked.iter().all(|&sample| sample < order.len));
+    }
+}

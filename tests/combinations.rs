@@ -1,0 +1,352 @@
+//! Promise: every way to choose samples, with every number of ranks and workers, kept, dropped or padded last batches, and resumed from anywhere, gives
+//! what one thread gives that goes through plain lists.
+
+mod support;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use support::{Content, Draw, Numbers, loader, no_hang};
+use warpfeed::decode::{Decode, Pixels};
+use warpfeed::order::{Order, Rng, Sequential, Shuffled, Subset, Weighted, Windowed};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source};
+use warpfeed::transform::{Augment, Resizer};
+use warpfeed::{ErrorKind, Last, Loader, Result, State};
+
+/// A sample, and the epoch that stands for its augmentation.
+type Draws = Vec<(u64, u64)>;
+
+/// How samples are chosen, and the naive list of an epoch.
+#[derive(Debug, Clone)]
+struct Choice {
+    base: Base,
+    subset: Option<Vec<u64>>,
+    repeat: u64,
+    skip: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Base {
+    Sequential,
+    Shuffled,
+    Windowed(u64),
+    Weighted,
+    Balanced,
+    /// An order of the user's that differs in length from epoch to epoch.
+    Custom,
+}
+
+struct Backwards(u64);
+
+impl Order for Backwards {
+    fn len(&self, epoch: u64) -> u64 {
+        self.0 - epoch % 3 % self.0
+    }
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.len(epoch) - 1 - position
+    }
+}
+
+fn weight(place: u64) -> f64 {
+    (place % 4) as f64 + 0.5
+}
+
+impl Choice {
+    fn of(&self, loader: Loader, len: u64, seed: u64) -> Loader {
+        let places = self.subset.as_ref().map_or(len, |s| s.len() as u64);
+        let mut loader = match self.base {
+            Base::Sequential => loader.seed(seed),
+            Base::Shuffled => loader.shuffle(seed),
+            Base::Windowed(window) => loader.shuffle_window(window).seed(seed),
+            Base::Weighted => loader.weights((0..places).map(weight)).seed(seed),
+            Base::Balanced => loader.balanced().seed(seed),
+            Base::Custom => loader.order(Backwards(places)).seed(seed),
+        };
+        if let Some(subset) = &self.subset {
+            loader = loader.subset(subset.iter().copied());
+        }
+        loader.repeat(self.repeat).skip(self.skip)
+    }
+
+    /// One epoch as a list.
+    fn list(&self, len: u64, seed: u64, epoch: u64, global: usize) -> Draws {
+        let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
+        let places = indices.len() as u64;
+        let label = |place: u64| indices[place as usize] % 10;
+        let mut all = Draws::new();
+        for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
+            // Places in the list of indices, with the variants that `Subset` makes of them (its own tests say which).
+            let take = |order: Arc<dyn Order>| -> Draws {
+                let subset = Subset::new(indices.clone(), order.clone()).unwrap();
+                (0..order.len(pass)).map(|p| (order.index(pass, p), subset.variant(pass, p))).collect()
+            };
+            let draws = match self.base {
+                Base::Sequential => take(Arc::new(Sequential::new(places))),
+                Base::Shuffled => take(Arc::new(Shuffled::new(places, seed))),
+                Base::Windowed(window) => take(Arc::new(Windowed::new(places, seed, window))),
+                Base::Weighted => {
+                    let weights: Vec<_> = (0..places).map(weight).collect();
+                    take(Arc::new(Weighted::new(&weights, seed).unwrap()))
+                }
+                Base::Balanced => {
+                    let count = |label_: u64| (0..places).filter(|p| label(*p) == label_).count() as f64;
+                    let weights: Vec<_> = (0..places).map(|p| 1.0 / count(label(p))).collect();
+                    take(Arc::new(Weighted::new(&weights, seed).unwrap()))
+                }
+                Base::Custom => take(Arc::new(Backwards(places))),
+            };
+            all.extend(draws.into_iter().map(|(place, variant)| (indices[place as usize], variant)));
+        }
+        all.drain(..(self.skip as usize * global).min(all.len()));
+        all
+    }
+}
+
+/// Cuts a list into the batches of one rank: samples and whether each counts.
+fn cut(draws: &Draws, global: usize, last: Last, rank: usize, world: usize) -> Vec<Vec<(u64, u64, bool)>> {
+    let mut batches = Vec::new();
+    for chunk in draws.chunks(global) {
+        if chunk.len() < global && last == Last::Drop {
+            break;
+        }
+        let mut ranks = vec![Vec::new(); world];
+        // Dealt out one to each in turn for the numbers, then in order for the samples.
+        let mut counts = vec![0; world];
+        (0..chunk.len()).for_each(|i| counts[i % world] += 1);
+        let mut samples = chunk.iter();
+        for (rank, count) in ranks.iter_mut().zip(counts) {
+            rank.extend(samples.by_ref().take(count).map(|&(id, variant)| (id, variant, true)));
+        }
+        let places = match last {
+            Last::Pad => global.div_ceil(world),
+            _ => 1,
+        };
+        let mut padding = draws.iter().cycle();
+        for rank in &mut ranks {
+            while rank.len() < places && last != Last::Drop {
+                let &(id, variant) = padding.next().unwrap();
+                rank.push((id, variant, false));
+            }
+        }
+        batches.push(ranks.swap_remove(rank));
+    }
+    batches
+}
+
+fn picture(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant: u64) -> Vec<u8> {
+    let mut scratch = Vec::new();
+    let sample = source.read(id as usize, &mut scratch).unwrap();
+    let bytes = sample.image().unwrap().1;
+    let plan = augment.plan(Draw.size(bytes).unwrap(), &mut Rng::new(seed, variant, id)).unwrap();
+    let mut pixels = Pixels::new();
+    Draw.decode(bytes, plan.want(), &mut pixels).unwrap();
+    let mut image = vec![0; plan.output.area() as usize * 3];
+    Resizer::new().run(&pixels, &plan, &mut image).unwrap();
+    image
+}
+
+/// What batches are, for comparison: per batch its samples with their masks and its pixels.
+type Seen = Vec<(Vec<(u64, bool)>, Vec<u8>)>;
+
+fn rest_of(loader: Loader, epochs: u64) -> Seen {
+    let mut batches = loader.host().unwrap();
+    let mut seen = Seen::new();
+    for epoch in batches.first_epoch()..epochs {
+        for batch in batches.epoch(epoch) {
+            let batch = batch.unwrap();
+            seen.push((batch.ids().zip(batch.valid()).collect(), Content::from(&batch).images));
+        }
+    }
+    seen
+}
+
+fn choices() -> impl Strategy<Value = Choice> {
+    let base = prop_oneof![
+        Just(Base::Sequential),
+        Just(Base::Shuffled),
+        (1u64..40).prop_map(Base::Windowed),
+        Just(Base::Weighted),
+        Just(Base::Balanced),
+        Just(Base::Custom),
+    ];
+    let subset = proptest::option::of(proptest::collection::vec(0u64..20, 1..30));
+    (base, subset, 1u64..4, prop_oneof![Just(0u64), 0u64..4]).prop_map(|(base, subset, repeat, skip)| Choice {
+        base,
+        subset,
+        repeat,
+        skip,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_combination_equals_the_naive_lists(
+        choice in choices(),
+        len in 20u64..70,
+        seed: u64,
+        global in 3usize..20,
+        last in prop_oneof![Just(Last::Keep), Just(Last::Drop), Just(Last::Pad)],
+        (rank, world) in (1usize..4).prop_flat_map(|world| (0..world, Just(world))),
+        workers in 1usize..4,
+        point in 0.0f64..=1.0,
+    ) {
+        const EPOCHS: u64 = 2;
+        no_hang(|| {
+            let source = Numbers::new(len as usize);
+            let augment = Augment::train(16);
+            let mut expected = Seen::new();
+            for epoch in 0..EPOCHS {
+                let draws = choice.list(len, seed, epoch, global);
+                for batch in cut(&draws, global, last, rank, world) {
+                    let image = |&(id, variant, _): &(u64, u64, bool)| picture(&source, &augment, seed, id, variant);
+                    let ids = batch.iter().map(|&(id, _, valid)| (id, valid)).collect();
+                    expected.push((ids, batch.iter().flat_map(image).collect()));
+                }
+            }
+            let make = |rank, world| {
+                let loader = loader(source.clone()).global_batch(global).last(last).rank(rank, world);
+                choice.of(loader, len, seed)
+            };
+            assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
+
+            // Another process, on another world, stops somewhere; this one goes on.
+            let stop = (point * expected.len() as f64) as usize;
+            let mut batches = make(0, 4 - world).workers(1).host().unwrap();
+            let mut left = stop;
+            for epoch in 0..EPOCHS {
+                let taken = batches.epoch(epoch).take(left).map(Result::unwrap).count();
+                left -= taken;
+                if left == 0 {
+                    break;
+                }
+            }
+            let state: State = serde_json::from_str(&serde_json::to_string(&batches.state()).unwrap()).unwrap();
+            assert!(rest_of(make(rank, world).workers(workers).resume(state), EPOCHS) == expected[stop..]);
+        });
+    }
+}
+
+#[test]
+fn a_sample_that_comes_twice_in_an_epoch_is_augmented_twice() {
+    let pictures = |loader: Loader| {
+        let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
+        for batch in loader {
+            let batch = batch.unwrap();
+            all.extend(batch.ids().zip(batch.images().as_u8().unwrap().chunks(16 * 16 * 3).map(<[u8]>::to_vec)));
+        }
+        all
+    };
+    let twice = |all: Vec<(u64, Vec<u8>)>| {
+        let (mut pairs, mut same) = (0, 0);
+        for (i, one) in all.iter().enumerate() {
+            for other in &all[i + 1..] {
+                pairs += usize::from(one.0 == other.0);
+                same += usize::from(one == other);
+            }
+        }
+        assert!(pairs >= 10, "{pairs} pairs");
+        assert_eq!(same, 0, "of {pairs} pairs");
+    };
+    twice(pictures(loader(Numbers::new(20)).repeat(2)));
+    twice(pictures(loader(Numbers::new(20)).shuffle(1).subset([3; 6])));
+    twice(pictures(loader(Numbers::new(20)).weights((0..20).map(|i| f64::from(i % 2))).repeat(2)));
+}
+
+#[test]
+fn balanced_draws_every_class_equally_often() {
+    // Class 0 has 900 samples, class 1 has 90, class 2 has 10.
+    let label = |i: usize| [0, 1, 2][usize::from(i >= 900) + usize::from(i >= 990)];
+    let sample = |i: usize| OwnedSample::new(format!("{i}")).field("img", (i as u64).to_le_bytes()).label(label(i));
+    let source = Memory::new((0..1000).map(sample).collect());
+    let make = || Loader::source(source.clone()).decode(Draw).augment(Augment::train(16)).batch(100).repeat(3);
+    let mut counts = [0; 3];
+    for batch in make().balanced().seed(4) {
+        batch.unwrap().labels().iter().for_each(|&label| counts[label as usize] += 1);
+    }
+    assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
+}
+
+#[test]
+fn choices_that_cannot_work_are_refused() {
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.to_string().contains(words), "{e}");
+    };
+    let make = || loader(Numbers::new(10));
+    refused(make().subset([0, 10]), "subset: place 1 is sample 10; the source has 10");
+    refused(make().subset([]), "subset: no samples");
+    refused(make().weights([1.0; 9]), "9 weights for the 10 samples of the source");
+    refused(make().subset([1, 2]).weights([1.0; 10]), "10 weights for the 2 samples of the subset");
+    refused(make().weights([0.0; 10]), "all 10 are 0");
+    refused(make().repeat(0), "repeat(0)");
+    refused(make().shuffle_window(0), "shuffle_window(0)");
+    refused(make().balanced().shuffle_window(5), "weights or balanced and shuffle_window");
+    refused(make().order(Backwards(10)).shuffle_window(5), "order and shuffle_window");
+    let unlabelled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
+    refused(Loader::source(unlabelled).balanced(), "sample 1: source: no label, which balanced() needs");
+    struct Panics;
+    impl Source for Panics {
+        fn len(&self) -> usize {
+            3
+        }
+        fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            panic!("no labels today")
+        }
+    }
+    let e = Loader::source(Panics).balanced().host().unwrap_err();
+    assert_eq!((e.kind(), e.sample(), e.cause()), (ErrorKind::Panic, Some(0), "no labels today"));
+}
+
+fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
+    let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label);
+    Arc::new(Memory::new((0..len).map(sample).collect()))
+}
+
+/// Mixed data sets: proportions, labels and origin; and the same global batches on any number of ranks, resumed from anywhere.
+#[test]
+fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
+    let make = || {
+        let parts = [(colours("a", 300, 1), 3.0), (colours("b", 40, 2), 1.0)];
+        Loader::mixture_of(parts).decode(Draw).augment(Augment::train(16)).global_batch(20).seed(6)
+    };
+    let run = |loader: Loader| {
+        let mut batches = loader.host().unwrap();
+        let mut seen = Vec::new();
+        for epoch in batches.first_epoch()..2 {
+            let source = batches.source().clone();
+            for batch in batches.epoch(epoch) {
+                let batch = batch.unwrap();
+                for ((id, key), &label) in batch.ids().zip(batch.keys()).zip(batch.labels()) {
+                    assert_eq!((source.part(id as usize), &key[..1]), [(0, "a"), (1, "b")][label as usize - 1]);
+                }
+                seen.push(Content::from(&batch));
+            }
+        }
+        (seen, batches.state())
+    };
+    let (whole, _) = run(make());
+    let samples: usize = whole.iter().map(|batch| batch.ids.len()).sum();
+    let of_a = whole.iter().flat_map(|batch| &batch.labels).filter(|label| **label == 1).count();
+    assert_eq!(samples, 680);
+    assert!((470..550).contains(&of_a), "{of_a} of 680 are of the set with three quarters");
+
+    let parts: Vec<_> = (0..3).map(|rank| run(make().rank(rank, 3)).0).collect();
+    for (number, batch) in whole.iter().enumerate() {
+        let ids: Vec<_> = parts.iter().flat_map(|rank| rank[number].ids.clone()).collect();
+        let images: Vec<_> = parts.iter().flat_map(|rank| rank[number].images.clone()).collect();
+        assert!((&ids, &images) == (&batch.ids, &batch.images), "batch {number}");
+    }
+    for stop in [1, 16, 17, 30] {
+        let mut batches = make().rank(1, 2).host().unwrap();
+        let left = stop - batches.epoch(0).take(stop).count();
+        if left > 0 {
+            assert_eq!(batches.epoch(1).take(left).count(), left);
+        }
+        assert!(run(make().resume(batches.state())).0 == whole[stop..], "from batch {stop}");
+    }
+    assert!(make().subset([1]).host().unwrap_err().to_string().contains("subset of a mixture"));
+    let e = Loader::mixture([("no/such/place", 1.0)]).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Io);
+}
