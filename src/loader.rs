@@ -78,17 +78,21 @@ enum Input {
     Mixture(Vec<(Input, f64)>),
 }
 
+/// The number of samples and the proportion of each part of a mixture.
+type Proportions = Vec<(u64, f64)>;
+
 impl Input {
-    /// The source; of a mixture with the number of samples and the proportion of each part.
-    fn open(self) -> Result<(Arc<dyn Source>, Option<(Vec<u64>, Vec<f64>)>)> {
+    /// The source; of a mixture with its proportions.
+    fn open(self) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         match self {
             Input::Path(path) => Ok((source::open(&path)?, None)),
             Input::Source(source) => Ok((source, None)),
             Input::Mixture(parts) => {
-                let (parts, proportions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-                let parts = parts.into_iter().map(|part| Ok(part.open()?.0)).collect::<Result<Vec<_>>>()?;
-                let lens = parts.iter().map(|part| part.len() as u64).collect();
-                Ok((Arc::new(Concat::new(parts)?), Some((lens, proportions))))
+                let open = |(part, proportion): (Input, f64)| Ok((part.open()?.0, proportion));
+                let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+                let mixture = parts.iter().map(|(part, proportion)| (part.len() as u64, *proportion)).collect();
+                let parts = parts.into_iter().map(|(part, _)| part).collect();
+                Ok((Arc::new(Concat::new(parts)?), Some(mixture)))
             }
         }
     }
@@ -182,13 +186,14 @@ impl Loader {
     /// Nothing is exchanged between the ranks: each knows the order of all samples, and takes its own part of each global batch. So with the same
     /// options all of them have the same number of batches, and each sample of an epoch goes to exactly one rank, but for what
     /// [`last`](Loader::last) does at its end. Global batch g is the same samples in the same order, with the same augmentation, for any
-    /// world, when rank 0's part comes first, then rank 1's, and so on; [`mix`](Augment::mix) alone pairs samples within a rank.
+    /// world, when rank 0's part comes first, then rank 1's, and so on. What pairs samples of a batch stays within a rank: [`mix`](Augment::mix), and the stand-ins of
+    /// [`OnError::Skip`].
     pub fn rank(mut self, rank: usize, world: usize) -> Self {
         self.place = Place::Given { rank, world };
         self
     }
 
-    /// [`rank`](Loader::rank) as the launcher's environment says (torchrun, Open MPI, SLURM); see [`Rank::from_env`].
+    /// [`rank`](Loader::rank) as the launcher's environment says (torchrun, Open MPI, SLURM); see [`Rank::from_env`]. Opening it without a launcher is an error.
     ///
     /// Several ranks on one machine each take all its processors for [`workers`](Loader::workers) unless the launcher binds them: say how many.
     pub fn distributed(mut self) -> Self {
@@ -394,7 +399,7 @@ impl Loader {
     fn open(self, dtype: Dtype, layout: Layout, ops: bool) -> Result<Opening> {
         let rank = match self.place {
             Place::Given { rank, world } => Rank::new(rank, world)?,
-            Place::Environment => Rank::from_env()?,
+            Place::Environment => Rank::of_launcher()?,
         };
         let global_batch = self.batch.of_all(rank.world)?;
         if dtype == Dtype::U8 && self.normalize.is_some() {

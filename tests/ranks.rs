@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use support::{Content, Numbers, loader, no_hang};
-use warpfeed::{ErrorKind, Last, Loader};
+use warpfeed::{ErrorKind, Last, Loader, Rank};
 
 /// An epoch as one rank has it, with each batch's mask.
 fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
@@ -118,10 +118,20 @@ fn ranks_that_cannot_be_are_refused() {
     refused(make().batch(usize::MAX).rank(0, 3), "more samples than can be counted");
 }
 
+/// Prints what [`real_processes_by_each_launchers_variables`] says of a process without a launcher.
+#[test]
+#[ignore = "started by another test"]
+fn one_process_without_a_launcher() {
+    println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
+}
+
 /// What a process of [`real_processes_by_each_launchers_variables`] is: it prints the samples of an epoch.
 #[test]
 #[ignore = "started by another test"]
 fn one_of_several_processes() {
+    if Rank::from_env().unwrap().is_none() {
+        return;
+    }
     let batches = epoch(loader(Numbers::new(103)).shuffle(5).global_batch(24).last(Last::Pad).distributed(), 1);
     for (content, valid) in batches {
         let places = content.ids.iter().zip(valid).map(|(id, valid)| format!("{id}{}", if valid { "" } else { "-" }));
@@ -137,20 +147,24 @@ fn real_processes_by_each_launchers_variables() {
         ("SLURM_PROCID", "SLURM_NTASKS"),
         ("RANK", "WORLD_SIZE"),
     ];
+    let test = |name: &str| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        for (rank, world) in launchers {
+            command.env_remove(rank).env_remove(world);
+        }
+        command.args(["--exact", name, "--ignored", "--nocapture"]).stdout(Stdio::piped());
+        command
+    };
+    let alone = String::from_utf8(test("one_process_without_a_launcher").output().unwrap().stdout).unwrap();
+    for words in ["RANK and WORLD_SIZE (torchrun)", "OMPI_COMM_WORLD_RANK", "SLURM_NTASKS (SLURM)", "rank(r, world)"] {
+        assert!(alone.contains(words), "{alone}");
+    }
+
     let expected = epoch(loader(Numbers::new(103)).shuffle(5).global_batch(24), 1);
     for (world, (rank_name, world_name)) in WORLDS.into_iter().zip(launchers) {
         let start = |rank: usize| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            for (rank, world) in launchers {
-                command.env_remove(rank).env_remove(world);
-            }
-            command
-                .args(["--exact", "one_of_several_processes", "--ignored", "--nocapture"])
-                .env(rank_name, rank.to_string())
-                .env(world_name, world.to_string())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap()
+            let mut command = test("one_of_several_processes");
+            command.env(rank_name, rank.to_string()).env(world_name, world.to_string()).spawn().unwrap()
         };
         let processes: Vec<_> = (0..world).map(start).collect();
         let printed: Vec<Vec<String>> = processes

@@ -93,9 +93,7 @@ fn a_state_is_small_and_says_where_it_is() {
     assert_eq!((state.epoch(), state.batch()), (4, 3), "breaking out of an epoch does not end it");
     assert!(batches.epoch(4).last().is_some());
     assert_eq!((batches.state().epoch(), batches.state().batch()), (5, 0), "after its last batch an epoch is over");
-    for _ in batches.epoch_from(7, 6) {
-        break;
-    }
+    assert!(batches.epoch_from(7, 6).next().is_some());
     assert_eq!((batches.state().epoch(), batches.state().batch()), (7, 7));
     let text = serde_json::to_string(&state).unwrap();
     assert!(text.len() < 800, "{} bytes: {text}", text.len());
@@ -228,7 +226,7 @@ fn killed_loader() -> Loader {
 #[test]
 #[ignore = "started by another test"]
 fn a_process_that_is_killed() {
-    let path = std::env::var("CHECKPOINT").expect("set by the other test");
+    let Ok(path) = std::env::var("CHECKPOINT") else { return };
     let (path, workers) = (Path::new(&path), std::env::var("WORKERS").unwrap().parse().unwrap());
     let saved = Checkpoint::read(path);
     let (mut steps, mut model) = saved.as_ref().map_or((0, 0), |saved| (saved.steps, saved.model));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Input, Loader};
+use super::{Input, Loader, Proportions};
 use crate::engine::guarded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
@@ -106,11 +106,11 @@ impl Loader {
 }
 
 impl Sampling {
-    /// The order of `source`; of a mixture, with the sizes and proportions of its parts.
+    /// The order of `source`; of a mixture, with its proportions.
     pub(super) fn open(
         self,
         source: &dyn Source,
-        mixture: Option<(Vec<u64>, Vec<f64>)>,
+        mixture: Option<Proportions>,
         seed: u64,
         global_batch: u64,
         workers: usize,
@@ -142,8 +142,8 @@ impl Sampling {
             }
             None => source.len() as u64,
         };
-        let mut order: Arc<dyn Order> = if let Some((lens, proportions)) = mixture {
-            Arc::new(Mixture::new(&lens, &proportions, seed)?)
+        let mut order: Arc<dyn Order> = if let Some(parts) = mixture {
+            Arc::new(Mixture::new(&parts, seed)?)
         } else if let Some(order) = self.order {
             order
         } else if let Some(weights) = &self.weights {

@@ -31,16 +31,14 @@ struct Part {
 const PERIOD: u64 = 10_000;
 
 impl Mixture {
-    /// Sources of `lens` samples in `proportions`, which need not sum to anything. An epoch is as many draws as there are samples in all.
+    /// Sources of so many samples each, in proportions that need not sum to anything. An epoch is as many draws as there are samples in all.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there are not as many proportions as sources, one is negative, not finite, or so small
-    /// beside the others that it rounds to no draw in 10,000, all are 0, or one that is not 0 belongs to an empty source.
-    pub fn new(lens: &[u64], proportions: &[f64], seed: u64) -> Result<Self> {
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative, not finite, or so small beside the others that it rounds to no draw
+    /// in 10,000, all are 0, or one that is not 0 belongs to an empty source.
+    pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
+        let proportions: Vec<f64> = sources.iter().map(|source| source.1).collect();
         let refused = |cause: String| Err(Error::config(format!("mixture: {cause}")));
-        if lens.len() != proportions.len() {
-            return refused(format!("{} proportions for {} sources", proportions.len(), lens.len()));
-        }
         if let Some(part) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
             return refused(format!("proportion {part} is {}", proportions[part]));
         }
@@ -58,7 +56,7 @@ impl Mixture {
         by_remainder.into_iter().cycle().take(left).for_each(|part| quotas[part] += 1);
 
         let (mut parts, mut draws, mut end) = (Vec::new(), 0u64, 0);
-        for (number, ((&len, &quota), &proportion)) in lens.iter().zip(&quotas).zip(proportions).enumerate() {
+        for (number, (&(len, proportion), quota)) in sources.iter().zip(quotas).enumerate() {
             if proportion > 0.0 && quota == 0 {
                 return refused(format!("proportion {number}, {proportion}, is less than one draw in {PERIOD}"));
             }
@@ -115,10 +113,8 @@ impl Order for Mixture {
 mod tests {
     use super::*;
 
-    const LENS: [u64; 4] = [1000, 70, 0, 50_000];
-
     fn mixture() -> Mixture {
-        Mixture::new(&LENS, &[0.5, 0.2, 0.0, 0.3], 3).unwrap()
+        Mixture::new(&[(1000, 0.5), (70, 0.2), (0, 0.0), (50_000, 0.3)], 3).unwrap()
     }
 
     #[test]
@@ -164,17 +160,16 @@ mod tests {
 
     #[test]
     fn proportions_that_cannot_be_are_refused() {
-        let refused = |lens: &[u64], proportions: &[f64], words: &str| {
-            let e = Mixture::new(lens, proportions, 0).unwrap_err().to_string();
+        let refused = |sources: &[(u64, f64)], words: &str| {
+            let e = Mixture::new(sources, 0).unwrap_err().to_string();
             assert!(e.contains(words), "{e}");
         };
-        refused(&[1, 2], &[1.0], "1 proportions for 2 sources");
-        refused(&[1, 2], &[1.0, f64::NAN], "proportion 1 is NaN");
-        refused(&[1, 2], &[1.0, -1.0], "proportion 1 is -1");
-        refused(&[1, 2], &[0.0, 0.0], "all 2 proportions are 0");
-        refused(&[], &[], "all 0 proportions are 0");
-        refused(&[1, 0], &[1.0, 1.0], "source 1 has no samples");
-        refused(&[1, 2], &[1.0, 1e-6], "less than one draw in 10000");
-        refused(&[u64::MAX, 2], &[1.0, 1.0], "more samples than can be counted");
+        refused(&[(1, 1.0), (2, f64::NAN)], "proportion 1 is NaN");
+        refused(&[(1, 1.0), (2, -1.0)], "proportion 1 is -1");
+        refused(&[(1, 0.0), (2, 0.0)], "all 2 proportions are 0");
+        refused(&[], "all 0 proportions are 0");
+        refused(&[(1, 1.0), (0, 1.0)], "source 1 has no samples");
+        refused(&[(1, 1.0), (2, 1e-6)], "less than one draw in 10000");
+        refused(&[(u64::MAX, 1.0), (2, 1.0)], "more samples than can be counted");
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// # fn main() -> warpfeed::Result<()> {
 /// use warpfeed::{Loader, Rank};
 ///
-/// let rank = Rank::from_env()?; // under torchrun, mpirun or srun
+/// let rank = Rank::from_env()?.unwrap_or(Rank::ALONE); // under torchrun, mpirun or srun, or by itself
 /// let device = rank.local.unwrap_or(0);
 /// let batches = Loader::new("train.lmdb").batch(256).shuffle(42).rank(rank.rank, rank.world).host()?;
 /// # Ok(())
@@ -44,6 +44,9 @@ const LAUNCHERS: [Launcher; 3] = [
 ];
 
 impl Rank {
+    /// The only process there is.
+    pub const ALONE: Rank = Rank { rank: 0, world: 1, local: None };
+
     /// Process `rank` of `world`.
     ///
     /// # Errors
@@ -56,16 +59,17 @@ impl Rank {
     }
 
     /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`), else Open MPI
-    /// (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`).
+    /// (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`). `None` if there are none of
+    /// these variables.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if none of them is there, if one is incomplete or no number, or if two launchers contradict
-    /// each other: when this process is one of several to an outer launcher, an inner one cannot have started fewer than there are.
-    pub fn from_env() -> Result<Self> {
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if those of a launcher are incomplete or no numbers, or if two launchers contradict each other:
+    /// when this process is one of several to an outer launcher, an inner one cannot have started fewer than there are.
+    pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+    fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let mut found: Option<(Rank, &Launcher)> = None;
         for launcher in &LAUNCHERS {
             match (found, launcher.read(variable)) {
@@ -87,10 +91,15 @@ impl Rank {
                 _ => {}
             }
         }
-        found.map(|(rank, _)| rank).ok_or_else(|| {
+        Ok(found.map(|(rank, _)| rank))
+    }
+
+    /// The rank by the environment of a process that is to have one.
+    pub(crate) fn of_launcher() -> Result<Self> {
+        Self::from_env()?.ok_or_else(|| {
             let looked = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world, l.name)).join(", ");
             Error::config(format!(
-                "no launcher says which rank this is: looked for {looked}; start with one of them, or set rank(r, world)"
+                "distributed, but no launcher says which rank this is: looked for {looked}; start with one of them, or set rank(r, world)"
             ))
         })
     }
@@ -133,7 +142,7 @@ mod tests {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
             pairs.into_iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned())
         };
-        let rank = Rank::from_variables(&variable).map_err(|e| e.to_string())?;
+        let rank = Rank::from_variables(&variable).map_err(|e| e.to_string())?.ok_or("none")?;
         Ok((rank.rank, rank.world, rank.local))
     }
 
@@ -158,15 +167,7 @@ mod tests {
             let e = rank_in(environment).unwrap_err();
             assert!(words.iter().all(|word| e.contains(word)), "{environment}: {e}");
         };
-        refused(
-            "",
-            &[
-                "RANK and WORLD_SIZE (torchrun)",
-                "OMPI_COMM_WORLD_RANK",
-                "SLURM_PROCID and SLURM_NTASKS",
-                "rank(r, world)",
-            ],
-        );
+        assert_eq!(rank_in("PATH=/bin").unwrap_err(), "none");
         refused("RANK=3", &["RANK is 3, but WORLD_SIZE is not set"]);
         refused("SLURM_NTASKS=8", &["SLURM_NTASKS is 8, but SLURM_PROCID is not set", "SLURM?"]);
         refused("RANK=8 WORLD_SIZE=8", &["RANK is 8, but WORLD_SIZE is 8"]);

@@ -130,7 +130,7 @@ mod tests {
         (0..schedule.batches(0))
             .map(|b| {
                 schedule.fill(0, b, &mut picks);
-                assert!(0 < picks.len() && picks.len() as u64 <= schedule.places());
+                assert!(!picks.is_empty() && picks.len() as u64 <= schedule.places());
                 picks.iter().map(|p| (p.sample, p.valid)).collect()
             })
             .collect()
@@ -154,9 +154,9 @@ mod tests {
         let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
         let (yes, no) = (true, false);
         let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
-        for rank in 0..4 {
-            assert_eq!(of(Last::Drop)[rank], [full[rank].clone()]);
-            assert_eq!(of(Last::Keep)[rank], [full[rank].clone(), vec![(6 + rank as u64, yes)]]);
+        assert_eq!(of(Last::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
+        for (rank, batch) in full.into_iter().enumerate() {
+            assert_eq!(of(Last::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
         }
         let padded = of(Last::Pad);
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);

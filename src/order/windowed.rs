@@ -5,8 +5,8 @@ use super::rng::mix;
 /// A shuffle that reads a few places of the medium at a time: for disks, networks and objects, where a random read is dear.
 ///
 /// Consecutive samples form blocks. The blocks come in shuffled order, and each so many of them are a window, within which the samples are shuffled.
-/// So while one window is delivered, all reads lie in its blocks, and each block is read to its end: what the system reads ahead is used, if a window fits into the
-/// memory it has for files. Every sample comes once an epoch, as with [`Shuffled`](super::Shuffled), and like that it takes no memory,
+/// So while one window is delivered, all reads lie in its blocks, and each block is read to its end. That shortens the ways of a disk's head, and makes use of what the
+/// system or the device reads ahead, as long as a window fits into the memory there is for it. (LMDB is opened without reading ahead.) Every sample comes once an epoch, as with [`Shuffled`](super::Shuffled), and like that it takes no memory,
 /// finds any position in constant time, and is the same order for any number of ranks. (Ranks on several machines share each block between them.)
 ///
 /// How well it mixes: a batch has samples from as many unrelated places as a window has blocks. With 64 of them, the default, the classes in a batch of a data set sorted

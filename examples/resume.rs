@@ -1,0 +1,52 @@
+//! A run that goes on where it was stopped, on one process or several.
+//!
+//! ```text
+//! cargo run --example resume                                             stop it with ^C, start it again
+//! mpirun -n 2 target/debug/examples/resume                               the same global batches, shared by two
+//! RANK=1 WORLD_SIZE=2 cargo run --example resume                         what rank 1 of two sees
+//! ```
+
+use std::error::Error;
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use warpfeed::{Augment, Loader, Rank, State};
+
+const EPOCHS: u64 = 5;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let rank = Rank::from_env()?.unwrap_or(Rank::ALONE);
+    let checkpoint = std::env::temp_dir().join("warpfeed-resume.json");
+
+    let mut loader = Loader::new("datasets/mini")
+        .global_batch(16)
+        .shuffle(42)
+        .augment(Augment::train(64))
+        .rank(rank.rank, rank.world);
+    match fs::read(&checkpoint) {
+        Ok(text) => loader = loader.resume(serde_json::from_slice::<State>(&text)?),
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e.into()),
+    }
+
+    let mut batches = loader.host()?;
+    for epoch in batches.first_epoch()..EPOCHS {
+        let mut epoch = batches.epoch(epoch);
+        while let Some(batch) = epoch.next() {
+            let batch = batch?;
+            println!("epoch {} batch {}: {:?}", batch.epoch(), batch.number(), batch.ids().collect::<Vec<_>>());
+            std::thread::sleep(Duration::from_millis(50)); // a training step
+            if rank.rank == 0 {
+                // Beside the model in a real program. Written whole or not at all.
+                let new = checkpoint.with_extension("new");
+                fs::write(&new, serde_json::to_vec(&epoch.state())?)?;
+                fs::rename(&new, &checkpoint)?;
+            }
+        }
+    }
+    if rank.rank == 0 {
+        fs::remove_file(&checkpoint)?;
+    }
+    Ok(())
+}
