@@ -106,7 +106,8 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
     // The statistics are those of the program's own events.
     let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
-    assert!(stall.count >= 55, "{}", stall.count);
+    // What is still out or under way is not counted yet.
+    assert!(stall.count >= 50, "{}", stall.count);
     assert!(
         (1e3 * stall.seconds - waited).abs() < 1.0 + 0.2 * waited,
         "{} s, the program's events {waited} ms",

@@ -118,7 +118,7 @@ pub(crate) struct Slot<G: Gpu> {
     pub(crate) picks: Vec<Pick>,
     ready: G::Event,
     released: G::Event,
-    /// Around the consumer's wait; recorded if it was handed over.
+    /// Around the consumer's wait, from asking for the batch on; recorded if it was handed over.
     waited: Option<Pair<G>>,
     handed_over: bool,
 }
@@ -134,6 +134,8 @@ pub(crate) struct Ring<G: Gpu> {
     run: u64,
     open: bool,
     timeout: Duration,
+    /// Marks the consumer's stream when a batch is asked for; changes places with the mark of the slot that is then handed over.
+    asked: G::Event,
 }
 
 impl<G: Gpu> Ring<G> {
@@ -184,6 +186,7 @@ impl<G: Gpu> Ring<G> {
             failed: Mutex::default(),
             counters: Counters::default(),
         });
+        let asked = shared.gpu.timed_event()?;
         let (starts, started) = unbounded();
         let thread = Thread {
             shared: shared.clone(),
@@ -203,7 +206,7 @@ impl<G: Gpu> Ring<G> {
             .spawn(move || thread.run())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the copy thread: {e}")))?;
         let thread = Some(thread);
-        Ok(Ring { shared, starts: Some(starts), messages, thread, run: 0, open: false, timeout })
+        Ok(Ring { shared, starts: Some(starts), messages, thread, run: 0, open: false, timeout, asked })
     }
 
     pub(crate) fn start(&mut self, epoch: u64, first: u64) {
@@ -228,6 +231,13 @@ impl<G: Gpu> Ring<G> {
     pub(crate) fn next(&mut self) -> Option<Result<Held<G>>> {
         if !self.open {
             return None;
+        }
+        if self.shared.failure().is_none()
+            && let Err(e) = self.shared.gpu.record(&self.asked, &self.shared.consumer)
+        {
+            self.open = false;
+            self.shared.fail(&e);
+            return Some(Err(e));
         }
         let since = Instant::now();
         loop {
@@ -276,6 +286,8 @@ impl<G: Gpu> Ring<G> {
         shared.check()?;
         shared.counters.held.fetch_add(1, Ordering::Relaxed);
         slot.handed_over = true;
+        let waited = slot.waited.as_mut().expect("every batch that was sent has one");
+        std::mem::swap(&mut waited.begin, &mut self.asked);
         let held = Held { slot: Some(slot), shared };
         if let Err(e) = held.wait() {
             self.open = false;
@@ -347,13 +359,11 @@ impl<G: Gpu> Held<G> {
         self.slot.as_ref().expect("the slot leaves in drop only")
     }
 
-    /// Lets the consumer's stream wait for the batch, between two events that take the time.
+    /// Lets the consumer's stream wait for the batch, and marks when it has.
     fn wait(&self) -> Result<()> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
-        let waited = slot.waited.as_ref().expect("every batch that was sent has one");
-        gpu.record(&waited.begin, consumer)?;
         gpu.wait(consumer, &slot.ready)?;
-        gpu.record(&waited.end, consumer)
+        gpu.record(&slot.waited.as_ref().expect("every batch that was sent has one").end, consumer)
     }
 }
 
@@ -483,12 +493,7 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
             self.shared.check()?;
             let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
             if let Ok(mut slot) = self.freed.recv_timeout(wait) {
-                if std::mem::take(&mut slot.handed_over)
-                    && let Some(waited) = slot.waited.take()
-                {
-                    let what = Bracketed { what: Bracket::Stall, epoch: slot.epoch, number: slot.number, bytes: 0 };
-                    self.flight.timing.recorded(what, waited);
-                }
+                self.flight.timing.returned(&mut slot);
                 return Ok(Some(slot));
             }
         }
@@ -566,7 +571,10 @@ impl<G: Gpu, S: Supply> Drop for Thread<G, S> {
                 self.shared.fail(&e);
             }
         }
-        // Nothing is under way any more: what is left to read are times.
+        // No copy is under way any more: what is left to read are times.
+        while let Ok(mut slot) = self.freed.try_recv() {
+            self.flight.timing.returned(&mut slot);
+        }
         if self.shared.failure().is_none() {
             let _ = self.flight.timing.settle(&self.shared.gpu);
         }

@@ -18,6 +18,9 @@ use super::schedule::Phase;
 use super::{Schedule, nanos, span};
 use crate::error::{Error, Result};
 
+/// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number, by which TensorBoard's plug-in knows steps.
+pub(super) const STEP: &str = "ProfilerStep#";
+
 /// Ends the document; the next window is written over it.
 const TAIL: &[u8] = b"\n]}\n";
 
@@ -103,7 +106,7 @@ impl Trace {
     pub(crate) fn new(path: &Path, schedule: Schedule, workers: usize) -> Result<Arc<Self>> {
         schedule.check()?;
         let head = format!(
-            "{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"program\": \"warpfeed {}\"}}, \"traceEvents\": [",
+            "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"otherData\": {{\"program\": \"warpfeed {}\"}}, \"traceEvents\": [",
             env!("CARGO_PKG_VERSION")
         );
         let make = || {
@@ -271,16 +274,21 @@ impl Event {
     fn format(&self, text: &mut String) {
         let (pid, tid) = self.row.ids();
         let category = match self.row {
-            Row::Thread(_) => "consumer",
+            // What `record_function` gives.
+            Row::Thread(_) => "user_annotation",
             Row::Coordinator | Row::Worker(_) => "loader",
             _ => "device",
         };
+        let mut name = self.name.to_owned();
+        if let (STEP, Some(batch)) = (self.name, self.args.batch) {
+            let _ = write!(name, "{batch}");
+        }
         // Microseconds with three decimals are exact.
         let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
         let _ = write!(
             text,
             "{{\"name\": {}, \"cat\": \"{category}\", \"ph\": \"X\", \"ts\": {}, \"dur\": {}, \"pid\": {pid}, \"tid\": {tid}, \"args\": {{",
-            quoted(self.name),
+            quoted(&name),
             micros(self.begin),
             micros(self.end - self.begin)
         );

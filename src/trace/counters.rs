@@ -5,7 +5,7 @@ use std::time::Instant;
 use crossbeam::utils::CachePadded;
 
 use super::timeline::Timeline;
-use super::{Args, ProcessStats, Row, Stats, Straggler, Tally, Trace, span};
+use super::{Args, ProcessStats, Row, STEP, Stats, Straggler, Tally, Trace, span};
 
 /// Stragglers that are kept.
 const STRAGGLERS: usize = 8;
@@ -49,8 +49,8 @@ pub(crate) struct WorkerCounters {
 
 /// The consumer's side, touched once a batch.
 struct Consumer {
-    /// When the last batch was delivered, unless an epoch began since: what lies between epochs is no step.
-    delivered: Option<Instant>,
+    /// When the last batch was delivered, its epoch and its number, unless an epoch began since: what lies between epochs is no step.
+    delivered: Option<(Instant, u64, u64)>,
     starting: bool,
     start_ns: u64,
     epochs: u64,
@@ -141,10 +141,11 @@ impl Counters {
         let now = Instant::now();
         let mut consumer = self.consumer();
         consumer.ready[ready.min(READY - 1)] += 1;
-        if let Some(delivered) = consumer.delivered.take() {
+        if let Some((delivered, epoch, batch)) = consumer.delivered.take() {
             self.step.add(nanos(now, delivered), 0);
             if let Some(trace) = self.tracing() {
-                trace.record(Row::Thread(span::this_thread()), "step", delivered, now, Args::default());
+                let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
+                trace.record(Row::Thread(span::this_thread()), STEP, delivered, now, args);
             }
         }
         if let Some(trace) = &self.trace {
@@ -165,7 +166,7 @@ impl Counters {
             trace.record(Row::Thread(span::this_thread()), "wait for a batch", asked, now, args);
         }
         let mut consumer = self.consumer();
-        consumer.delivered = Some(now);
+        consumer.delivered = Some((now, epoch, batch));
         if std::mem::take(&mut consumer.starting) {
             consumer.start_ns += waited;
             consumer.epochs += 1;

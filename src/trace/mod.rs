@@ -20,6 +20,7 @@ mod tally;
 mod timeline;
 mod verdict;
 
+use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, Stage, nanos};
 pub use process::ProcessStats;

@@ -66,8 +66,8 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
 pub(crate) fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
-    // Inside a script element only this could end it.
-    let data = data.to_string().replace("</", "<\\/").replace("<!--", "<\\!--");
+    // Without this character nothing in a script element can end it.
+    let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
     fs::write(out, page).map_err(|e| Error::io(out, &e))
 }
