@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "prints a time: cargo test --release --lib -- --ignored --nocapture an_entry"]
+    #[ignore = "prints a time: cargo test --lib -- --ignored --nocapture an_entry"]
     fn an_entry_costs_tens_of_nanoseconds() {
         let (tally, start) = (Tally::default(), std::time::Instant::now());
         let mut last = start;

@@ -237,9 +237,9 @@ fn each_wait_that_is_left_out_is_seen() {
         (Mistake::EarlyReturn, COPIED),
     ];
     for (mistake, dtype) in cases {
-        let sim = Sim::new(mistake, 50);
-        let wrong = consume(&sim, dtype, 3, 0, 0).iter().filter(|(_, _, right)| !right).count();
-        assert!(wrong > 0, "{mistake:?} with {dtype:?} goes unseen");
+        // Whether a torn batch comes of it is a matter of luck, the more so on a busy machine.
+        let torn = |_| consume(&Sim::new(mistake, 50), dtype, 3, 0, 0).iter().any(|(_, _, right)| !right);
+        assert!((0..20).any(torn), "{mistake:?} with {dtype:?} goes unseen");
     }
 }
 
