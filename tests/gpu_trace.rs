@@ -58,6 +58,8 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
         Err(e) => return eprintln!("skipped: {e}"),
     };
     const STEP_NS: u64 = 5_000_000;
+    /// Batches before the times are compared: at first the driver loads kernels, and its calls wait for each other.
+    const WARM: usize = 10;
     let ptx = Ptx::from_src(include_str!("../examples/kernels/probe.ptx"));
     let spin = stream.context().load_module(ptx).and_then(|m| m.load_function("spin")).unwrap();
     let (context, own) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
@@ -75,7 +77,7 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
         .trace(&path, Schedule { wait: 5, warmup: 5, active: 40, repeat: 1 })
         .cuda(&stream)
         .unwrap();
-    let mut marks = Vec::new();
+    let (mut marks, mut warm) = (Vec::new(), None);
     let mut epoch = batches.epoch(0);
     loop {
         let (asked, got) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
@@ -94,20 +96,23 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
         }
         marks.push((asked, got));
         drop(batch);
+        if marks.len() == WARM {
+            warm = Some(epoch.stats());
+        }
         // The host stays about a step ahead.
         std::thread::sleep(Duration::from_millis(5));
     }
     stream.synchronize().unwrap();
     drop(epoch);
-    let stats = batches.stats();
+    let stats = batches.stats().since(&warm.unwrap());
     drop(batches);
     println!("{stats}\n{}", stats.verdict());
 
     // The statistics are those of the program's own events.
-    let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
+    let waited: f64 = marks[WARM..].iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
     // What is still out or under way is not counted yet.
-    assert!(stall.count >= 50, "{}", stall.count);
+    assert!(stall.count >= 40, "{}", stall.count);
     assert!(
         (1e3 * stall.seconds - waited).abs() < 1.0 + 0.2 * waited,
         "{} s, the program's events {waited} ms",

@@ -56,7 +56,7 @@ pub struct Stats {
     pub convert: Option<StageStats>,
     /// The consumer's waits for batches, on the host.
     pub wait: StageStats,
-    /// Waits of the consumer's stream for batches, on the device's clock.
+    /// Waits of the consumer's stream, from asking for a batch until it is there, on the device's clock.
     pub stall: Option<StageStats>,
     /// The consumer's time from a batch to asking for the next: the training step, as the host sees it. An epoch's last has no end.
     pub step: StageStats,
