@@ -109,7 +109,12 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
     println!("{stats}\n{}", stats.verdict());
 
     // The statistics are those of the program's own events.
-    let waited: f64 = marks[WARM..].iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
+    let mut waits: Vec<f64> =
+        marks[WARM..].iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).collect();
+    // In the longest the trace was written, between the program's mark and the loader's.
+    waits.sort_by(f64::total_cmp);
+    waits.pop();
+    let waited: f64 = waits.iter().sum();
     let stall = stats.stall.unwrap();
     // What is still out or under way is not counted yet.
     assert!(stall.count >= 40, "{}", stall.count);

@@ -205,7 +205,9 @@ impl Gpu for Sim {
     fn elapsed_ms(&self, begin: &SimEvent, end: &SimEvent) -> Result<f32> {
         self.call("reading the time")?;
         let at = |event: &SimEvent| *event.passed.as_ref().expect("an event with timing").lock().unwrap();
-        Ok(at(end).saturating_duration_since(at(begin)).as_secs_f32() * 1e3)
+        let (begin, end) = (at(begin), at(end));
+        let ms = |time: Duration| time.as_secs_f32() * 1e3;
+        Ok(end.checked_duration_since(begin).map_or_else(|| -ms(begin.duration_since(end)), ms))
     }
 
     fn kernels(&self, spec: &Spec) -> Result<SimKernels> {
