@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::resume::{self, Probe};
 use super::{Engine, State, Work};
 use crate::batch::HostBatch;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
 use crate::source::Source;
 use crate::trace::Stats;
@@ -394,7 +394,7 @@ impl<B> Iterator for Epoch<'_, B> {
             return None;
         }
         let batch = self.batches.next();
-        match batch {
+        match &batch {
             Some(Ok(_)) => {
                 self.next += 1;
                 self.batches.reach(self.epoch, self.next, self.end);
@@ -403,7 +403,9 @@ impl<B> Iterator for Epoch<'_, B> {
                     bar.inc(1);
                 }
             }
-            // An error ends the epoch; the state stays at the batch that failed.
+            // Whoever drops a batch may go on with the one that this call asked for.
+            Some(Err(e)) if e.kind() == ErrorKind::Timeout => {}
+            // Any other error ends the epoch; the state stays at the batch that failed.
             _ => self.end = self.next,
         }
         batch

@@ -33,7 +33,7 @@ use table::{Places, STRIDE, Table};
 pub(super) const LANES: usize = 16;
 /// With fewer busy lanes than this, plain registers are faster than vectors.
 #[cfg(target_arch = "x86_64")]
-const FEW_LANES: usize = 12;
+const FEW_LANES: usize = 7;
 /// Bytes behind the stream that a window may reach.
 const SLACK_BYTES: usize = 64;
 /// Blocks behind a lane's end that it may write before it stops.
