@@ -1,7 +1,7 @@
 //! A real training loop on the CPU, fed from an LMDB that the crate packed itself.
 //!
 //! ```text
-//! cargo run --release --example train
+//! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
 //! It draws its own pictures into `datasets/generated` the first time.
@@ -17,9 +17,9 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize, Re
 
 const SIDE: u32 = 32;
 const CLASSES: usize = 6;
-const EPOCHS: u64 = 8;
 
 fn main() -> Result<()> {
+    let epochs: u64 = std::env::args().nth(1).map_or(8, |n| n.parse().expect("a number of epochs"));
     let train = data_set("train", 2400, 1)?;
     let test = data_set("test", 480, 2)?;
 
@@ -37,8 +37,8 @@ fn main() -> Result<()> {
 
     let mut net = net::Net::new(CLASSES);
     println!("{} pictures of {} classes; {}", batches.samples(), batches.classes().len(), batches.plan());
-    for epoch in 0..EPOCHS {
-        let rate = 0.05 * (1.0 - epoch as f32 / EPOCHS as f32);
+    for epoch in 0..epochs {
+        let rate = 0.05 * (1.0 - epoch as f32 / epochs as f32);
         let loss = train_epoch(&mut net, &mut batches, epoch, rate)?;
         println!(
             "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %",

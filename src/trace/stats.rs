@@ -235,7 +235,7 @@ impl fmt::Display for Stats {
         }
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
-        write!(f, "  {:.1} batches ready on average, of {}", self.mean_ready(), self.prefetch)?;
+        write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;
         write!(
             f,
             "; process: {cpu_seconds:.1} s of processor time, {major_faults} major and {minor_faults} minor page faults"
