@@ -66,6 +66,22 @@ impl Info {
     }
 }
 
+/// Whether `bytes` are a JPEG of one piece: without restart markers, so that a crop of it cannot be decoded alone. Looks at the segments before the scan.
+pub(crate) fn is_plain_jpeg(bytes: &[u8]) -> bool {
+    const SCAN: u8 = 0xda;
+    const INTERVAL: u8 = 0xdd;
+    let Some(mut rest) = bytes.strip_prefix(&[0xff, 0xd8]) else { return false };
+    while let &[0xff, marker, high, low, ..] = rest {
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        match marker {
+            SCAN => return true,
+            INTERVAL => return rest.get(4..6) == Some(&[0, 0]),
+            _ => rest = rest.get(2 + len..).unwrap_or_default(),
+        }
+    }
+    false
+}
+
 /// The usual name of the components' sampling.
 fn chroma(frame: &Frame) -> &'static str {
     let factors: Vec<(u8, u8)> = frame.components().iter().map(|c| (c.h, c.v)).collect();
@@ -98,6 +114,23 @@ mod tests {
         let info = Info::read(&bytes).unwrap();
         assert_eq!((info.format, info.size), ("jpeg", Size::new(40, 30)));
         info.jpeg.unwrap()
+    }
+
+    #[test]
+    fn a_jpeg_of_one_piece_is_told_from_one_with_markers() {
+        let encode = |interval: u16| {
+            let mut bytes = Vec::new();
+            let mut encoder = Encoder::new(&mut bytes, 80);
+            encoder.set_restart_interval(interval);
+            encoder.encode(&[90; 40 * 30 * 3], 40, 30, ColorType::Rgb).unwrap();
+            bytes
+        };
+        let (plain, marked) = (encode(0), encode(2));
+        assert!(is_plain_jpeg(&plain) && !is_plain_jpeg(&marked));
+        // Cut short before the scan it is none, and nothing is read behind the end.
+        let scan = plain.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
+        assert!((0..scan).all(|len| !is_plain_jpeg(&plain[..len])));
+        assert!(!is_plain_jpeg(b"\x89PNG\r\n\x1a\n"));
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod raw;
 
 pub use auto::Auto;
 pub use image::General;
+pub(crate) use info::is_plain_jpeg;
 pub use info::{Info, JpegInfo};
 pub use pixels::{Pixels, Rect, Size};
 pub use raw::{Npy, RawRgb};

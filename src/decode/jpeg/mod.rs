@@ -2,7 +2,7 @@
 //!
 //! 1. `header`: the marker segments, checked.
 //! 2. `huffman`: Huffman tables, as written in a file and as looked up.
-//! 3. `coefficients`: every scan of any Huffman-coded file into planes of coefficients; slow and plain.
+//! 3. `bits`, `scan`, `coefficients`: every scan of any Huffman-coded file into planes of coefficients; slow and plain.
 //! 4. `layout`: where samples lie on the grid of MCUs, and which of them a region needs.
 //! 5. `kernels`: transform, upsampling and colour, for each instruction set.
 //! 6. `rows`: coefficients to rows of pixels.
@@ -12,6 +12,7 @@
 //! 10. `group`: several pictures at a time.
 //! 11. `decoder`: [`Jpeg`].
 
+pub(crate) mod bits;
 pub(crate) mod coefficients;
 mod decoder;
 #[allow(unsafe_code)]
@@ -23,6 +24,7 @@ mod kernels;
 mod layout;
 mod picture;
 mod rows;
+mod scan;
 mod segments;
 
 pub use decoder::Jpeg;

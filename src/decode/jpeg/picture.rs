@@ -17,7 +17,7 @@ use crate::decode::Rect;
 /// Blocks of coefficients that a band has if its rows allow: 256 KiB, which stay in the second-level cache until they are pixels.
 const BAND_BLOCKS: u32 = 2048;
 /// The same for a picture whose segments are longer than a row, of which several are in the lanes at a time.
-const PLAIN_BAND_BLOCKS: u32 = 512;
+const PLAIN_BAND_BLOCKS: u32 = 128;
 /// Bands that are decoded at the same time, so that lanes have work while the last pieces of one finish.
 const BANDS: usize = 2;
 

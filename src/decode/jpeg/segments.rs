@@ -34,48 +34,61 @@ pub(super) fn needed(layout: &Layout, window: &Window, interval: u32, segments: 
     }
 }
 
-/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, which is as long as `data`, without the zeros stuffed
-/// behind each `ff`. Reads no further than the last of them.
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, which is at least as long, without the zeros stuffed behind
+/// each `ff`. Reads no further than the last of them, and leaves anything behind it.
 ///
 /// `None` if the markers are not those of a sound file.
 pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) -> Option<()> {
-    let mut written = 0;
-    let mut index = 0;
-    // Where the bytes begin that are not yet copied.
-    let mut from = 0;
-    let mut wanted = segments.iter_mut().peekable();
-    if let Some(segment) = wanted.peek_mut() {
-        segment.bytes.start = 0;
-    }
-    let mut copy = |range: Range<usize>, written: &mut usize| {
-        stream[*written..*written + range.len()].copy_from_slice(&data[range.clone()]);
-        *written += range.len();
-    };
-    let ends = memchr::memchr_iter(0xff, data).chain(std::iter::once(data.len()));
-    for at in ends {
-        let marker = data.get(at + 1).copied();
-        let is_wanted = wanted.peek().is_some_and(|segment| segment.index == index);
-        if marker == Some(0) {
-            if is_wanted {
-                copy(from..at + 1, &mut written);
-                from = at + 2;
+    let (mut index, mut at, mut written) = (0, 0, 0);
+    for segment in segments {
+        while index < segment.index {
+            at += memchr::memchr(0xff, data.get(at..)?)?;
+            match *data.get(at + 1)? {
+                0 => {}
+                marker if marker == 0xd0 + (index & 7) as u8 => index += 1,
+                _ => return None,
             }
-            continue;
+            at += 2;
         }
-        if is_wanted {
-            copy(from..at, &mut written);
-            let segment = wanted.next()?;
-            segment.bytes.end = written;
-            match wanted.peek_mut() {
-                None => return Some(()),
-                Some(next) => next.bytes.start = written,
+        segment.bytes.start = written;
+        loop {
+            (at, written) = copy_until_ff(data, at, stream, written);
+            match data.get(at + 1) {
+                // The `ff` itself is copied already.
+                Some(0) => (at, written) = (at + 2, written + 1),
+                _ => break,
             }
         }
-        if marker != Some(0xd0 + (index & 7) as u8) {
-            return None;
-        }
-        index += 1;
-        from = at + 2;
+        segment.bytes.end = written;
     }
-    None
+    Some(())
+}
+
+/// Bytes that are copied at a time.
+const STEP: usize = 32;
+
+/// Copies from `at` on until the next `ff` or the end of the data, and returns where that is in both. Copies some more than that, which the
+/// next call overwrites: whole vectors cost less than to stop in time.
+fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> (usize, usize) {
+    while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
+        *to = *from;
+        if let Some(length) = find_ff(from) {
+            return (at + length, written + length);
+        }
+        (at, written) = (at + STEP, written + STEP);
+    }
+    while at < data.len() && data[at] != 0xff {
+        stream[written] = data[at];
+        (at, written) = (at + 1, written + 1);
+    }
+    if at < data.len() {
+        stream[written] = 0xff;
+    }
+    (at, written)
+}
+
+fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
+    // Without a branch for each byte, which the compiler turns into vectors.
+    let any = bytes.iter().fold(false, |any, &byte| any | (byte == 0xff));
+    if any { memchr::memchr(0xff, bytes) } else { None }
 }

@@ -1,6 +1,7 @@
 //! All backends against each other; damaged files are `tests/fuzz/jpeg.rs`'s.
 
 mod hostile;
+mod small;
 
 use super::fuzz::{damage, random_jpeg};
 use super::group::Group;

@@ -3,7 +3,8 @@
 //! Most files hold one sequential scan, whose symbols can stay as they are but for the DC differences; only the codes change. That takes no
 //! coefficient planes and half the time. Everything else comes in by way of [`Coefficients`].
 
-use crate::decode::jpeg::coefficients::{Bits, Coefficients, table};
+use crate::decode::jpeg::bits::Bits;
+use crate::decode::jpeg::coefficients::{Coefficients, table};
 use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
 use crate::decode::jpeg::huffman::Lookup;
 use crate::error::{Error, Result};

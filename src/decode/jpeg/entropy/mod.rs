@@ -27,10 +27,16 @@ use arrayvec::ArrayVec;
 
 use super::huffman::Spec;
 use crate::error::Result;
-use table::{Places, STRIDE, Table};
+use table::{STRIDE, Table};
 
 /// The most lanes that a backend has.
 pub(super) const LANES: usize = 16;
+/// Lanes in plain registers.
+const SCALAR_LANES: usize = 3;
+/// Vectors gather from the tables of all lanes, which have to stay in the first-level cache. Two pictures have as many tables of their own;
+/// pictures that share the standard ones have four in all.
+#[cfg(target_arch = "x86_64")]
+const FEW_TABLES: usize = 8;
 /// With fewer busy lanes than this, plain registers are faster than vectors.
 #[cfg(target_arch = "x86_64")]
 const FEW_LANES: usize = 7;
@@ -43,7 +49,7 @@ const LINKS: usize = 32;
 /// Tables that are kept for the next picture, most of which have the same ones.
 const TABLES: usize = 24;
 
-/// 64 coefficients, on cache lines of their own.
+/// 64 coefficients in zigzag order, on cache lines of their own.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
 struct Block([i16; 64]);
@@ -82,11 +88,7 @@ struct Memory {
     coefficients: *mut i16,
     tables: *const u32,
     links: *const Link,
-    places: &'static Places,
 }
-
-static NATURAL_PLACES: Places = Places::new(true);
-static ZIGZAG_PLACES: Places = Places::new(false);
 
 /// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share one.
 struct Pattern {
@@ -123,6 +125,8 @@ pub(super) struct Machine {
     tables: Vec<Table>,
     /// What each of `tables` is.
     cached: Vec<Cached>,
+    /// Those that a pattern uses.
+    tables_in_use: usize,
     clock: u64,
     links: [Link; LINKS],
     #[cfg(target_arch = "x86_64")]
@@ -144,26 +148,6 @@ pub(super) enum Backend {
     Avx512,
 }
 
-impl Backend {
-    /// How many lanes are worth filling.
-    fn lanes(self) -> usize {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 => LANES,
-            _ => 3,
-        }
-    }
-
-    /// Whether coefficients are stored row by row, or else in zigzag order.
-    fn stores_naturally(self) -> bool {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 => false,
-            _ => true,
-        }
-    }
-}
-
 impl Machine {
     pub(super) fn new(backend: Backend) -> Self {
         let lanes = Lanes { bit: [0; LANES], at: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
@@ -173,6 +157,7 @@ impl Machine {
             blocks: Vec::new(),
             tables: Vec::new(),
             cached: Vec::new(),
+            tables_in_use: 0,
             clock: 0,
             links: [Link::default(); LINKS],
             #[cfg(target_arch = "x86_64")]
@@ -187,7 +172,12 @@ impl Machine {
 
     /// Whether another lane is worth starting.
     pub(super) fn has_room(&self) -> bool {
-        self.busy < self.backend.lanes()
+        let lanes = match self.backend {
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 if self.tables_in_use <= FEW_TABLES => LANES,
+            _ => SCALAR_LANES,
+        };
+        self.busy < lanes
     }
 
     /// Finds or makes the pattern of an MCU from the DC and AC tables of its blocks. `None` if too many are in use.
@@ -220,9 +210,9 @@ impl Machine {
                 self.vector_links.next[from + i] = next;
             }
         }
-        for &(dc, ac) in &tables {
-            self.cached[dc].users += 1;
-            self.cached[ac].users += 1;
+        for table in tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
+            self.tables_in_use += usize::from(self.cached[table].users == 0);
+            self.cached[table].users += 1;
         }
         let pattern = Pattern { links, tables, users: 1 };
         match self.patterns.iter().position(|p| p.users == 0) {
@@ -242,9 +232,9 @@ impl Machine {
         let pattern = &mut self.patterns[pattern];
         pattern.users -= 1;
         if pattern.users == 0 {
-            for &(dc, ac) in &pattern.tables {
-                self.cached[dc].users -= 1;
-                self.cached[ac].users -= 1;
+            for table in pattern.tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
+                self.cached[table].users -= 1;
+                self.tables_in_use -= usize::from(self.cached[table].users == 0);
             }
         }
     }
@@ -313,7 +303,7 @@ impl Machine {
         &mut self.stream[slot.stream.clone()]
     }
 
-    /// All coefficients; a block's are the 64 from 64 times its index on, in the backend's order.
+    /// All coefficients; a block's are the 64 from 64 times its index on, in zigzag order.
     pub(super) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
@@ -354,7 +344,6 @@ impl Machine {
             coefficients: self.blocks.as_mut_ptr().cast(),
             tables: self.tables.as_ptr().cast(),
             links: self.links.as_ptr(),
-            places: if self.backend.stores_naturally() { &NATURAL_PLACES } else { &ZIGZAG_PLACES },
         };
         // SAFETY: `start` made every busy lane valid, and memory has not shrunk since. The backend is one that this processor has.
         unsafe {
@@ -365,7 +354,9 @@ impl Machine {
                     avx512::run(&memory, &self.vector_links, &mut self.lanes, self.busy);
                 }
                 #[cfg(target_arch = "x86_64")]
-                Backend::Bmi | Backend::Avx512 => scalar::run_bmi(&memory, &mut self.lanes, self.busy.min(3)),
+                Backend::Bmi | Backend::Avx512 => {
+                    scalar::run_bmi(&memory, &mut self.lanes, self.busy.min(SCALAR_LANES))
+                }
             }
         }
     }

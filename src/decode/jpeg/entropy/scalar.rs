@@ -3,11 +3,13 @@
 use std::hint::select_unpredictable;
 use std::ptr;
 
-use super::table::{BITS, Entry, LONGEST, ODD, Table};
+use super::table::{BITS, Entry, LONGEST, Table};
 use super::{LINKS, Lanes, Memory};
 
 /// Look-ups in one window of 64 bits, of which up to 7 are spent before the first.
 const STEPS: usize = 2;
+/// Coefficients that a lane moves by at most before its end is looked at, less than a block for each look-up.
+const FAR: u64 = 2 * STEPS as u64 * 64;
 const _: () = assert!(STEPS * LONGEST <= 57 && 2 * STEPS <= super::SLACK_BLOCKS + 1);
 
 /// Decodes the first `count` lanes, one to four, until at least one of them has reached its end; that one stops exactly there.
@@ -48,9 +50,8 @@ pub(super) unsafe fn run_bmi(memory: &Memory, lanes: &mut Lanes, count: usize) {
 #[derive(Clone, Copy)]
 struct Lane {
     bit: u64,
-    /// The block, as a pointer to its first coefficient, and the index in it.
-    block: *mut i16,
-    index: u64,
+    /// The next coefficient.
+    at: u64,
     table: *const Table,
     link: *const Link,
 }
@@ -78,44 +79,61 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
             *base.add(i) = Link { ac: table(link.ac), next_dc: table(link.next_dc), next };
         }
     }
-    let load = |i: usize| {
-        let at = lanes.at[i] as usize;
-        // SAFETY: `at` is a coefficient of the lane's.
-        let block = unsafe { memory.coefficients.add(at & !63) };
-        Lane {
-            bit: lanes.bit[i].into(),
-            block,
-            index: at as u64 & 63,
-            table: table(lanes.table[i]),
-            // SAFETY: it is the index of a link.
-            link: unsafe { base.add(lanes.link[i] as usize) },
-        }
+    let load = |i: usize| Lane {
+        bit: lanes.bit[i].into(),
+        at: lanes.at[i].into(),
+        table: table(lanes.table[i]),
+        // SAFETY: it is the index of a link.
+        link: unsafe { base.add(lanes.link[i] as usize) },
     };
-    // SAFETY: `end` is behind coefficients of the lane's.
-    let end = |i: usize| unsafe { memory.coefficients.add(lanes.end[i] as usize) };
+    let end = |i: usize| u64::from(lanes.end[i]);
     let mut lane: [Lane; 4] = [load(0), load(1 % L), load(2 % L), load(3 % L)];
-    let end: [*mut i16; 4] = [end(0), end(1 % L), end(2 % L), end(3 % L)];
+    let end: [u64; 4] = [end(0), end(1 % L), end(2 % L), end(3 % L)];
     loop {
-        let before = lane;
-        let mut finished = false;
-        macro_rules! advance {
-            ($($i:literal)*) => {$(
+        let mut bits = [0u64; 4];
+        // One step of each lane in turn, so that what a lane waits for lies within what the processor looks ahead.
+        macro_rules! each {
+            ($lane:ident $body:block) => {
+                each!($lane 0 $body);
+                each!($lane 1 $body);
+                each!($lane 2 $body);
+                each!($lane 3 $body);
+            };
+            ($lane:ident $i:literal $body:block) => {
                 if $i < L {
-                    // SAFETY: a lane that has not reached its end has room for this many blocks behind it.
-                    unsafe {
-                        let mut bits = window(memory, lane[$i].bit);
-                        step(memory, &mut lane[$i], &mut bits);
-                        step(memory, &mut lane[$i], &mut bits);
-                        bits = window(memory, lane[$i].bit);
-                        step(memory, &mut lane[$i], &mut bits);
-                        step(memory, &mut lane[$i], &mut bits);
-                    }
-                    lane[$i].bit = lane[$i].bit.min(memory.limit);
-                    finished |= lane[$i].block >= end[$i];
+                    const $lane: usize = $i;
+                    $body
                 }
-            )*};
+            };
         }
-        advance!(0 1 2 3);
+        macro_rules! turn {
+            () => {
+                // SAFETY: a lane that has not reached its end has room for this many blocks behind it.
+                each!(I { bits[I] = unsafe { window(memory, lane[I].bit) } });
+                // SAFETY: as above.
+                each!(I { unsafe { step(memory, &mut lane[I], &mut bits[I]) } });
+                // SAFETY: as above.
+                each!(I { unsafe { step(memory, &mut lane[I], &mut bits[I]) } });
+            };
+        }
+        macro_rules! turns {
+            () => {
+                turn!();
+                turn!();
+                each!(I { lane[I].bit = lane[I].bit.min(memory.limit) });
+            };
+        }
+        // Far from all ends nothing needs to be remembered. For three lanes the second loop costs more than that saves.
+        let mut far = L < 3;
+        each!(I { far &= lane[I].at + FAR < end[I] });
+        if far {
+            turns!();
+            continue;
+        }
+        let before = lane;
+        turns!();
+        let mut finished = false;
+        each!(I { finished |= lane[I].at >= end[I] });
         if !finished {
             continue;
         }
@@ -123,10 +141,10 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
             ($($i:literal)*) => {$(
                 if $i < L {
                     let mut lane = lane[$i];
-                    if lane.block >= end[$i] {
+                    if lane.at >= end[$i] {
                         // The last steps once more, to stop where the lane does.
                         lane = before[$i];
-                        while lane.block < end[$i] {
+                        while lane.at < end[$i] {
                             // SAFETY: the lane has not reached its end, and stands at `limit` or before.
                             unsafe {
                                 let mut bits = window(memory, lane.bit);
@@ -136,10 +154,9 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
                         }
                     }
                     lanes.bit[$i] = lane.bit as u32;
-                    // SAFETY: each two point into the coefficients, the tables, or the links.
+                    lanes.at[$i] = lane.at as u32;
+                    // SAFETY: each two point into the tables, or the links.
                     unsafe {
-                        let block = lane.block.offset_from(memory.coefficients);
-                        lanes.at[$i] = block as u32 + lane.index as u32;
                         lanes.table[$i] = lane.table.cast::<u32>().offset_from(memory.tables) as u32;
                         lanes.link[$i] = lane.link.offset_from(base) as u32;
                     }
@@ -166,47 +183,49 @@ unsafe fn step(memory: &Memory, lane: &mut Lane, bits: &mut u64) {
     // SAFETY: `table` points to a table, which begins with an entry for each value of that many bits. Its parts are loaded one by one, which
     // takes fewer instructions than to take one word apart.
     let entry: *const Entry = unsafe { lane.table.cast::<Entry>().add((*bits >> (64 - BITS)) as usize) };
+    let last = lane.at | 63;
     // SAFETY: as above.
-    let first = lane.index + u64::from(unsafe { (*entry).first });
+    let first = lane.at + u64::from(unsafe { (*entry).first });
     let (reached, value);
-    if first >= ODD.into() {
+    if first >= last {
         // SAFETY: as above, and as for the first window.
         match unsafe { (*lane.table).long(window(memory, lane.bit)) } {
             Some(long) => {
                 lane.bit = (lane.bit + u64::from(long.length)).min(memory.limit);
-                (reached, value) = (lane.index + u64::from(long.advance), long.value as i16);
+                (reached, value) = (lane.at + u64::from(long.advance), long.value as i16);
             }
             None => {
                 // No code: the lane goes to the end of everything, where its owner sees that it left its segment.
                 lane.bit = memory.limit;
-                (reached, value) = (63, 0);
+                (reached, value) = (last, 0);
             }
         }
         // SAFETY: `bit` is at most `limit`.
         *bits = unsafe { window(memory, lane.bit) };
     } else {
-        // SAFETY: the sum is less than 128, places are less than 64, and the block is the lane's.
+        // SAFETY: the entry is one as above; `first` is in the block of `at`, which is the lane's.
         unsafe {
             let length = u64::from((*entry).length);
             lane.bit += length;
             let behind = *bits << BITS >> 1 >> ((*entry).rest & 63);
             *bits <<= length & 63;
-            let place = *memory.places.first.get_unchecked(first as usize);
-            *lane.block.add(place.into()) = (*entry).values[0];
-            reached = first.wrapping_add_signed((*entry).second.into());
+            *memory.coefficients.add(first as usize) = (*entry).values[0];
+            reached = first + u64::from((*entry).second);
             value = (*entry).values[1].wrapping_add(behind as i16);
         }
     }
-    // SAFETY: an entry that holds leads to less than 128 (see `Entry`), and so do an index and an advance of at most 63 each. The link is
-    // one, and the rest as above. There is at most one block behind the lane's end for each step behind it.
+    let ends = reached >= last;
+    let place = select_unpredictable(ends, last, reached);
+    // SAFETY: `place` is in the block of `at`; there is at most one block behind the lane's end for each step behind it. The link is one of
+    // the array's.
     unsafe {
-        let place = *memory.places.second.get_unchecked(reached as usize);
-        *lane.block.add(place.into()) = value;
-        lane.index = (*memory.places.next.get_unchecked(reached as usize)).into();
-        let Link { ac, next_dc, next } = *lane.link;
-        let ends = reached >= 63;
+        *memory.coefficients.add(place as usize) = value;
+        lane.at = place + 1;
+        // Volatile, since the compiler would rather choose between the addresses and load after that, which all that follows waits for.
+        let ac = (&raw const (*lane.link).ac).read_volatile();
+        let next_dc = (&raw const (*lane.link).next_dc).read_volatile();
+        let next = (&raw const (*lane.link).next).read_volatile();
         lane.table = select_unpredictable(ends, next_dc, ac);
         lane.link = select_unpredictable(ends, next, lane.link);
-        lane.block = select_unpredictable(ends, lane.block.add(64), lane.block);
     }
 }

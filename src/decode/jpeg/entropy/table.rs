@@ -1,4 +1,3 @@
-use crate::decode::jpeg::header::NATURAL;
 use crate::decode::jpeg::huffman::{Code, Spec};
 use crate::error::{Error, Result};
 
@@ -29,22 +28,18 @@ pub(super) struct Table {
 
 /// What a window begins with: one symbol and its value, or two.
 ///
-/// - A pair's `first` is its run and [`PAIR`]; its `second` takes that off again.
-/// - A symbol alone is the second one. Before its value a zero is stored at the index, where nothing is yet.
+/// - `first` and `second` move the place of the next coefficient to that of the first value, and from there to that of the second.
+/// - A symbol alone is the second one. Before its value a zero is stored at the next place, where nothing is yet.
 /// - A single value may go on behind the window: the bits that follow are to be added, of which `rest` says how many.
-/// - Where the index and `first` make [`ODD`] or more, the entry does not hold: either it is a pair whose first value ends the block, or `first` is
-///   `ODD`, since the code is longer than the window, or as long and its value's sign unknown, or none.
-///
-/// The sums of an index below 64 with an entry that holds are below 128.
+/// - Where `first` leads to the last coefficient or beyond it, the entry does not hold: a pair's first value ends the block, or `first` is
+///   [`ODD`], since the code is longer than the window, or as long and its value's sign unknown, or none.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Entry {
     /// Bits of all of it.
     pub(super) length: u8,
-    /// To be added to the index, for the sum that [`Places`] takes to the first value's place.
     pub(super) first: u8,
-    /// To be added to that sum, for the second value's place.
-    pub(super) second: i8,
+    pub(super) second: u8,
     /// 63 less the bits behind the window that are part of the second value.
     pub(super) rest: u8,
     pub(super) values: [i16; 2],
@@ -59,10 +54,7 @@ const NONE: u8 = 63;
 const NO_ENTRY: Entry = Entry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
 
 /// See [`Entry`].
-const PAIR: u8 = 65;
-
-/// See [`Entry`].
-pub(super) const ODD: u8 = 128;
+const ODD: u8 = 64;
 
 /// The advance of a symbol that ends its block.
 const END: u8 = 63;
@@ -118,7 +110,7 @@ impl Table {
                 continue;
             }
             let first = code << (BITS - length);
-            let single = Entry { length: total as u8, first: 0, second: advance as i8, rest: NONE, values: [0; 2] };
+            let single = Entry { length: total as u8, first: 0, second: advance, rest: NONE, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
                 // The window has the value's upper bits, with the first of them its sign; the lower ones count the same either way.
                 let known = BITS - length;
@@ -148,7 +140,7 @@ impl Table {
         while window < single.len() {
             let entry = single[window];
             let length = usize::from(entry.length);
-            if entry.first == ODD || entry.second == END as i8 || length >= BITS {
+            if entry.first == ODD || entry.second == END || length >= BITS {
                 window += 1;
                 continue;
             }
@@ -159,12 +151,10 @@ impl Table {
                 if next.first == ODD || usize::from(next.length) > left {
                     continue;
                 }
-                // The end of a block is anywhere from the sum of 63 on.
-                let second = if next.second == END as i8 { 0 } else { next.second + 1 - PAIR as i8 };
                 *pair = Entry {
                     length: entry.length + next.length,
-                    first: entry.second as u8 + PAIR,
-                    second,
+                    first: entry.second,
+                    second: if next.second == END { END } else { next.second + 1 },
                     rest: NONE,
                     values: [entry.values[1], next.values[1]],
                 };
@@ -191,34 +181,6 @@ impl Table {
         let index = (top >> (16 - length)) as i32 + self.offset[length];
         let (advance, size) = self.meaning(self.symbols[index as usize & 255]);
         Some(Step::new(length as u32, advance, size, window))
-    }
-}
-
-/// Where the sums of an index with an [`Entry`] lead.
-#[repr(C)]
-pub(super) struct Places {
-    /// The first value's place in its block.
-    pub(super) first: [u8; 128],
-    /// The second value's.
-    pub(super) second: [u8; 128],
-    /// The index behind it, 0 where the block has ended.
-    pub(super) next: [u8; 128],
-}
-
-impl Places {
-    /// With blocks in natural order, or in zigzag order.
-    pub(super) const fn new(natural: bool) -> Places {
-        let mut places = Places { first: [63; 128], second: [63; 128], next: [0; 128] };
-        let mut index = 0;
-        while index < 63 {
-            let place = if natural { NATURAL[index] } else { index as u8 };
-            places.first[index] = place;
-            places.first[index + PAIR as usize] = place;
-            places.second[index] = place;
-            places.next[index] = index as u8 + 1;
-            index += 1;
-        }
-        places
     }
 }
 

@@ -7,15 +7,16 @@
 use std::arch::x86_64::*;
 
 use super::Kernels;
+use crate::decode::jpeg::header::NATURAL;
 
 pub(super) static KERNELS: Kernels = Kernels {
     // SAFETY: the processor has AVX2, see the invariants.
     idct: |coefficients, offsets, quant, samples, stride| unsafe {
-        idct(coefficients, offsets, quant, samples, stride)
+        idct::<false>(coefficients, offsets, quant, samples, stride)
     },
     // SAFETY: as above.
     idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
-        idct(coefficients, offsets, quant, samples, stride)
+        idct::<true>(coefficients, offsets, quant, samples, stride)
     },
     // SAFETY: as above.
     h2v1: |row, n, wide| unsafe { h2v1(row, n, wide) },
@@ -28,7 +29,13 @@ pub(super) static KERNELS: Kernels = Kernels {
 };
 
 #[target_feature(enable = "avx2")]
-fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
+fn idct<const ZIGZAG: bool>(
+    coefficients: &[i16],
+    offsets: &[u32],
+    quant: &[u16; 64],
+    samples: &mut [u8],
+    stride: usize,
+) {
     assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 8);
     let quant: [__m256i; 8] = std::array::from_fn(|row| {
         // SAFETY: eight values of the row.
@@ -40,9 +47,14 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
         let (a, b) = (block(pair[0]), block(pair[pair.len() - 1]));
         let mut rows: [__m256i; 8] = std::array::from_fn(|row| {
             // SAFETY: `a` and `b` are 64 coefficients each.
-            let both = unsafe { _mm256_loadu2_m128i(b.add(8 * row).cast(), a.add(8 * row).cast()) };
-            _mm256_mullo_epi16(both, quant[row])
+            unsafe { _mm256_loadu2_m128i(b.add(8 * row).cast(), a.add(8 * row).cast()) }
         });
+        if ZIGZAG {
+            rows = natural(&rows);
+        }
+        for (row, quant) in rows.iter_mut().zip(quant) {
+            *row = _mm256_mullo_epi16(*row, quant);
+        }
         pass::<11>(&mut rows);
         transpose(&mut rows);
         pass::<18>(&mut rows);
@@ -58,6 +70,50 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
             }
         }
     }
+}
+
+/// The places in each row in natural order that are filled from each eight coefficients in zigzag order, twice sixteen bytes.
+const SORT: [[[i8; 32]; 8]; 8] = {
+    let mut sort = [[[-1; 32]; 8]; 8];
+    let mut k = 0;
+    while k < 64 {
+        let (row, column) = (NATURAL[k] as usize / 8, NATURAL[k] as usize % 8);
+        let mut byte = 0;
+        while byte < 4 {
+            sort[row][k / 8][byte / 2 * 16 + 2 * column + byte % 2] = (2 * (k % 8) + byte % 2) as i8;
+            byte += 1;
+        }
+        k += 1;
+    }
+    sort
+};
+
+/// Eight rows in natural order from 64 coefficients in zigzag order, in each 128-bit half. A row takes from three to six of the vectors.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn natural(zigzag: &[__m256i; 8]) -> [__m256i; 8] {
+    macro_rules! row {
+        ($row:literal: $first:literal $($from:literal)*) => {{
+            let taken = |from: usize| {
+                // SAFETY: 32 bytes.
+                let places = unsafe { _mm256_loadu_si256(SORT[$row][from].as_ptr().cast()) };
+                _mm256_shuffle_epi8(zigzag[from], places)
+            };
+            let row = taken($first);
+            $(let row = _mm256_or_si256(row, taken($from));)*
+            row
+        }};
+    }
+    [
+        row!(0: 0 1 3),
+        row!(1: 0 1 2 3 5),
+        row!(2: 0 1 2 3 5),
+        row!(3: 1 2 3 5 6),
+        row!(4: 1 2 4 5 6),
+        row!(5: 2 4 5 6 7),
+        row!(6: 2 4 5 6 7),
+        row!(7: 4 6 7),
+    ]
 }
 
 /// Two 16-bit factors side by side, for `_mm256_madd_epi16`.

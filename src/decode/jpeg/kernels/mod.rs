@@ -30,7 +30,7 @@ pub(super) struct Kernels {
     /// Dequantises and transforms the blocks that begin at `offsets` in the coefficients, and writes them side by side: eight rows of
     /// `8 * offsets.len()` samples, `stride` apart. Writes up to [`PADDING`] more samples a row.
     pub(super) idct: Transform,
-    /// The same, of coefficients in the order in which this backend's lanes store them.
+    /// The same, of coefficients in zigzag order, as lanes store them.
     pub(super) idct_of_lanes: Transform,
     /// Twice as many samples, by the triangle filter (`h2v1_fancy_upsample`). `row` begins one sample early; `n` samples make `2 * n`.
     /// Reads and writes up to [`PADDING`] more.

@@ -5,15 +5,24 @@
 //! saturate there. Coefficients of a real picture come nowhere near either.
 
 use super::Kernels;
+use crate::decode::jpeg::header::NATURAL;
 
-pub(in super::super) static KERNELS: Kernels = Kernels { idct, idct_of_lanes: idct, h2v1, h1v2, h2v2, ycc };
+pub(in super::super) static KERNELS: Kernels =
+    Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc };
 
-fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
+fn idct<const ZIGZAG: bool>(
+    coefficients: &[i16],
+    offsets: &[u32],
+    quant: &[u16; 64],
+    samples: &mut [u8],
+    stride: usize,
+) {
     for (i, &offset) in offsets.iter().enumerate() {
         let block = &coefficients[offset as usize..offset as usize + 64];
         let mut values = [0i16; 64];
-        for ((value, &c), &q) in values.iter_mut().zip(block).zip(quant) {
-            *value = c.wrapping_mul(q as i16);
+        for (k, &c) in block.iter().enumerate() {
+            let place = if ZIGZAG { NATURAL[k].into() } else { k };
+            values[place] = c.wrapping_mul(quant[place] as i16);
         }
         for column in 0..8 {
             let out = pass::<11>(std::array::from_fn(|row| values[8 * row + column]));

@@ -1,0 +1,168 @@
+//! The bits of one scan, read as libjpeg reads them where they make no sense.
+
+use super::header::next_marker;
+use super::huffman::Lookup;
+use crate::error::Result;
+
+/// Entropy-coded bits up to the next marker.
+pub(crate) struct Bits<'a> {
+    bytes: &'a [u8],
+    /// The next byte to read, or the marker that ended the segment.
+    pub(super) at: usize,
+    /// Bits read ahead, from the top.
+    window: u64,
+    held: u32,
+    /// More bits were taken than the segment has; zeros were given instead.
+    pub(super) starved: bool,
+    /// The same, at the end of the file.
+    pub(super) ended: bool,
+    /// How many times the bits made no sense.
+    pub(crate) faults: u32,
+}
+
+impl<'a> Bits<'a> {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
+        Bits { bytes, at, window: 0, held: 0, starved: false, ended: false, faults: 0 }
+    }
+
+    /// Reads ahead to at least 32 bits, if the segment has them.
+    #[inline(always)]
+    fn fill(&mut self) {
+        if self.held > 32 {
+            return;
+        }
+        if let Some(&next) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+            let word = u32::from_be_bytes(next);
+            // No byte is ff: the usual test for a zero byte, of the complement.
+            if (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 == 0 {
+                self.window |= u64::from(word) << (32 - self.held);
+                self.held += 32;
+                self.at += 4;
+                return;
+            }
+        }
+        self.fill_bytes();
+    }
+
+    /// [`fill`](Bits::fill) where a byte is stuffed or a marker, or the file ends.
+    #[cold]
+    fn fill_bytes(&mut self) {
+        while self.held <= 56 {
+            let Some(&byte) = self.bytes.get(self.at) else { return };
+            let mut next = self.at + 1;
+            if byte == 0xff {
+                while self.bytes.get(next) == Some(&0xff) {
+                    next += 1;
+                }
+                if self.bytes.get(next) != Some(&0) {
+                    // The last `ff` of a run of them begins the marker.
+                    self.at = next - 1;
+                    return;
+                }
+                // T.81 has fill bytes before markers only; libjpeg-turbo's two readers differ on what these are.
+                self.faults += u32::from(next > self.at + 1);
+                next += 1;
+            }
+            self.at = next;
+            self.window |= u64::from(byte) << (56 - self.held);
+            self.held += 8;
+        }
+    }
+
+    #[inline(always)]
+    fn skip(&mut self, count: u32) {
+        if count > self.held {
+            self.starve();
+        }
+        self.window <<= count;
+        self.held -= count;
+    }
+
+    #[cold]
+    fn starve(&mut self) {
+        self.faults += u32::from(!self.starved);
+        self.starved = true;
+        self.ended |= !self.bytes[self.at..].iter().any(|&b| b != 0xff);
+        (self.window, self.held) = (0, 64);
+    }
+
+    /// The next symbol, and as many bits behind it as its lower half says.
+    #[inline(always)]
+    pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
+        self.fill();
+        let Some((symbol, length)) = table.find((self.window >> 48) as u16) else {
+            self.faults += 1;
+            self.skip(17);
+            return (0, 0);
+        };
+        // A code and what follows it have at most 31 bits, as many as were read ahead.
+        let (length, size) = (u32::from(length), u32::from(symbol & 15));
+        let bits = ((self.window << length >> 32) >> (32 - size)) as u32;
+        self.skip(length + size);
+        (symbol, bits)
+    }
+
+    /// The next `count` bits, at most 16.
+    pub(crate) fn take(&mut self, count: u8) -> u32 {
+        self.fill();
+        let value = ((self.window >> 32) >> (32 - u32::from(count))) as u32;
+        self.skip(count.into());
+        value
+    }
+
+    /// The next `size` bits as a coefficient's value (T.81, EXTEND in F.2.2.1).
+    pub(crate) fn signed(&mut self, size: u8) -> i32 {
+        let value = self.take(size) as i32;
+        if size > 0 && value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
+    }
+
+    pub(crate) fn symbol(&mut self, table: &Lookup) -> u8 {
+        self.fill();
+        match table.find((self.window >> 48) as u16) {
+            Some((symbol, length)) => {
+                self.skip(length.into());
+                symbol
+            }
+            None => {
+                self.faults += 1;
+                self.skip(17);
+                0
+            }
+        }
+    }
+
+    /// One more bit for a coefficient that is not zero.
+    pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
+        if self.take(1) == 1 && *coefficient & one == 0 {
+            *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });
+        }
+    }
+
+    /// Goes on behind the next restart marker, or as libjpeg's `jpeg_resync_to_restart` does if it is not the expected one: a marker
+    /// of up to two segments ahead, or of another kind, leaves this segment empty; one of up to two behind is passed over.
+    pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
+        (self.window, self.held) = (0, 0);
+        let mut from = self.at;
+        loop {
+            let (marker, place) = next_marker(self.bytes, from)?;
+            self.at = place;
+            if marker == 0xd0 + expected {
+                (self.at, self.starved) = (place + 2, false);
+                return Ok(());
+            }
+            self.faults += 1;
+            let ahead = marker.wrapping_sub(0xd0 + expected) & 7;
+            match marker {
+                0xd0..=0xd7 if ahead == 1 || ahead == 2 => break,
+                0xd0..=0xd7 if ahead == 6 || ahead == 7 => from = place + 2,
+                0xd0..=0xd7 => {
+                    (self.at, self.starved) = (place + 2, false);
+                    return Ok(());
+                }
+                0xc0.. => break,
+                _ => from = place + 2,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! The blocks of one scan, sequential or progressive: one symbol after another, as T.81 annexes F.2 and G.2 describe it.
+
+use super::bits::Bits;
+use super::header::{Coding, NATURAL, Scan};
+use super::huffman::Lookup;
+use crate::error::{Error, Result};
+
+/// What a scan does with a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Sequential,
+    DcFirst,
+    DcRefine,
+    AcFirst,
+    AcRefine,
+}
+
+impl Mode {
+    pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
+        let Scan { start, end, high, low, .. } = *scan;
+        if coding != Coding::Progressive {
+            // libjpeg decodes all 64 coefficients whatever a sequential scan says here, and only warns.
+            return Ok(Mode::Sequential);
+        }
+        let band = if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };
+        if !band || low > 13 || (high != 0 && low + 1 != high) {
+            return Err(format!("a progressive scan of coefficients {start} to {end}, bits {high} to {low}"));
+        }
+        Ok(match (start, high) {
+            (0, 0) => Mode::DcFirst,
+            (0, _) => Mode::DcRefine,
+            (_, 0) => Mode::AcFirst,
+            _ => Mode::AcRefine,
+        })
+    }
+
+    pub(super) fn needs_dc(self) -> bool {
+        matches!(self, Mode::Sequential | Mode::DcFirst)
+    }
+
+    pub(super) fn needs_ac(self) -> bool {
+        matches!(self, Mode::Sequential | Mode::AcFirst | Mode::AcRefine)
+    }
+}
+
+/// What a scan carries from block to block.
+pub(super) struct State<'a> {
+    pub(super) bits: Bits<'a>,
+    last_dc: [i32; 4],
+    /// Blocks still to come whose band is all zero (or only refined).
+    eob_run: u32,
+}
+
+impl<'a> State<'a> {
+    /// At byte `at` of `bytes`, where the scan's data begin.
+    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
+        State { bits: Bits::new(bytes, at), last_dc: [0; 4], eob_run: 0 }
+    }
+
+    /// Goes on behind the restart marker whose number is expected to be `expected`.
+    pub(super) fn restart(&mut self, expected: u8) -> Result<()> {
+        (self.last_dc, self.eob_run) = ([0; 4], 0);
+        self.bits.restart(expected)
+    }
+
+    /// Decodes the next block, one of the scan's component number `component`.
+    pub(super) fn block(
+        &mut self,
+        mode: Mode,
+        scan: &Scan,
+        component: usize,
+        (dc, ac): (Option<&Lookup>, Option<&Lookup>),
+        block: &mut [i16; 64],
+    ) -> Result<()> {
+        match (mode, dc, ac) {
+            (Mode::Sequential, Some(dc), Some(ac)) => {
+                block[0] = self.dc(component, dc)? as i16;
+                self.ac_sequential(ac, block);
+            }
+            (Mode::DcFirst, Some(dc), _) => block[0] = (self.dc(component, dc)? << scan.low) as i16,
+            (Mode::DcRefine, ..) => block[0] |= (self.bits.take(1) << scan.low) as i16,
+            (Mode::AcFirst, _, Some(ac)) => self.ac_first(ac, scan, block),
+            (Mode::AcRefine, _, Some(ac)) => self.ac_refine(ac, scan, block),
+            _ => unreachable!("tables were made for the scan's mode"),
+        }
+        Ok(())
+    }
+
+    fn dc(&mut self, component: usize, table: &Lookup) -> Result<i32> {
+        let size = self.bits.symbol(table);
+        let difference = self.bits.signed(size);
+        let last = &mut self.last_dc[component];
+        *last = last.checked_add(difference).ok_or_else(|| Error::decode("jpeg DC coefficient exceeds 32 bits"))?;
+        Ok(*last)
+    }
+
+    fn ac_sequential(&mut self, table: &Lookup, block: &mut [i16; 64]) {
+        let mut k = 1;
+        while k < 64 {
+            let symbol = self.bits.symbol(table);
+            let (run, size) = (usize::from(symbol >> 4), symbol & 15);
+            if size == 0 && run != 15 {
+                break;
+            }
+            k += run;
+            if size > 0 {
+                block[usize::from(NATURAL[k])] = self.bits.signed(size) as i16;
+            }
+            k += 1;
+        }
+    }
+
+    fn ac_first(&mut self, table: &Lookup, scan: &Scan, block: &mut [i16; 64]) {
+        if self.eob_run > 0 {
+            self.eob_run -= 1;
+            return;
+        }
+        let mut k = usize::from(scan.start);
+        while k <= usize::from(scan.end) {
+            let symbol = self.bits.symbol(table);
+            let (run, size) = (symbol >> 4, symbol & 15);
+            if size == 0 && run != 15 {
+                self.eob_run = (1 << run) - 1 + self.bits.take(run);
+                break;
+            }
+            k += usize::from(run);
+            if size > 0 {
+                block[usize::from(NATURAL[k])] = (self.bits.signed(size) << scan.low) as i16;
+            }
+            k += 1;
+        }
+    }
+
+    fn ac_refine(&mut self, table: &Lookup, scan: &Scan, block: &mut [i16; 64]) {
+        let end = usize::from(scan.end);
+        let one = 1i16 << scan.low;
+        let mut k = usize::from(scan.start);
+        while self.eob_run == 0 && k <= end {
+            let symbol = self.bits.symbol(table);
+            let (mut run, size) = (symbol >> 4, symbol & 15);
+            let mut fresh = 0;
+            if size > 0 {
+                self.bits.faults += u32::from(size != 1);
+                fresh = if self.bits.take(1) == 1 { one } else { -one };
+            } else if run != 15 {
+                self.eob_run = (1 << run) + self.bits.take(run);
+                break;
+            }
+            // Passes over `run` coefficients that are still zero, refining the others on the way.
+            while k <= end {
+                let coefficient = &mut block[usize::from(NATURAL[k])];
+                if *coefficient != 0 {
+                    self.bits.refine(coefficient, one);
+                } else if run == 0 {
+                    break;
+                } else {
+                    run -= 1;
+                }
+                k += 1;
+            }
+            if fresh != 0 {
+                block[usize::from(NATURAL[k])] = fresh;
+            }
+            k += 1;
+        }
+        if self.eob_run > 0 {
+            while k <= end {
+                let coefficient = &mut block[usize::from(NATURAL[k])];
+                if *coefficient != 0 {
+                    self.bits.refine(coefficient, one);
+                }
+                k += 1;
+            }
+            self.eob_run -= 1;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Small pictures of every sampling, whole, in part and damaged, decoded in one group: no C code makes them, so that Miri can watch every access.
+//! Outside of Miri they are compared with libjpeg as well.
+//!
+//! ```bash
+//! cargo +nightly miri test --lib decode::jpeg::tests::small
+//! ```
+
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::groups;
+use crate::decode::jpeg::Jpeg;
+use crate::decode::jpeg::fuzz::damage;
+use crate::decode::jpeg::group::Group;
+use crate::decode::{Decode, Job, Pixels, Rect, Size, Want};
+use crate::error::Result;
+use crate::fuzz::Random;
+
+const SAMPLINGS: [SamplingFactor; 6] = [
+    SamplingFactor::R_4_4_4,
+    SamplingFactor::R_4_2_2,
+    SamplingFactor::R_4_4_0,
+    SamplingFactor::R_4_2_0,
+    SamplingFactor::R_4_1_1,
+    SamplingFactor::R_4_1_0,
+];
+
+fn pictures(random: &mut Random) -> Vec<Vec<u8>> {
+    let mut list = Vec::new();
+    for (i, sampling) in SAMPLINGS.into_iter().enumerate() {
+        for restart in [0, 1, 3] {
+            let (width, height) = (17 + random.below(30), 9 + random.below(30));
+            let color = if i == 0 && restart == 1 { ColorType::Luma } else { ColorType::Rgb };
+            let channels = if color == ColorType::Luma { 1 } else { 3 };
+            let noise = random.pick(&[1, 8, 256]);
+            let pixels: Vec<u8> = (0..width * height * channels).map(|i| (i / 5 + random.below(noise)) as u8).collect();
+            let mut jpeg = Vec::new();
+            let mut encoder = Encoder::new(&mut jpeg, random.pick(&[20, 85, 100]));
+            encoder.set_sampling_factor(sampling);
+            // The encoder panics with both. Without markers it writes a scan for each component.
+            match restart {
+                0 => encoder.set_optimized_huffman_tables(random.below(2) == 0),
+                n => encoder.set_restart_interval(n),
+            }
+            encoder.encode(&pixels, width as u16, height as u16, color).unwrap();
+            list.push(jpeg);
+        }
+    }
+    list
+}
+
+fn decode_all(group: &mut Group, files: &[Vec<u8>], regions: &[Rect]) -> Vec<Result<Vec<u8>>> {
+    let mut outs = vec![Pixels::new(); files.len()];
+    let mut jobs: Vec<Job<'_>> = files
+        .iter()
+        .zip(regions)
+        .zip(&mut outs)
+        .map(|((bytes, &region), out)| Job { bytes, want: Want::exact(region), out, result: Ok(()) })
+        .collect();
+    group.decode(&mut jobs);
+    jobs.into_iter().map(|job| job.result.map(|()| job.out.data().to_vec())).collect()
+}
+
+#[test]
+fn a_part_is_what_the_whole_has_there() {
+    for mut group in groups() {
+        let random = &mut Random::new(7);
+        let files = pictures(random);
+        let sizes: Vec<Size> = files.iter().map(|jpeg| Jpeg.size(jpeg).unwrap()).collect();
+        let whole: Vec<Rect> = sizes.iter().map(|s| Rect::new(0, 0, s.width, s.height)).collect();
+        let parts: Vec<Rect> = sizes
+            .iter()
+            .map(|s| {
+                let (x, y) = (random.below(s.width as usize) as u32, random.below(s.height as usize) as u32);
+                let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+                Rect::new(x, y, part(random, s.width - x), part(random, s.height - y))
+            })
+            .collect();
+        let of_whole = decode_all(&mut group, &files, &whole);
+        let of_parts = decode_all(&mut group, &files, &parts);
+        for (i, (all, part)) in of_whole.iter().zip(&of_parts).enumerate() {
+            let (all, part, rect) = (all.as_ref().unwrap(), part.as_ref().unwrap(), parts[i]);
+            #[cfg(not(miri))]
+            assert!(*all == crate::decode::jpeg::libjpeg::decode(&files[i]).unwrap().rgb, "picture {i}");
+            let row = 3 * rect.width as usize;
+            for (y, got) in part.chunks_exact(row).enumerate() {
+                let at = 3 * ((rect.y as usize + y) * sizes[i].width as usize + rect.x as usize);
+                assert!(*got == all[at..at + row], "picture {i}, row {y} of {rect:?}");
+            }
+            assert_eq!(part.len(), row * rect.height as usize);
+        }
+    }
+}
+
+#[test]
+fn damaged_pictures_in_a_group_are_as_alone() {
+    for (mut group, mut alone) in groups().into_iter().zip(groups()) {
+        let random = &mut Random::new(8);
+        let mut files = pictures(random);
+        for jpeg in &mut files {
+            damage(random, jpeg);
+        }
+        files.retain(|jpeg| Jpeg.size(jpeg).is_ok_and(|size| size.area() < 4000));
+        assert!(files.len() > 5, "{} pictures have a size", files.len());
+        let whole: Vec<Rect> = files
+            .iter()
+            .map(|jpeg| Jpeg.size(jpeg).unwrap())
+            .map(|size| Rect::new(0, 0, size.width, size.height))
+            .collect();
+        for (i, result) in decode_all(&mut group, &files, &whole).into_iter().enumerate() {
+            let single = decode_all(&mut alone, &files[i..=i], &whole[i..=i]).remove(0);
+            match (result, single) {
+                (Ok(a), Ok(b)) => assert!(a == b, "picture {i}"),
+                (a, b) => assert_eq!(a.unwrap_err().to_string(), b.unwrap_err().to_string(), "picture {i}"),
+            }
+        }
+    }
+}
