@@ -2,7 +2,7 @@
 //!
 //! 1. [`Folder`]: pictures in class folders.
 //! 2. [`Lmdb`]: one LMDB database.
-//! 3. [`Tar`]: memory-mapped WebDataset shards.
+//! 3. [`Tar`]: WebDataset shards, memory-mapped or read.
 //! 4. [`Memory`]: samples in memory.
 //! 5. [`Concat`]: several data sets as one.
 //!
@@ -23,7 +23,7 @@ pub use concat::Concat;
 pub use folder::Folder;
 pub use lmdb::{Bare, Layout, Lmdb, MsgPack};
 pub use memory::{Memory, OwnedSample};
-pub use open::open;
+pub use open::{open, open_unmapped};
 pub use sample::{IMAGE_FIELDS, Sample};
 pub use tar::Tar;
 

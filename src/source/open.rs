@@ -3,7 +3,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Folder, Lmdb, Source, Tar, lmdb, tar};
+use super::lmdb::is_lmdb;
+use super::{Folder, Lmdb, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Opens whatever data set lies at `path`, found out from what is there and not from its name:
@@ -17,16 +18,43 @@ use crate::error::{Error, ErrorKind, Result};
 /// If nothing is there, it is none of these (the message says what was looked for), a folder holds both shards and pictures, or the
 /// source that it is cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-    let path = path.as_ref();
-    if tar::has_braces(path) && !path.exists() {
-        return Ok(Arc::new(Tar::open(path)?));
-    }
-    if fs::metadata(path).map_err(|e| Error::io(path, &e))?.is_dir() { folder(path) } else { file(path) }
+    any(path.as_ref(), true)
 }
 
-fn folder(path: &Path) -> Result<Arc<dyn Source>> {
+/// The same without memory maps: whatever happens to the files is an error, never a signal. Tar shards are opened by [`Tar::open_unmapped`], which says what that
+/// costs; the files of a folder are read in any case.
+///
+/// # Errors
+/// As [`open`]; for an LMDB, which its library can read in no other way.
+pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
+    any(path.as_ref(), false)
+}
+
+fn any(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
+    if tar::has_braces(path) && !path.exists() {
+        return shards(path, mapped);
+    }
+    let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
+    if metadata.is_dir() { folder(path, mapped) } else { file(path, mapped) }
+}
+
+fn shards(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
+    Ok(Arc::new(if mapped { Tar::open(path)? } else { Tar::open_unmapped(path)? }))
+}
+
+fn lmdb(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
+    if !mapped {
+        return Err(Error::config(
+            "an lmdb is always memory-mapped, by its library; open it mapped, or pack it as tar shards (warpfeed pack --from x.lmdb --to x.tar)",
+        )
+        .at_path(path));
+    }
+    Ok(Arc::new(Lmdb::open(path)?))
+}
+
+fn folder(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
     if path.join("data.mdb").exists() {
-        return Ok(Arc::new(Lmdb::open(path)?));
+        return lmdb(path, mapped);
     }
     let tars = tar::tars_in(path)?.len();
     match (Folder::open(path), tars) {
@@ -40,11 +68,11 @@ fn folder(path: &Path) -> Result<Arc<dyn Source>> {
             Err(Error::source(format!("{}; no data.mdb, no .tar files", e.cause())).at_path(e.path().unwrap_or(path)))
         }
         (Err(e), 0) => Err(e),
-        (Err(_), _) => Ok(Arc::new(Tar::open(path)?)),
+        (Err(_), _) => shards(path, mapped),
     }
 }
 
-fn file(path: &Path) -> Result<Arc<dyn Source>> {
+fn file(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
     let mut start = Vec::new();
     let file = File::open(path).map_err(|e| Error::io(path, &e))?;
     file.take(512).read_to_end(&mut start).map_err(|e| Error::io(path, &e))?;
@@ -52,10 +80,10 @@ fn file(path: &Path) -> Result<Arc<dyn Source>> {
     let named = |extensions: &[&str]| {
         path.extension().is_some_and(|have| extensions.iter().any(|want| have.eq_ignore_ascii_case(want)))
     };
-    if lmdb::is_lmdb(&start) || named(&["lmdb", "mdb"]) {
-        Ok(Arc::new(Lmdb::open(path)?))
+    if is_lmdb(&start) || named(&["lmdb", "mdb"]) {
+        lmdb(path, mapped)
     } else if tar::is_tar(&start) || named(&["tar", "tgz", "gz"]) {
-        Ok(Arc::new(Tar::open(path)?))
+        shards(path, mapped)
     } else {
         let shown = &start[..start.len().min(8)];
         Err(Error::source(format!(

@@ -48,12 +48,8 @@ impl Snapshot {
     /// Opens `path`, a folder with `data.mdb` or a single file.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let environment = Shared::open(path)?;
-        let env = environment.get();
+        let Environment { env, database } = environment.get();
         let lmdb_error = |e| lmdb_error(path, e);
-        // Slots that dead processes held are free to take once somebody says that they died. A failure leaves them taken, no more.
-        // SAFETY: the environment is open. No slot of a living process is touched, nor one of this process.
-        unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
-        let database = env.open_db(None).map_err(lmdb_error)?;
         let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
         for _ in 0..TRIES {
             let before = env.info().map_err(lmdb_error)?.last_txnid();
@@ -71,7 +67,7 @@ impl Snapshot {
                 }
             }
             if env.info().map_err(lmdb_error)?.last_txnid() == before {
-                return Ok(Snapshot { slots, database, path: path.to_owned(), _environment: environment });
+                return Ok(Snapshot { slots, database: *database, path: path.to_owned(), _environment: environment });
             }
         }
         Err(Error::source(format!("another process keeps committing; {TRIES} tries met no quiet moment")).at_path(path))
@@ -106,8 +102,14 @@ impl Snapshot {
     }
 }
 
+/// An environment with the handle of its main database. Handles are taken once, before anybody reads: `mdb_dbi_open` writes to what readers look at.
+struct Environment {
+    env: lmdb::Environment,
+    database: Database,
+}
+
 /// An environment shared by all that have the same file open. `None` only while it is dropped.
-struct Shared(Option<Arc<lmdb::Environment>>);
+struct Shared(Option<Arc<Environment>>);
 
 /// What tells a file from all others: device and inode, so that a database that was replaced under its name is another one.
 #[cfg(unix)]
@@ -116,7 +118,7 @@ type FileId = (u64, u64);
 type FileId = std::path::PathBuf;
 
 /// Every environment this process has open (invariant 1). They are few, so a list will do.
-static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<lmdb::Environment>)>> = Mutex::new(Vec::new());
+static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<Environment>)>> = Mutex::new(Vec::new());
 
 impl Shared {
     fn open(path: &Path) -> Result<Self> {
@@ -126,9 +128,16 @@ impl Shared {
         header::check(data)?;
         let file = file_id(data).map_err(|e| Error::io(data, &e))?;
         let environment = match open.iter().find(|(id, _)| *id == file) {
-            Some((_, environment)) => environment.clone(),
+            Some((_, environment)) => {
+                free_dead_slots(&environment.env);
+                environment.clone()
+            }
             None => {
-                let environment = Arc::new(open_environment(path, is_folder)?);
+                let env = open_environment(path, is_folder)?;
+                // Taking the handle needs a slot itself.
+                free_dead_slots(&env);
+                let database = env.open_db(None).map_err(|e| lmdb_error(path, e))?;
+                let environment = Arc::new(Environment { env, database });
                 open.push((file, environment.clone()));
                 environment
             }
@@ -136,7 +145,7 @@ impl Shared {
         Ok(Shared(Some(environment)))
     }
 
-    fn get(&self) -> &lmdb::Environment {
+    fn get(&self) -> &Environment {
         self.0.as_ref().expect("present until dropped")
     }
 }
@@ -152,6 +161,12 @@ impl Drop for Shared {
         // Closes while nobody can open the file anew; `open` was declared first, so it is unlocked last.
         drop(environment);
     }
+}
+
+/// Frees the reader slots that dead processes held. A failure leaves them taken, no more.
+fn free_dead_slots(env: &lmdb::Environment) {
+    // SAFETY: the environment is open. No slot of a living process is touched, nor one of this process.
+    unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
 fn open_environment(path: &Path, is_folder: bool) -> Result<lmdb::Environment> {

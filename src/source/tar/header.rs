@@ -59,19 +59,19 @@ fn text(field: &[u8]) -> Cow<'_, str> {
 
 /// The records of a PAX header that matter here.
 #[derive(Default)]
-pub(super) struct Pax<'a> {
-    pub(super) path: Option<&'a [u8]>,
+pub(super) struct Pax {
+    pub(super) path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     /// The sample's key where its file name could not say it; this crate's own record, which other readers pass over.
-    pub(super) key: Option<&'a [u8]>,
+    pub(super) key: Option<Vec<u8>>,
 }
 
 /// The record that holds [`Pax::key`].
 pub(crate) const KEY_RECORD: &str = "WARPFEED.key";
 
-impl<'a> Pax<'a> {
+impl Pax {
     /// Reads `LENGTH KEYWORD=VALUE\n` records, LENGTH counting the whole record.
-    pub(super) fn parse(mut data: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn parse(mut data: &[u8]) -> Result<Self, String> {
         let mut pax = Pax::default();
         let all = data.len();
         while !data.is_empty() {
@@ -90,12 +90,12 @@ impl<'a> Pax<'a> {
             let equals = memchr::memchr(b'=', record).ok_or_else(|| bad("no equals sign"))?;
             let (keyword, value) = (&record[..equals], &record[equals + 1..]);
             if keyword == b"path" {
-                pax.path = Some(value);
+                pax.path = Some(value.to_vec());
             } else if keyword == b"size" {
                 let size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
                 pax.size = Some(size.ok_or_else(|| bad("size is no number"))?);
             } else if keyword == KEY_RECORD.as_bytes() {
-                pax.key = Some(value);
+                pax.key = Some(value.to_vec());
             } else if keyword.starts_with(b"GNU.sparse.") {
                 return Err(bad("sparse files are not supported"));
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::bytes::Bytes;
 use super::header::{BLOCK, Header, Pax};
 use crate::error::{Error, Result};
 
@@ -54,28 +55,38 @@ impl Index {
     /// neighbours with one key are one sample. Folders, links, hidden files, and files without an extension belong to no sample.
     ///
     /// # Errors
-    /// Naming the offset in the file, for everything that does not add up. No number is believed before it is compared to `bytes`.
-    pub(super) fn scan(bytes: &[u8]) -> Result<Index> {
-        Scan { bytes, ..Scan::default() }.run()
+    /// Naming the offset in the file, for everything that does not add up. No number is believed before it is compared to the length of `bytes`.
+    pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
+        Scan { bytes, index: Index::default(), name_ids: HashMap::new(), stem: String::new() }.run()
     }
 }
 
-#[derive(Default)]
+/// Bytes of what is not a sample's, such as a PAX header: more than this is no such thing, and no memory is taken for it.
+const MOST: u64 = 16 << 20;
+
 struct Scan<'a> {
-    bytes: &'a [u8],
+    bytes: &'a dyn Bytes,
     index: Index,
     name_ids: HashMap<String, u32>,
     /// Path without extension of the sample being gathered.
     stem: String,
 }
 
-impl<'a> Scan<'a> {
+impl Scan<'_> {
     fn run(mut self) -> Result<Index> {
+        let (bytes, len) = (self.bytes, self.bytes.len());
+        let (mut block, mut scratch) = (Vec::new(), Vec::new());
         let mut at = 0;
         let mut long_name = None;
         let mut pax = Pax::default();
         loop {
-            let block = self.block(at)?;
+            if len - at < BLOCK as u64 {
+                return Err(Error::source(format!(
+                    "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes"
+                )));
+            }
+            let block: &[u8; BLOCK] =
+                bytes.get(at, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
             if block.iter().all(|&byte| byte == 0) {
                 self.end(at)?;
                 return Ok(self.index);
@@ -88,60 +99,63 @@ impl<'a> Scan<'a> {
                 b'x' | b'g' | b'L' | b'K' => header.size,
                 _ => pax.size.unwrap_or(header.size),
             };
-            let start = at + BLOCK;
-            let left = self.bytes.len() - start;
-            let data = usize::try_from(size)
-                .ok()
-                .and_then(|size| self.bytes[start..].get(..size))
-                .ok_or_else(|| bad(format!("claims {size} bytes, file has {left} left")))?;
+            let start = at + BLOCK as u64;
+            let left = len - start;
+            if size > left {
+                return Err(bad(format!("claims {size} bytes, file has {left} left")));
+            }
+            let data = |scratch| match size {
+                0..=MOST => bytes.get(start, size as usize, scratch),
+                _ => Err(bad(format!("claims {size} bytes for what is no sample's, the limit is {MOST}"))),
+            };
             match header.kind {
-                b'L' => long_name = Some(data.strip_suffix(b"\0").unwrap_or(data)),
-                b'x' => pax = Pax::parse(data).map_err(bad)?,
+                b'L' => {
+                    let name = data(&mut scratch)?;
+                    long_name = Some(name.strip_suffix(b"\0").unwrap_or(name).to_vec());
+                }
+                b'x' => pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
                 // Global records of path or size would make every file the same one; nobody writes them. `K` is the target of a link.
                 b'g' | b'K' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
-                    let name = pax.path.or(long_name).unwrap_or(&header.name);
+                    let name = pax.path.as_deref().or(long_name.as_deref()).unwrap_or(&header.name);
                     if matches!(kind, b'0' | b'7' | 0) {
-                        self.member(name, pax.key, start, data).map_err(|e| bad(e.cause().to_owned()))?;
+                        let named = |e: Error| bad(e.cause().to_owned());
+                        let path = text(name).map_err(named)?.trim_start_matches("./");
+                        if path == CLASSES_MEMBER {
+                            self.index.classes = serde_json::from_slice(data(&mut scratch)?)
+                                .map_err(|e| bad(format!("{CLASSES_MEMBER} is no JSON array of names: {e}")))?;
+                        } else {
+                            self.member(path, pax.key.as_deref(), start, size).map_err(named)?;
+                        }
                     }
                     (long_name, pax) = (None, Pax::default());
                 }
             }
             // Data is filled up to whole blocks; the last may miss its filling, then the end marker is missing too.
-            at = start + data.len().next_multiple_of(BLOCK);
+            at = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
-    }
-
-    /// The block at `at`, which is where a header or the end has to be.
-    fn block(&self, at: usize) -> Result<&'a [u8; BLOCK]> {
-        let rest = self.bytes.get(at..).unwrap_or_default();
-        rest.first_chunk().ok_or_else(|| {
-            let len = self.bytes.len();
-            Error::source(format!(
-                "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes"
-            ))
-        })
     }
 
     /// Checks that nothing follows the end marker at `at`: samples behind a hole would be lost in silence.
-    fn end(&self, at: usize) -> Result<()> {
-        match self.bytes[at..].iter().position(|&byte| byte != 0) {
-            None => Ok(()),
-            Some(zeros) => Err(Error::source(format!(
-                "tar has {zeros} zero bytes at offset {at} and data after them: a hole, or several archives in one file"
-            ))),
+    fn end(&self, at: u64) -> Result<()> {
+        let mut scratch = Vec::new();
+        let mut looked = at;
+        while looked < self.bytes.len() {
+            let piece = (self.bytes.len() - looked).min(64 << 10);
+            let piece = self.bytes.get(looked, piece as usize, &mut scratch)?;
+            if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
+                let zeros = looked - at + zeros as u64;
+                return Err(Error::source(format!(
+                    "tar has {zeros} zero bytes at offset {at} and data after them: a hole, or several archives in one file"
+                )));
+            }
+            looked += piece.len() as u64;
         }
+        Ok(())
     }
 
-    fn member(&mut self, path: &[u8], key: Option<&[u8]>, start: usize, data: &[u8]) -> Result<()> {
-        let not_utf8 = |name: &[u8]| Error::source(format!("name {:?} is not UTF-8", String::from_utf8_lossy(name)));
-        let path = std::str::from_utf8(path).map_err(|_| not_utf8(path))?.trim_start_matches("./");
-        if path == CLASSES_MEMBER {
-            self.index.classes = serde_json::from_slice(data)
-                .map_err(|e| Error::source(format!("{CLASSES_MEMBER} is no JSON array of names: {e}")))?;
-            return Ok(());
-        }
+    fn member(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<()> {
         let base = path.rfind('/').map_or(0, |slash| slash + 1);
         let Some(dot) = path[base..].find('.').filter(|&dot| dot > 0).map(|dot| base + dot) else {
             return Ok(());
@@ -155,7 +169,7 @@ impl<'a> Scan<'a> {
 
         let index = &mut self.index;
         if self.stem != stem || index.samples.is_empty() {
-            let key = key.map_or(Ok(stem), |key| std::str::from_utf8(key).map_err(|_| not_utf8(key)))?;
+            let key = key.map_or(Ok(stem), text)?;
             index.keys.push_str(key);
             index.samples.push(End { key: index.keys.len() as u64, field: index.fields.len() as u64 });
             self.stem.clear();
@@ -171,7 +185,7 @@ impl<'a> Scan<'a> {
                 id
             }
         };
-        index.fields.push(Field { offset: start as u64, len: data.len() as u64, name });
+        index.fields.push(Field { offset: start, len, name });
         index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
         // The sample itself is the judge of what it can hold.
         let (key, fields) = index.sample(index.len() - 1);
@@ -180,4 +194,9 @@ impl<'a> Scan<'a> {
         })?;
         Ok(())
     }
+}
+
+fn text(name: &[u8]) -> Result<&str> {
+    std::str::from_utf8(name)
+        .map_err(|_| Error::source(format!("name {:?} is not UTF-8", String::from_utf8_lossy(name))))
 }

@@ -1,16 +1,18 @@
-//! Memory-mapped WebDataset shards.
+//! WebDataset shards, memory-mapped or read.
 //!
-//! 1. `header`: one tar header and its PAX records.
-//! 2. `index`: all headers of a shard, as samples.
-//! 3. `sidecar`: the index kept beside the shard.
-//! 4. `shards`: from a path to the list of shards.
+//! 1. `bytes`: a map, or reads at a place.
+//! 2. `header`: one tar header and its PAX records.
+//! 3. `index`: all headers of a shard, as samples.
+//! 4. `sidecar`: the index kept beside the shard.
+//! 5. `shards`: from a path to the list of shards.
 //!
 //! # Invariants
 //! 1. Shards are mapped for reading and never written here. A map stays valid after its file is closed, renamed or removed; a file that
 //!    another process cuts short is caught by [`fetch`] (see there), one that it overwrites yields other bytes.
-//! 2. Every range of an [`Index`] lies inside the map: `scan` takes them from the map, `sidecar` compares them to its length.
+//! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` compare them to its length.
 #![allow(unsafe_code)]
 
+mod bytes;
 mod header;
 mod index;
 mod shards;
@@ -22,6 +24,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use rayon::prelude::*;
 
+use bytes::{Bytes, Unmapped, room};
 pub(crate) use header::KEY_RECORD;
 pub(super) use header::is_tar;
 pub(crate) use index::CLASSES_MEMBER;
@@ -34,7 +37,7 @@ use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 
 /// From this size on a shard's index is kept beside it: reading the headers of a smaller one takes no longer than reading the index.
-const KEEP_INDEX: usize = 16 << 20;
+const KEEP_INDEX: u64 = 16 << 20;
 
 /// Samples in tar files by WebDataset's rules, without copying: fields borrow from the memory map.
 ///
@@ -49,8 +52,9 @@ const KEEP_INDEX: usize = 16 << 20;
 /// `NAME.tar.index` beside it, if the folder can be written; it is made anew when the tar's size or time has changed, and can be deleted at
 /// any time.
 ///
-/// All shards are mapped on opening: that takes addresses, not memory, and no file stays open, so that ten thousand shards meet no limit
-/// on open files.
+/// **Mapped or not.** [`open`](Tar::open) maps all shards: that takes addresses, not memory, and no file stays open, so that ten thousand shards meet no limit
+/// on open files. A file that is cut short while open is noticed on Linux 5.14 and newer, but for the moment between looking and using; anything else that
+/// takes mapped bytes away ends the process with `SIGBUS`. [`open_unmapped`](Tar::open_unmapped) reads instead.
 #[derive(Debug)]
 pub struct Tar {
     shards: Vec<Shard>,
@@ -63,8 +67,14 @@ pub struct Tar {
 struct Shard {
     path: PathBuf,
     identity: Identity,
-    map: Mmap,
+    medium: Medium,
     index: Index,
+}
+
+#[derive(Debug)]
+enum Medium {
+    Map(Mmap),
+    File(Unmapped),
 }
 
 impl Tar {
@@ -74,16 +84,31 @@ impl Tar {
     /// # Errors
     /// If one of them does not exist, is no tar file or a damaged one (with the offset), or there are no samples.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
+        Self::with(path.as_ref(), true)
+    }
+
+    /// The same without a memory map: samples are read at their place in the file, into memory of the worker's. Whatever happens to the file or the medium
+    /// is then an error of the sample, never a signal: for network file systems, for media that fail, for files that others may cut short.
+    ///
+    /// Costs a copy of the encoded bytes and a system call for each field, which together take about as long as the page faults of a map when the file is in
+    /// memory, and an open file for each shard: for thousands of them raise the limit (`ulimit -n`).
+    ///
+    /// # Errors
+    /// As [`open`](Tar::open).
+    pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), false)
+    }
+
+    fn with(path: &Path, mapped: bool) -> Result<Self> {
         let paths = shards::expand(path)?;
         let shards: Vec<Shard> = match paths.len() {
-            1 => vec![Shard::open(&paths[0])?],
+            1 => vec![Shard::open(&paths[0], mapped)?],
             // Cold headers are waited for, not computed, hence more threads than cores. The pool is gone before the loader's starts.
             n => rayon::ThreadPoolBuilder::new()
                 .num_threads(n.min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-                .install(|| paths.par_iter().map(|path| Shard::open(path)).collect::<Vec<_>>())
+                .install(|| paths.par_iter().map(|path| Shard::open(path, mapped)).collect::<Vec<_>>())
                 // In order, so that of several bad shards the first is named, whichever thread was faster.
                 .into_iter()
                 .collect::<Result<_>>()?,
@@ -111,25 +136,33 @@ impl Tar {
 }
 
 impl Shard {
-    fn open(path: &Path) -> Result<Self> {
+    fn open(path: &Path, mapped: bool) -> Result<Self> {
         let io = |e: std::io::Error| Error::io(path, &e);
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if !metadata.is_file() {
             return Err(Error::source("not a file").at_path(path));
         }
-        // SAFETY: invariant 1.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let medium = if mapped {
+            // SAFETY: invariant 1.
+            Medium::Map(unsafe { Mmap::map(&file) }.map_err(io)?)
+        } else {
+            Medium::File(Unmapped { file, len: metadata.len(), path: path.to_owned() })
+        };
+        let bytes: &dyn Bytes = match &medium {
+            Medium::Map(map) => &&map[..],
+            Medium::File(file) => file,
+        };
         let index = match sidecar::load(path, &metadata) {
             // The map may be of a file that has changed since; its length decides what can be read.
-            Some(index) if metadata.len() == map.len() as u64 => index,
+            Some(index) if metadata.len() == bytes.len() => index,
             _ => {
-                if map.get(..2) == Some(&[0x1f, 0x8b]) {
-                    return Err(Error::source("compressed with gzip; a map can only be read at random uncompressed")
+                if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
+                    return Err(Error::source("compressed with gzip; only an uncompressed tar can be read at random")
                         .at_path(path));
                 }
-                let index = Index::scan(&map).map_err(|e| e.at_path(path))?;
-                if map.len() >= KEEP_INDEX
+                let index = Index::scan(bytes).map_err(|e| e.at_path(path))?;
+                if bytes.len() >= KEEP_INDEX
                     && let Err(e) = sidecar::store(path, &metadata, &index)
                 {
                     tracing::debug!("{}: no index kept: {e}", path.display());
@@ -137,16 +170,55 @@ impl Shard {
                 index
             }
         };
-        Ok(Shard { path: path.to_owned(), identity: Identity::of(&metadata), map, index })
+        Ok(Shard { path: path.to_owned(), identity: Identity::of(&metadata), medium, index })
+    }
+
+    /// Adds what lies at `fields` of the map to `sample`.
+    fn map<'a>(&'a self, map: &'a [u8], fields: &'a [index::Field], sample: &mut Sample<'a>) -> Result<()> {
+        for field in fields {
+            let bytes = &map[field.offset as usize..][..field.len as usize];
+            sample.push(&self.index.names[field.name as usize], bytes)?;
+        }
+        // Files of a sample lie side by side, so one request brings all of them in.
+        if let (Some(first), Some(last)) = (fields.first(), fields.last())
+            && let Some(all) = map.get(first.offset as usize..(last.offset + last.len) as usize)
+        {
+            fetch(all).map_err(|e| self.lost(e, last.offset + last.len))?;
+        }
+        Ok(())
+    }
+
+    /// Reads `fields` into `scratch`, one behind the other, and adds them to `sample`.
+    fn read<'a>(
+        &'a self,
+        file: &Unmapped,
+        fields: &'a [index::Field],
+        scratch: &'a mut Vec<u8>,
+        sample: &mut Sample<'a>,
+    ) -> Result<()> {
+        let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len));
+        let buffer = room(scratch, total)?;
+        let mut rest = &mut *buffer;
+        for field in fields {
+            let (bytes, after) = rest.split_at_mut(field.len as usize);
+            file.read(field.offset, bytes)?;
+            rest = after;
+        }
+        let mut rest = &*buffer;
+        for field in fields {
+            let (bytes, after) = rest.split_at(field.len as usize);
+            sample.push(&self.index.names[field.name as usize], bytes)?;
+            rest = after;
+        }
+        Ok(())
     }
 }
 
 impl Shard {
     /// The error of pages up to byte `end` that cannot be had. If the file still has them, the medium failed, perhaps for a moment.
-    fn lost(&self, error: Error, end: usize) -> Error {
-        let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end as u64);
-        let error = if still_long { error.transient() } else { error };
-        error.at_path(&self.path)
+    fn lost(&self, error: Error, end: u64) -> Error {
+        let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
+        if still_long { error.transient() } else { error }
     }
 }
 
@@ -167,19 +239,14 @@ impl Source for Tar {
         self.starts[self.shards.len()]
     }
 
-    fn read<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (shard, key, fields) = self.locate(index);
-        let bytes = |field: &index::Field| &shard.map[field.offset as usize..][..field.len as usize];
         let mut sample = Sample::new(key);
-        for field in fields {
-            sample.push(&shard.index.names[field.name as usize], bytes(field)).map_err(|e| e.at_path(&shard.path))?;
+        match &shard.medium {
+            Medium::Map(map) => shard.map(map, fields, &mut sample),
+            Medium::File(file) => shard.read(file, fields, scratch, &mut sample),
         }
-        // Files of a sample lie side by side, so one request brings all of them in.
-        if let (Some(first), Some(last)) = (fields.first(), fields.last())
-            && let Some(all) = shard.map.get(first.offset as usize..(last.offset + last.len) as usize)
-        {
-            fetch(all).map_err(|e| shard.lost(e, (last.offset + last.len) as usize))?;
-        }
+        .map_err(|e| e.at_path(&shard.path))?;
         Ok(sample)
     }
 
@@ -187,15 +254,18 @@ impl Source for Tar {
         self.shards.iter().try_for_each(|shard| shard.identity.check(&shard.path, false))
     }
 
-    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        let (shard, key, fields) = self.locate(index);
-        let Some(field) = fields.iter().find(|field| shard.index.names[field.name as usize] == "cls") else {
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let (shard, _, fields) = self.locate(index);
+        let Some(place) = fields.iter().position(|field| shard.index.names[field.name as usize] == "cls") else {
             return Ok(None);
         };
-        let bytes = &shard.map[field.offset as usize..][..field.len as usize];
-        fetch(bytes)
-            .and_then(|()| Sample::new(key).with_field("cls", bytes)?.label())
-            .map_err(|e| e.at_path(&shard.path))
+        let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
+        match &shard.medium {
+            Medium::Map(map) => shard.map(map, cls, &mut sample),
+            Medium::File(file) => shard.read(file, cls, scratch, &mut sample),
+        }
+        .and_then(|()| sample.label())
+        .map_err(|e| e.at_path(&shard.path))
     }
 
     fn classes(&self) -> &[String] {

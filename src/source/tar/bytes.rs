@@ -1,0 +1,100 @@
+//! Where a shard's bytes come from: a map, or reads at a place of the file.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes that are looked at here and there.
+pub(super) trait Bytes {
+    fn len(&self) -> u64;
+
+    /// The `len` bytes from `at` on, which lie inside; `scratch` is theirs if they have to be put somewhere.
+    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
+}
+
+impl Bytes for &[u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn get<'a>(&'a self, at: u64, len: usize, _scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        Ok(&self[at as usize..][..len])
+    }
+}
+
+/// A file that had `len` bytes when it was opened.
+#[derive(Debug)]
+pub(super) struct Unmapped {
+    pub(super) file: File,
+    pub(super) len: u64,
+    pub(super) path: PathBuf,
+}
+
+impl Unmapped {
+    /// Fills `buffer` with what lies from `at` on.
+    ///
+    /// # Errors
+    /// If the file has ended before, or cannot be read.
+    pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
+        read_exact_at(&self.file, buffer, at).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => Error::source(format!(
+                "{} bytes from offset {at} on cannot be read: the file had {} bytes and was cut short while open",
+                buffer.len(),
+                self.len
+            ))
+            .at_path(&self.path),
+            _ => Error::io(&self.path, &e),
+        })
+    }
+}
+
+impl Bytes for Unmapped {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        let buffer = room(scratch, len as u64)?;
+        self.read(at, buffer)?;
+        Ok(buffer)
+    }
+}
+
+/// What is read of one sample at a time at most, as of a file in a folder.
+const MOST: u64 = 1 << 31;
+
+/// `len` bytes of `scratch`, which stays as long as it gets, so that nothing is zeroed once it has room for the largest sample.
+///
+/// # Errors
+/// If that is more than 2 GiB, or than there is.
+pub(super) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
+    if len > MOST {
+        return Err(Error::source(format!("{len} bytes to be read at once, the limit is {MOST}")));
+    }
+    let len = len as usize;
+    if scratch.len() < len {
+        scratch
+            .try_reserve(len - scratch.len())
+            .map_err(|_| Error::new(ErrorKind::Memory, format!("no memory for {len} bytes to be read")))?;
+        scratch.resize(len, 0);
+    }
+    Ok(&mut scratch[..len])
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, at)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => (buffer, at) = (&mut buffer[n..], at + n as u64),
+        }
+    }
+    Ok(())
+}
