@@ -65,8 +65,9 @@
 //!
 //! # How much memory
 //!
-//! [`Batches::plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as one batch. Beside it each worker keeps scratch
-//! for the pictures it has in hand. Nothing grows over epochs. [`memory_limit`](Loader::memory_limit) refuses a plan that is too large.
+//! [`Batches::plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as one batch; where [`prefetch`](Loader::prefetch) is automatic, as many as it may
+//! try. Beside it each worker keeps scratch for the pictures it has in hand. Nothing grows beyond that. [`memory_limit`](Loader::memory_limit) refuses a plan that is too large, and is
+//! what automatic values stay within.
 //!
 //! # What blocks
 //!

@@ -1,5 +1,7 @@
 #[cfg(feature = "cuda")]
 mod cuda;
+mod limits;
+mod processors;
 mod sampling;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +13,8 @@ use crate::batch::{Dtype, Field, HostBatch, Layout, Memory, Normalize, Plan, Slo
 use crate::decode::{Auto, Decode};
 use crate::device::SampleOps;
 use crate::engine::{
-    Batches, Engine, HostFeed, IntoIter, Limits, MAX_GROUP, MemoryPlan, OnError, Opened, Parts, Position, State, Work,
+    Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MemoryPlan, OnError, Opened, Parts, Position, Settings, State,
+    Tuner, Work,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Last, Rank, Schedule};
@@ -43,6 +46,7 @@ use sampling::Sampling;
 #[derive(Clone)]
 pub struct Loader {
     input: Input,
+    mapped: bool,
     batch: Share,
     place: Place,
     sampling: Sampling,
@@ -83,12 +87,13 @@ type Proportions = Vec<(u64, f64)>;
 
 impl Input {
     /// The source; of a mixture with its proportions.
-    fn open(self) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+    fn open(self, mapped: bool) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         match self {
-            Input::Path(path) => Ok((source::open(&path)?, None)),
+            Input::Path(path) if mapped => Ok((source::open(&path)?, None)),
+            Input::Path(path) => Ok((source::open_unmapped(&path)?, None)),
             Input::Source(source) => Ok((source, None)),
             Input::Mixture(parts) => {
-                let open = |(part, proportion): (Input, f64)| Ok((part.open()?.0, proportion));
+                let open = |(part, proportion): (Input, f64)| Ok((part.open(mapped)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;
                 let mixture = parts.iter().map(|(part, proportion)| (part.len() as u64, *proportion)).collect();
                 let parts = parts.into_iter().map(|(part, _)| part).collect();
@@ -135,6 +140,7 @@ impl Loader {
     fn from_input(input: Input) -> Self {
         Loader {
             input,
+            mapped: true,
             batch: Share::Rank(32),
             place: Place::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),
@@ -161,6 +167,17 @@ impl Loader {
             #[cfg(feature = "cuda")]
             soft_labels: None,
         }
+    }
+
+    /// Whether tar shards are memory-mapped, as they are by default. `false` reads them instead: a shard that is cut short or a medium that fails is then an error of
+    /// the sample whatever the moment, never a `SIGBUS`, which suits network file systems too. It costs a copy of the encoded bytes, and an open file a shard; see
+    /// [`Tar::open_unmapped`](source::Tar::open_unmapped).
+    ///
+    /// Without effect on folders, which are always read, and on sources that were opened before. An LMDB is always mapped, by its library: with `false` it is refused
+    /// when the loader is opened.
+    pub fn mapped(mut self, mapped: bool) -> Self {
+        self.mapped = mapped;
+        self
     }
 
     /// Samples in a batch, N; 32 by default. Larger batches cost N times the memory of a sample in every slot. 0 is an error.
@@ -195,7 +212,8 @@ impl Loader {
 
     /// [`rank`](Loader::rank) as the launcher's environment says (torchrun, Open MPI, SLURM); see [`Rank::from_env`]. Opening it without a launcher is an error.
     ///
-    /// Several ranks on one machine each take all its processors for [`workers`](Loader::workers) unless the launcher binds them: say how many.
+    /// Ranks on one machine share its processors when [`workers`](Loader::workers) is automatic: each takes its part, by what the launcher says of their number
+    /// (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`), or what the launcher binds it to.
     pub fn distributed(mut self) -> Self {
         self.place = Place::Environment;
         self
@@ -225,9 +243,12 @@ impl Loader {
         self
     }
 
-    /// Worker threads that read, decode and transform. 0, the default, is one for each processor this process may use.
+    /// Worker threads that read, decode and transform. The number changes the speed and nothing else: batches are the same, bit for bit, for any number.
     ///
-    /// The number changes the speed and nothing else: batches are the same, bit for bit, for any number.
+    /// 0, the default, is automatic: one for each processor this process may use, to begin with. While the consumer waits for batches, and workers that are busy leave
+    /// processors idle since they wait for a disk, a network or a lock, more of them are tried, up to four for each processor (but to 32 on a small machine, and to 256 on a large one), and kept if more samples come. A
+    /// wrong try is taken back after some 64 to 200 batches. [`Stats::workers`](crate::Stats::workers) says how many are in use, and each change is an `info` event of
+    /// [`tracing`](https://docs.rs/tracing). It costs that many threads, most of them asleep, and scratch for the pictures in hand of those that were ever used.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
@@ -242,10 +263,14 @@ impl Loader {
         self
     }
 
-    /// Batches that are made ahead of the consumer. 0, the default, is automatic (now 2).
+    /// Batches that are made ahead of the consumer. Like [`workers`](Loader::workers) it changes the speed alone.
     ///
     /// Each costs a slot of memory; one more is in the consumer's hands and one more is being filled, so that
     /// the loader holds `prefetch + 2` slots. More than a few help only when the time that samples or steps take varies much.
+    ///
+    /// 0, the default, is automatic: 2 to begin with, and twice as many, up to 16, when the consumer waits although workers idle because all slots are taken; kept if more
+    /// samples come. All slots there may be are allocated when the loader is opened, within the [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but always
+    /// for 2). Ordinary memory that was never used stays the system's. On a device there are 2 batches, and what adapts is the host's slots.
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = batches;
         self
@@ -297,51 +322,6 @@ impl Loader {
         self
     }
 
-    /// What happens when a sample cannot be read, decoded or transformed; [`OnError::Stop`] by default.
-    pub fn on_error(mut self, on_error: OnError) -> Self {
-        self.on_error = on_error;
-        self
-    }
-
-    /// How often a sample is read again when its source reports a [transient](Error::is_transient) error (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`,
-    /// a timeout), before the error counts; 3 by default, 0 for never.
-    ///
-    /// The worker pauses for 5 ms before it reads again, then for four times as long each time, for a second at most. Every time is
-    /// logged as a warning and counted in [`Stats::retries`](crate::Stats::retries).
-    pub fn retries(mut self, times: usize) -> Self {
-        self.limits.retries = times;
-        self
-    }
-
-    /// Most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. One that claims more is a failed
-    /// sample, and no memory is taken for it: a file of a few bytes can claim gigabytes.
-    ///
-    /// It holds for every decoder, also one of your own. The built-in ones allow 2^28 themselves; see [`General::max_pixels`](crate::decode::General::max_pixels).
-    pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.limits.pixels = pixels;
-        self
-    }
-
-    /// Most bytes that the fields of a sample may have together, as they are stored; 2^31 by default. One that has more is a failed sample,
-    /// and nothing is decoded. Of a tar or an LMDB nothing is copied before; a file in a folder is read first, up to 2 GiB.
-    pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
-        self.limits.sample_bytes = bytes;
-        self
-    }
-
-    /// How long the consumer may keep every slot while asking for another batch, before that is an error; 30 s by default. (A slow worker is
-    /// no error: it is logged.)
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Refuses to open if the loader would hold more than `bytes` of batch memory. No limit by default.
-    pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.memory_limit = Some(bytes);
-        self
-    }
-
     /// Writes a trace of the batches that `schedule` names to `path`, as Chrome trace events: [Perfetto](https://ui.perfetto.dev),
     /// `chrome://tracing` and TensorBoard open it. No trace by default.
     ///
@@ -359,7 +339,7 @@ impl Loader {
     }
 
     /// Shows a bar on stderr for each epoch, if that is a terminal; off by default. What happens otherwise is told through [`tracing`](https://docs.rs/tracing) alone: epochs
-    /// at `debug`, skipped samples and long waits at `warn`.
+    /// at `debug`, changes of automatic values at `info`, skipped samples and long waits at `warn`.
     #[cfg(feature = "progress")]
     pub fn progress(mut self, shown: bool) -> Self {
         self.progress = shown;
@@ -374,29 +354,37 @@ impl Loader {
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
-        let opening = self.open(dtype, layout, false)?;
+        let opening = self.open(dtype, layout, false, pinned, |_, _| 0)?;
         let slots = opening.slots();
         let bytes = slots.saturating_mul(opening.plan.bytes);
         opening.check_limit(bytes)?;
-        let memory = host_memory(opening.plan.bytes, slots, pinned)?;
+        let memory = host_memory(opening.plan.bytes, slots, pinned, opening.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&opening.plan, memory)).collect();
         let plan = MemoryPlan {
             slots: slots.len(),
+            slots_in_use: slots.len(),
             slot_bytes: opening.plan.bytes,
             host_bytes: bytes,
             pinned_bytes: slots.iter().filter(|s| s.is_pinned()).count() * opening.plan.bytes,
             device_bytes: 0,
             staging_bytes: 0,
         };
-        let (prefetch, resume) = (opening.prefetch, opening.resume);
+        let (room, resume) = (opening.prefetch.least + 1, opening.resume);
         let engine = Engine::new(opening.into_parts(slots))?;
-        let opened = Opened::new(&engine, plan, prefetch, resume);
+        let opened = Opened::new(&engine, plan, room, resume);
         Ok(Batches::new(Box::new(HostFeed(engine)), opened))
     }
 
-    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`. With `ops` a slot's last field is a record a
-    /// sample of what the device is to do with it.
-    fn open(self, dtype: Dtype, layout: Layout, ops: bool) -> Result<Opening> {
+    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`, into memory that is `pinned` or not. With `ops` a slot's last field is a record a
+    /// sample of what the device is to do with it. `beside` is what a number of batches ahead takes beside the slots, in bytes.
+    fn open(
+        self,
+        dtype: Dtype,
+        layout: Layout,
+        ops: bool,
+        pinned: bool,
+        beside: impl Fn(&Plan, usize) -> usize,
+    ) -> Result<Opening> {
         let rank = match self.place {
             Place::Given { rank, world } => Rank::new(rank, world)?,
             Place::Environment => Rank::of_launcher()?,
@@ -415,13 +403,14 @@ impl Loader {
             return Err(Error::config(format!("field {twice:?} is there already")));
         }
 
-        let (source, mixture) = self.input.open()?;
+        let (source, mixture) = self.input.open(self.mapped)?;
         if source.is_empty() {
             return Err(Error::source(format!("the {} source has no samples", source.kind())));
         }
+        let processors = processors::processors(&rank);
         let workers = match self.workers {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
+            0 => Bounds { least: processors, most: (4 * processors).clamp(32, 256).max(processors) },
+            n => Bounds::exactly(n),
         };
         let size = self.augment.output_size();
         let (h, w) = (size.height as usize, size.width as usize);
@@ -429,7 +418,8 @@ impl Loader {
             Layout::Nhwc => vec![h, w, 3],
             Layout::Nchw => vec![3, h, w],
         };
-        let order = self.sampling.open(&*source, mixture, self.seed, global_batch, workers)?;
+        let order =
+            self.sampling.open(&*source, mixture, self.seed, global_batch, workers.least, self.limits.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         let batch = schedule.places() as usize;
         let mut fields = vec![
@@ -438,7 +428,20 @@ impl Loader {
         ];
         fields.extend(self.fields);
         fields.extend(ops.then(|| Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] }));
-        let trace = self.trace.map(|(path, schedule)| Trace::new(&path, schedule, workers)).transpose()?;
+        let trace = self.trace.map(|(path, schedule)| Trace::new(&path, schedule, workers.most)).transpose()?;
+        let plan = Arc::new(Plan::new(batch, fields)?);
+        let slots_only = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
+        let bytes = |prefetch| slots_only(prefetch).saturating_add(beside(&plan, prefetch.min(AHEAD)));
+        let prefetch = match self.prefetch {
+            0 => match self.memory_limit {
+                Some(limit) => automatic_prefetch(limit, bytes),
+                // What is on the device is not adapted.
+                None if pinned => automatic_prefetch(LOCKED_BYTES, slots_only).or_more(AHEAD),
+                None => automatic_prefetch(ORDINARY_BYTES, slots_only).or_more(AHEAD),
+            },
+            n => Bounds::exactly(n),
+        };
+        let settings = Arc::new(Settings::new(processors, workers, prefetch));
         let work = Work {
             source,
             decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new())),
@@ -450,7 +453,9 @@ impl Loader {
             mix_as: (!ops).then_some((dtype, layout)),
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
-            counters: Arc::new(Counters::new(workers, trace)),
+            counters: Arc::new(Counters::new(workers.most, trace)),
+            tuner: Tuner::new(&settings),
+            settings,
             limits: self.limits,
             #[cfg(feature = "progress")]
             progress: self.progress,
@@ -460,11 +465,8 @@ impl Loader {
             work,
             resume,
             schedule,
-            plan: Arc::new(Plan::new(batch, fields)?),
-            workers,
-            prefetch: if self.prefetch == 0 { 2 } else { self.prefetch },
-            // A quarter of a worker's share of the batch, so that the shares even out.
-            group: batch.div_ceil(4 * workers).clamp(1, MAX_GROUP),
+            plan,
+            prefetch,
             on_error: self.on_error,
             timeout: self.timeout,
             memory_limit: self.memory_limit,
@@ -495,18 +497,30 @@ struct Opening {
     resume: Option<Position>,
     schedule: Schedule,
     plan: Arc<Plan>,
-    workers: usize,
-    prefetch: usize,
-    group: usize,
+    prefetch: Bounds,
     on_error: OnError,
     timeout: Duration,
     memory_limit: Option<usize>,
 }
 
+/// Batches ahead that an automatic number begins with; on a device there are never more.
+const AHEAD: usize = 2;
+/// The most that it tries.
+const MOST_AHEAD: usize = 16;
+/// Bytes that it stays within where the user sets no limit: of memory that costs something only when it is used, and of page-locked memory.
+const ORDINARY_BYTES: usize = 1 << 30;
+const LOCKED_BYTES: usize = 1 << 28;
+
+/// What an automatic number of batches ahead may be, where `n` of them take `bytes(n)` of `limit`: 1 at least, fit or not.
+fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
+    let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
+    Bounds { least: most.min(AHEAD), most }
+}
+
 impl Opening {
-    /// Host slots: the batches made ahead, one in the consumer's hands or on its way to the device, and one being filled.
+    /// Host slots, as many as may be in use at most.
     fn slots(&self) -> usize {
-        self.prefetch.saturating_add(2)
+        Settings::slots_for(self.prefetch.most)
     }
 
     fn check_limit(&self, bytes: usize) -> Result<()> {
@@ -517,7 +531,7 @@ impl Opening {
                     "{bytes} bytes of batch memory ({} slots of {}) exceed the limit of {limit}; lower prefetch ({}) or batch ({})",
                     self.slots(),
                     self.plan.bytes,
-                    self.prefetch,
+                    self.prefetch.most,
                     self.plan.batch
                 ),
             )),
@@ -526,15 +540,15 @@ impl Opening {
     }
 
     fn into_parts(self, slots: Vec<crate::batch::Free>) -> Parts {
-        let Opening { work, schedule, workers, group, on_error, timeout, .. } = self;
-        Parts { work, schedule, slots, workers, group, on_error, timeout }
+        let Opening { work, schedule, on_error, timeout, .. } = self;
+        Parts { work, schedule, slots, on_error, timeout }
     }
 }
 
 /// Memory for `slots` slots, page-locked if that is wanted and can be had.
-fn host_memory(bytes: usize, slots: usize, pinned: bool) -> Result<Vec<Memory>> {
+fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) -> Result<Vec<Memory>> {
     if pinned {
-        match locked_memory(bytes, slots) {
+        match locked_memory(bytes, slots, rank) {
             Ok(memory) => return Ok(memory),
             Err(e) => {
                 static WARNED: std::sync::Once = std::sync::Once::new();
@@ -546,13 +560,17 @@ fn host_memory(bytes: usize, slots: usize, pinned: bool) -> Result<Vec<Memory>> 
 }
 
 #[cfg(feature = "cuda")]
-fn locked_memory(bytes: usize, slots: usize) -> Result<Vec<Memory>> {
-    let context = crate::cuda::Context::new(0)?;
+fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
+    // A context takes memory of its device: that of the rank's own, unless the launcher shows each rank but one.
+    let context = match rank.local {
+        Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
+        None => crate::cuda::Context::new(0),
+    }?;
     (0..slots).map(|_| cuda::pinned_memory(&context, bytes)).collect()
 }
 
 #[cfg(not(feature = "cuda"))]
-fn locked_memory(_bytes: usize, _slots: usize) -> Result<Vec<Memory>> {
+fn locked_memory(_bytes: usize, _slots: usize, _rank: Rank) -> Result<Vec<Memory>> {
     Err(Error::config("this build is without the feature \"cuda\""))
 }
 
@@ -565,3 +583,7 @@ impl IntoIterator for Loader {
         IntoIter::new(self.host())
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/fuzz/resume.rs"]
+mod fuzz;

@@ -57,9 +57,15 @@ impl Memory {
 }
 
 struct Heap {
+    /// Aligned to [`PAGE`], inside the allocation.
     base: NonNull<u8>,
+    allocated: NonNull<u8>,
     layout: Layout,
 }
+
+/// Whole pages, so that the buffer can be handed to calls that want them.
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 
 // SAFETY: the allocation is only freed here, once, whichever thread drops it.
 unsafe impl Send for Heap {}
@@ -68,23 +74,25 @@ unsafe impl Sync for Heap {}
 
 impl Heap {
     fn new(len: usize) -> Result<Self> {
-        // Whole pages, so that the buffer can be handed to calls that want them.
-        let align = ALIGN.max(4096);
-        let layout =
-            Layout::from_size_align(len.max(1), align).expect("the plan checked that the size fits the address space");
-        // SAFETY: the layout's size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).ok_or_else(|| {
+        let none = || {
             let cause = format!("the system has no {len} bytes for a batch buffer; lower batch or prefetch");
             Error::new(ErrorKind::Memory, cause)
-        })?;
-        Ok(Heap { base, layout })
+        };
+        // Aligned by hand: zeroed memory of the usual alignment comes from the system as it is, and pages that are never used stay untouched, whereas
+        // allocators write the zeros of memory with a larger one.
+        let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
+        // SAFETY: the layout's size is not zero.
+        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
+        let skip = allocated.addr().get().next_multiple_of(PAGE) - allocated.addr().get();
+        // SAFETY: `skip` is less than a page, and the allocation is `len` bytes and a page.
+        let base = unsafe { allocated.add(skip) };
+        Ok(Heap { base, allocated, layout })
     }
 }
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed only here.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        // SAFETY: `allocated` came from `alloc_zeroed` with this layout and is freed only here.
+        unsafe { dealloc(self.allocated.as_ptr(), self.layout) }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde::Serialize;
 
 use super::resume::{self, Probe};
-use super::{Engine, State, Work};
+use super::{Engine, Settings, State, Work};
 use crate::batch::HostBatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
@@ -41,8 +41,10 @@ pub struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// Batch buffers on the host.
+    /// Batch buffers on the host. Where [`Loader::prefetch`](crate::Loader::prefetch) is automatic, the most there may be in use.
     pub slots: usize,
+    /// How many of them are in use now. The others are room to try more: where the memory is not page-locked it is the system's until then.
+    pub slots_in_use: usize,
     /// Bytes of one of them.
     pub slot_bytes: usize,
     /// Bytes of all of them.
@@ -66,6 +68,9 @@ impl fmt::Display for MemoryPlan {
             mib(self.slot_bytes),
             mib(self.host_bytes)
         )?;
+        if self.slots_in_use < self.slots {
+            write!(f, " at most, {} slots of it in use", self.slots_in_use)?;
+        }
         if self.device_bytes > 0 {
             write!(f, ", {:.1} MiB on the device", mib(self.device_bytes))?;
             write!(f, " ({:.1} MiB of them staging)", mib(self.staging_bytes))?;
@@ -101,7 +106,8 @@ pub(crate) struct Opened {
     pub(crate) schedule: Schedule,
     pub(crate) faults: Arc<Mutex<Vec<Fault>>>,
     pub(crate) plan: MemoryPlan,
-    pub(crate) prefetch: usize,
+    /// Batches that the consumer may keep at least while others are made.
+    pub(crate) room: usize,
     /// Where it is to go on.
     pub(crate) resume: Option<Position>,
 }
@@ -114,13 +120,13 @@ pub(crate) struct Position {
 }
 
 impl Opened {
-    pub(crate) fn new(engine: &Engine, plan: MemoryPlan, prefetch: usize, resume: Option<Position>) -> Self {
+    pub(crate) fn new(engine: &Engine, plan: MemoryPlan, room: usize, resume: Option<Position>) -> Self {
         Opened {
             work: engine.work().clone(),
             schedule: engine.schedule.clone(),
             faults: engine.faults().clone(),
             plan,
-            prefetch,
+            room,
             resume,
         }
     }
@@ -263,9 +269,9 @@ impl<B> Batches<B> {
     ///
     /// # Errors
     /// As a batch of [`epoch`](Batches::epoch); [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or more than the loader has room for, which is
-    /// [`prefetch`](Batches::prefetch)` + 1`.
+    /// the [prefetch](crate::Loader::prefetch) that was set, and 1; 3 where it is automatic.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
-        let room = self.prefetch() + 1;
+        let room = self.opened.room;
         if n == 0 || n > room {
             return Err(Error::config(format!(
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
@@ -309,19 +315,28 @@ impl<B> Batches<B> {
 
     /// The memory it holds.
     pub fn plan(&self) -> MemoryPlan {
-        self.opened.plan
+        MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.opened.plan }
     }
 
-    /// Batches made ahead of the consumer.
+    /// Batches made ahead of the consumer. Where [`Loader::prefetch`](crate::Loader::prefetch) is automatic that is the number now.
     pub fn prefetch(&self) -> usize {
-        self.opened.prefetch
+        self.opened.work.settings.prefetch()
+    }
+
+    /// Worker threads. Where [`Loader::workers`](crate::Loader::workers) is automatic that is the number now.
+    pub fn workers(&self) -> usize {
+        self.opened.work.settings.workers()
     }
 
     /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what limits it.
     pub fn stats(&self) -> Stats {
-        let Opened { work, plan, prefetch, .. } = &self.opened;
+        let Opened { work, plan, .. } = &self.opened;
+        let settings = &work.settings;
         let mut stats = work.counters.stats();
-        (stats.slots, stats.prefetch) = (plan.slots, *prefetch);
+        (stats.workers, stats.most_workers) = (settings.workers(), settings.workers.most);
+        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
+        (stats.worker_seconds, stats.processors) = (settings.worker_seconds(), settings.processors);
+        stats.slots = Settings::slots_for(stats.prefetch);
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
             (plan.host_bytes, plan.pinned_bytes, plan.device_bytes);
         stats
@@ -377,6 +392,8 @@ impl<B> Iterator for Replay<B> {
 }
 
 /// The batches of one epoch; see [`Batches::epoch`].
+///
+/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch: one that drops some may go on.
 pub struct Epoch<'a, B> {
     epoch: u64,
     batches: &'a mut Batches<B>,
@@ -441,6 +458,8 @@ impl<B> Drop for Epoch<'_, B> {
 }
 
 /// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be opened, the only item is the error.
+///
+/// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch.
 pub struct IntoIter(Pass);
 
 enum Pass {
@@ -470,7 +489,8 @@ impl Iterator for IntoIter {
         match &mut self.0 {
             Pass::Open(batches) => {
                 let batch = batches.next();
-                if matches!(batch, Some(Err(_))) {
+                // As in an epoch: whoever drops a batch after a timeout may go on.
+                if matches!(&batch, Some(Err(e)) if e.kind() != ErrorKind::Timeout) {
                     self.0 = Pass::Failed(None);
                 }
                 batch

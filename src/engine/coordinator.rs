@@ -1,4 +1,3 @@
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -6,10 +5,12 @@ use std::time::Instant;
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
-use super::{Filled, Work};
+use super::retry::guarded;
+use super::{Filled, Settings, Work};
 use crate::batch::{Free, Part};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Pick, Schedule};
+use crate::trace::{self, WAIT_FOR_SLOT};
 
 /// A run: the batches `first..end` of `epoch`.
 pub(super) struct Start {
@@ -30,7 +31,6 @@ pub(super) struct Coordinator {
     pub(super) free: Sender<Free>,
     pub(super) parts: Sender<Part>,
     pub(super) broken: Sender<Filled>,
-    pub(super) group: usize,
 }
 
 impl Coordinator {
@@ -49,16 +49,21 @@ impl Coordinator {
             }
             for number in first..end {
                 let since = Instant::now();
-                let slot = select! {
-                    recv(self.started) -> start => match start {
-                        Ok(start) => { next_start = Some(start); break }
-                        Err(_) => return,
-                    },
-                    recv(self.freed) -> slot => match slot {
-                        Ok(slot) => slot,
-                        Err(_) => return,
-                    },
+                let range = trace::range(WAIT_FOR_SLOT);
+                let slot = loop {
+                    select! {
+                        recv(self.started) -> start => match start {
+                            Ok(start) => { next_start = Some(start); break None }
+                            Err(_) => return,
+                        },
+                        recv(self.freed) -> slot => match slot {
+                            Ok(slot) => if let Some(slot) = self.work.settings.keep(slot) { break Some(slot) },
+                            Err(_) => return,
+                        },
+                    }
                 };
+                drop(range);
+                let Some(slot) = slot else { break };
                 self.work.counters.slot(epoch, number, since);
                 let wanted = self.work.run.load(Ordering::Relaxed) == run;
                 let picked = if wanted { self.pick(epoch, number, &mut picks) } else { Ok(()) };
@@ -69,7 +74,8 @@ impl Coordinator {
                     }
                     break;
                 }
-                let parts = slot.begin(self.group, |header| {
+                let group = Settings::group(slot.batch(), self.work.settings.workers());
+                let parts = slot.begin(group, |header| {
                     (header.run, header.epoch, header.number) = (run, epoch, number);
                     std::mem::swap(&mut header.picks, &mut picks);
                     header.mixing = self.work.augment.mixing(self.work.seed, epoch, number);
@@ -85,16 +91,18 @@ impl Coordinator {
     }
 
     fn check(&self) -> Result<()> {
-        catch_unwind(AssertUnwindSafe(|| self.work.source.check()))
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Panic, "the source panicked when it was checked")))
+        guarded(|| self.work.source.check())
+            .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
     /// Asks the order, which may be the user's, for the places of a batch.
     fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) -> Result<()> {
         let len = self.work.source.len() as u64;
-        catch_unwind(AssertUnwindSafe(|| self.schedule.fill(epoch, number, picks))).map_err(|_| {
-            Error::new(ErrorKind::Panic, format!("the order panicked at batch {number} of epoch {epoch}"))
-        })?;
+        guarded(|| {
+            self.schedule.fill(epoch, number, picks);
+            Ok(())
+        })
+        .map_err(|e| panicked(e, || format!("the order panicked at batch {number} of epoch {epoch}")))?;
         match picks.iter().find(|p| p.sample >= len) {
             Some(p) => Err(Error::config(format!(
                 "the order gives sample {} in batch {number} of epoch {epoch}; the source has {len}",
@@ -103,4 +111,12 @@ impl Coordinator {
             None => Ok(()),
         }
     }
+}
+
+/// Says whose panic it was, and where, before what it said; other errors stay as they are.
+fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
+    if e.kind() != ErrorKind::Panic {
+        return e;
+    }
+    Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
 }

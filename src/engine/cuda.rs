@@ -8,6 +8,7 @@ use crate::batch::{Free, Full};
 use crate::device::{CudaBatch, DeviceStats, Filled, Nvidia, Ring, SampleOps, Supply};
 use crate::error::Result;
 use crate::order::Pick;
+use crate::trace::{self, WAIT};
 use crate::transform::Mixing;
 
 /// Delivers batches in device memory: full slots go through the prefetch ring.
@@ -20,20 +21,22 @@ impl Feed for CudaFeed {
     type Batch = CudaBatch;
 
     fn start(&mut self, epoch: u64, first: u64) {
-        self.work.counters.begin();
+        self.work.begin();
         self.ring.start(epoch, first);
     }
 
     fn next(&mut self) -> Option<Result<CudaBatch>> {
+        let _range = trace::range(WAIT);
         let asked = self.work.counters.asked(self.ring.ready());
         let batch = self.ring.next()?.map(CudaBatch);
         if let Ok(batch) = &batch {
-            self.work.counters.delivered(batch.epoch(), batch.number(), batch.len(), asked);
+            self.work.delivered(batch.epoch(), batch.number(), batch.len(), asked);
         }
         Some(batch)
     }
 
     fn stop(&mut self) {
+        self.work.end();
         self.ring.stop();
     }
 

@@ -6,7 +6,9 @@
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
 //! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
 //! 6. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
-//! 7. `resume`: where a run stands, and whether a loader may go on from there.
+//! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left to the loader.
+//! 8. `resume`: where a run stands, and whether a loader may go on from there.
+//! 9. `retry`: what is done again when it fails for a moment; panics as errors.
 
 mod batches;
 mod coordinator;
@@ -17,6 +19,9 @@ mod pool;
 #[cfg(feature = "progress")]
 mod progress;
 mod resume;
+mod retry;
+mod settings;
+mod tune;
 mod worker;
 
 use std::sync::Arc;
@@ -38,7 +43,10 @@ pub(crate) use cuda::CudaFeed;
 pub(crate) use host::HostFeed;
 use pool::Pool;
 pub use resume::State;
-pub(crate) use worker::{Limits, MAX_GROUP, Work, guarded};
+pub(crate) use retry::retried;
+pub(crate) use settings::{Bounds, Settings};
+pub(crate) use tune::Tuner;
+pub(crate) use worker::{Limits, MAX_GROUP, Work};
 
 /// How often a consumer that waits looks whether anything can still come.
 const TICK: Duration = Duration::from_millis(100);
@@ -49,10 +57,8 @@ const STALL: Duration = Duration::from_secs(30);
 pub(crate) struct Parts {
     pub(crate) work: Work,
     pub(crate) schedule: Schedule,
+    /// As many as may be in use at most.
     pub(crate) slots: Vec<Free>,
-    pub(crate) workers: usize,
-    /// Samples a worker takes at a time.
-    pub(crate) group: usize,
     pub(crate) on_error: OnError,
     /// How long the consumer may hold every slot while asking for more.
     pub(crate) timeout: Duration,
@@ -84,27 +90,29 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Result<Self> {
-        let Parts { work, schedule, slots, workers, group, on_error, timeout } = parts;
+        let Parts { work, schedule, slots, on_error, timeout } = parts;
         let count = slots.len();
         let work = Arc::new(work);
+        let settings = work.settings.clone();
         // Each channel can hold all there can be of what it carries, so that no thread ever waits to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
         // One place more for an error of the order itself.
         let (filled, full) = bounded(count + 1);
-        let parts_per_batch = work_parts(&slots, group);
+        let parts_per_batch = most_parts(&slots, &settings);
         let (parts, queue) = bounded(count * parts_per_batch);
-        for slot in slots {
-            free.send(slot).expect("the receiver is alive");
-        }
+        settings.take_slots(slots, free.clone());
         let home = Home { free, held: Arc::default() };
 
-        let pool = Pool::new(workers)?;
+        let pool = Pool::new(settings)?;
         let shared = (work.clone(), queue, filled.clone(), home.free.clone());
         pool.start(move |index| {
             let (work, queue, filled, free) = &shared;
-            let mut worker = worker::Worker::new(work.clone(), index);
-            for part in queue {
+            // Made with the first part: a worker that is never in use takes no memory for pictures.
+            let mut worker = None;
+            while work.settings.admits(index) {
+                let Ok(part) = queue.recv() else { break };
+                let worker = worker.get_or_insert_with(|| worker::Worker::new(work.clone(), index));
                 let Some(full) = worker.run(part) else { continue };
                 if full.header().run == work.run.load(Ordering::Relaxed) {
                     let _ = filled.send(Ok(full));
@@ -121,7 +129,6 @@ impl Engine {
             free: home.free.clone(),
             parts,
             broken: filled,
-            group,
         };
         let coordinator = std::thread::Builder::new()
             .name("warpfeed-order".into())
@@ -224,7 +231,7 @@ impl Engine {
                 Ok(Err(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let held = self.home.held.load(Ordering::Relaxed);
-                    if held == self.slots && since.elapsed() > self.timeout {
+                    if held >= self.work.settings.slots_in_use() && since.elapsed() > self.timeout {
                         return Some(Err(Error::new(
                             ErrorKind::Timeout,
                             format!(
@@ -290,9 +297,9 @@ impl Engine {
     }
 }
 
-/// Parts that the fullest batch is cut into.
-fn work_parts(slots: &[Free], group: usize) -> usize {
-    slots.first().map_or(1, |slot| slot.batch().div_ceil(group))
+/// Parts that the fullest batch is cut into at most.
+fn most_parts(slots: &[Free], settings: &Settings) -> usize {
+    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers.most)))
 }
 
 impl Drop for Engine {

@@ -1,6 +1,8 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use super::Settings;
+use super::settings::Bounds;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The crate's own rayon pool, never the global one, with threads that are joined when it is dropped.
@@ -8,25 +10,23 @@ use crate::error::{Error, ErrorKind, Result};
 /// rayon ends its threads some time after a pool is dropped; a loader that frees page-locked memory must know that they have ended.
 pub(crate) struct Pool {
     pool: Option<rayon::ThreadPool>,
-    threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    threads: Threads,
+    settings: Arc<Settings>,
 }
 
 impl Pool {
-    pub(crate) fn new(workers: usize) -> Result<Self> {
-        let threads = Arc::new(Mutex::new(Vec::with_capacity(workers)));
-        let started = threads.clone();
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(workers)
-            .thread_name(|i| format!("warpfeed-{i}"))
-            .spawn_handler(move |thread| {
-                let builder = std::thread::Builder::new().name(thread.name().unwrap_or("warpfeed").to_owned());
-                let handle = builder.spawn(|| thread.run())?;
-                started.lock().expect("nothing panics while holding it").push(handle);
-                Ok(())
-            })
-            .build()
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {workers} worker threads: {e}")))?;
-        Ok(Pool { pool: Some(pool), threads })
+    /// As many threads as `settings` may put to use; where that number is automatic and they cannot all be started, as many as it begins with.
+    pub(crate) fn new(settings: Arc<Settings>) -> Result<Self> {
+        let Bounds { least, most } = settings.workers;
+        let (pool, threads) = build(most).or_else(|e| {
+            if least == most {
+                return Err(e);
+            }
+            tracing::warn!("{e}; {least} have to do");
+            settings.limit_workers(least);
+            build(least)
+        })?;
+        Ok(Pool { pool: Some(pool), threads, settings })
     }
 
     /// Starts `body` once on every thread, with the thread's index.
@@ -36,8 +36,28 @@ impl Pool {
     }
 }
 
+type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
+
+fn build(workers: usize) -> Result<(rayon::ThreadPool, Threads)> {
+    let threads = Threads::default();
+    let started = threads.clone();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(workers)
+        .thread_name(|i| format!("warpfeed-{i}"))
+        .spawn_handler(move |thread| {
+            let builder = std::thread::Builder::new().name(thread.name().unwrap_or("warpfeed").to_owned());
+            let handle = builder.spawn(|| thread.run())?;
+            started.lock().expect("nothing panics while holding it").push(handle);
+            Ok(())
+        })
+        .build()
+        .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {workers} worker threads: {e}")))?;
+    Ok((pool, threads))
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.settings.close();
         drop(self.pool.take());
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics while holding it"));
         for thread in threads {

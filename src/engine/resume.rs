@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::worker::guarded;
+use super::retry::{guarded, retried};
 use super::{Position, Work};
 use crate::error::{Error, Result};
 use crate::order::Schedule;
@@ -76,8 +76,15 @@ impl State {
             let version = self.version;
             return Err(Error::config(format!("resume: the state is of version {version}, known is {VERSION}")));
         }
-        let now = State::new(work, schedule, self.epoch, self.batch, probe(work, schedule));
         let epoch = self.epoch;
+        // The order may be the user's, and has perhaps never been asked about such an epoch.
+        let asked = guarded(|| {
+            let now = State::new(work, schedule, epoch, self.batch, probe(work, schedule));
+            Ok((now, schedule.batches(epoch)))
+        });
+        let (now, batches) = asked.map_err(|e| {
+            Error::config(format!("resume: the order panicked when asked about epoch {epoch}: {}", e.cause()))
+        })?;
         for (what, saved, now) in [
             ("seed", self.seed, now.seed),
             ("a global batch of", self.global_batch, now.global_batch),
@@ -89,7 +96,6 @@ impl State {
                 return differs(what, &saved, &now);
             }
         }
-        let batches = schedule.batches(epoch);
         if self.batch > batches {
             let batch = self.batch;
             return Err(Error::config(format!(
@@ -123,7 +129,12 @@ pub(crate) fn probe(work: &Work, schedule: &Schedule) -> Vec<Probe> {
         .map(|position| {
             let sample = guarded(|| Ok(order.index(0, position))).ok();
             let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
-                guarded(|| Ok(work.source.read(sample as usize, &mut scratch)?.key().to_owned())).ok()
+                let again = || {
+                    work.counters.retried();
+                    true
+                };
+                let key = || Ok(work.source.read(sample as usize, &mut scratch)?.key().to_owned());
+                retried(work.limits.retries, sample, again, key).ok()
             });
             Probe { position, sample, key }
         })

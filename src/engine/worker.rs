@@ -1,16 +1,17 @@
 //! What a worker does with its part of a batch: read, decode, transform, write.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 
+use super::retry::{guarded, retried};
+use super::{Settings, Tuner};
 use crate::batch::{self, Dtype, Full, Layout, Part, Writer};
-use crate::decode::{Decode, Job, Pixels, Size};
+use crate::decode::{Decode, Job, Pixels, Size, is_plain_jpeg};
 use crate::device::SampleOps;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
 use crate::source::{Sample, Source};
 use crate::trace::{Args, Counters, Row, Stage, Trace, nanos};
@@ -36,6 +37,9 @@ pub(crate) struct Work {
     /// The run that is wanted now; parts of any other are passed on untouched.
     pub(crate) run: AtomicU64,
     pub(crate) counters: Arc<Counters>,
+    /// The numbers of workers and slots in use, and who changes them, if they may change.
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) tuner: Option<Tuner>,
     /// Whether epochs show a bar.
     #[cfg(feature = "progress")]
     pub(crate) progress: bool,
@@ -140,6 +144,9 @@ impl Worker {
                     match guarded(|| work.prepare(&sample, rng)) {
                         Ok((bytes, plan, rng)) => {
                             let mut planning = Planned { place, id, sample, plan, rng, ns: [0; 4] };
+                            if is_plain_jpeg(bytes) {
+                                counters.plain_jpeg();
+                            }
                             planning.ns[0] = clock.lap();
                             clock.book(&work.counters, *index, Stage::Read, &planning, at, bytes.len());
                             pixels.time = None;
@@ -191,10 +198,6 @@ impl Worker {
         counters.idle();
     }
 }
-
-/// The pause before a sample is read again; each further one is four times as long, up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The batch that a worker is at.
 #[derive(Clone, Copy)]
@@ -271,22 +274,41 @@ impl Clock {
 }
 
 impl Work {
+    /// An epoch begins.
+    pub(super) fn begin(&self) {
+        self.counters.begin();
+        if let Some(tuner) = &self.tuner {
+            tuner.begin(&self.counters);
+        }
+    }
+
+    /// The consumer got the batch it asked for at `asked`: number `batch` of `epoch`.
+    pub(super) fn delivered(&self, epoch: u64, batch: u64, samples: usize, asked: Instant) {
+        self.counters.delivered(epoch, batch, samples, asked);
+        if let Some(tuner) = &self.tuner {
+            tuner.delivered(&self.counters);
+        }
+    }
+
+    /// An epoch ends.
+    pub(super) fn end(&self) {
+        if let Some(tuner) = &self.tuner {
+            tuner.end(&self.counters);
+        }
+    }
+
     /// Reads sample `id`, again if an error may be gone then, as often as there are buffers and as long as `run` is wanted.
     fn read<'a>(&'a self, id: u64, run: u64, buffers: &'a mut [Vec<u8>]) -> Result<Sample<'a>> {
-        let tries = buffers.len();
-        let mut pause = PAUSE;
-        for (i, buffer) in buffers.iter_mut().enumerate() {
-            match guarded(|| self.source.read(id as usize, buffer)) {
-                Err(e) if e.is_transient() && i + 1 < tries && self.run.load(Ordering::Relaxed) == run => {
-                    tracing::warn!(sample = id, "read again in {pause:?} ({} of {} times): {e}", i + 1, tries - 1);
-                    self.counters.retried();
-                    std::thread::sleep(pause);
-                    pause = (4 * pause).min(LONGEST_PAUSE);
-                }
-                result => return result,
+        let go_on = || {
+            let wanted = self.run.load(Ordering::Relaxed) == run;
+            if wanted {
+                self.counters.retried();
             }
-        }
-        unreachable!("the last try returns")
+            wanted
+        };
+        // What a try that failed was given stays lent to it.
+        let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
+        retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one for each try")))
     }
 
     /// Finds the image of a sample and decides what happens to it.
@@ -373,16 +395,6 @@ fn decode(decoder: &dyn Decode, jobs: &mut [Job<'_>]) {
             job.result = guarded(|| decoder.decode(job.bytes, job.want, job.out));
         }
     }
-}
-
-/// Runs code that may be the user's, and makes an error of a panic.
-pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten before they are read again.
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Error::new(ErrorKind::Panic, text.unwrap_or_else(|| "with a value that is no text".into())))
-    })
 }
 
 fn place_of(e: Error, id: u64, sample: &Sample<'_>) -> Error {

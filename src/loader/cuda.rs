@@ -2,7 +2,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Loader;
-use crate::batch::{Dtype, Layout, Memory, Normalize, Slots, Writer};
+use crate::batch::{Dtype, Layout, Memory, Normalize, Plan, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, PinMode, Pinned, Stream};
 use crate::device::{CudaBatch, MAX_AXES, Nvidia, Ring, Spec};
@@ -44,24 +44,27 @@ impl Loader {
         // Bytes that are used as they come are erased where they are written; everything else after normalisation.
         let ops = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
         let (layout, soft_labels) = (self.layout, self.soft_labels);
-        let opening = self.open(Dtype::U8, Layout::Nhwc, ops)?;
-
-        let spans = &opening.plan.spans;
-        let spec = Spec {
-            batch: opening.plan.batch,
+        let spec = |plan: &Plan| Spec {
+            batch: plan.batch,
             height: size.height as usize,
             width: size.width as usize,
             dtype,
             layout,
             normalize,
-            fields: spans[1..spans.len() - usize::from(ops)].iter().map(|s| s.field.clone()).collect(),
+            fields: plan.spans[1..plan.spans.len() - usize::from(ops)].iter().map(|s| s.field.clone()).collect(),
             ops,
             soft_labels,
         };
-        let (prefetch, timeout, resume) = (opening.prefetch, opening.timeout, opening.resume);
+        let beside = |plan: &Plan, prefetch| spec(plan).memory(prefetch).total();
+        let opening = self.open(Dtype::U8, Layout::Nhwc, ops, true, beside)?;
+
+        let spec = spec(&opening.plan);
+        // An automatic number is of the host's slots alone: they even out what varies, and the device's memory is the model's.
+        let (prefetch, timeout, resume) = (opening.prefetch.least, opening.timeout, opening.resume);
         let (device, slots, slot_bytes) = (spec.memory(prefetch), opening.slots(), opening.plan.bytes);
         let plan = MemoryPlan {
             slots,
+            slots_in_use: slots,
             slot_bytes,
             host_bytes: slots.saturating_mul(slot_bytes),
             pinned_bytes: slots.saturating_mul(slot_bytes),
@@ -81,7 +84,7 @@ impl Loader {
         let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
         let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
         let engine = Engine::new(opening.into_parts(slots))?;
-        let (opened, work) = (Opened::new(&engine, plan, prefetch, resume), engine.work().clone());
+        let (opened, work) = (Opened::new(&engine, plan, prefetch + 1, resume), engine.work().clone());
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, work.counters.clone());
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
         Ok(Batches::new(Box::new(CudaFeed { ring, work }), opened))

@@ -1,12 +1,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use super::{Input, Loader, Proportions};
-use crate::engine::guarded;
+use crate::engine::retried;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
 use crate::source::Source;
@@ -34,6 +35,9 @@ impl Loader {
     ///
     /// Always shuffled, under the [`seed`](Loader::seed); see [`order::Mixture`](Mixture) for what is kept exactly. An epoch is as many samples
     /// as all the sets have. Samples keep their labels; `batches.source().part(id)` says which set one comes from.
+    ///
+    /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and [`shuffle_window`](Loader::shuffle_window) choose within
+    /// each of the sets, and the proportions stay what they are. Indices and weights run through all the sets, one behind the other.
     pub fn mixture<P: AsRef<Path>>(parts: impl IntoIterator<Item = (P, f64)>) -> Self {
         let part = |(path, proportion): (P, f64)| (Input::Path(path.as_ref().to_owned()), proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
@@ -54,7 +58,7 @@ impl Loader {
     }
 
     /// Shuffles as [`shuffle`](Loader::shuffle) does, but so that reads stay within windows of about `samples` samples, for media where a random read is dear; see
-    /// [`order::Windowed`](Windowed). The larger the window, the better it mixes; at most as much as the memory can hold of the files is useful.
+    /// [`order::Windowed`](Windowed). In a [mixture](Loader::mixture) the windows are those of each set; those of less than 10,000 samples gain little there. The larger the window, the better it mixes; at most as much as the memory can hold of the files is useful.
     pub fn shuffle_window(mut self, samples: u64) -> Self {
         self.sampling.window = Some(samples);
         self
@@ -114,9 +118,9 @@ impl Sampling {
         seed: u64,
         global_batch: u64,
         workers: usize,
+        retries: usize,
     ) -> Result<Arc<dyn Order>> {
         let chosen = [
-            ("mixture", mixture.is_some()),
             ("order", self.order.is_some()),
             ("weights or balanced", self.weights.is_some()),
             ("shuffle_window", self.window.is_some()),
@@ -125,47 +129,57 @@ impl Sampling {
         if let [one, other, ..] = chosen[..] {
             return Err(Error::config(format!("{one} and {other}: each decides the order, so there can be but one")));
         }
-        if mixture.is_some() && self.subset.is_some() {
-            return Err(Error::config("a subset of a mixture is not supported: make it of the sources first"));
+        if mixture.is_some() && self.order.is_some() {
+            return Err(Error::config(
+                "mixture and order: each decides the order. For an order of your own over several sources, join them with source::Concat; \
+                 for one within each, make the order with order::Mixture::of",
+            ));
+        }
+        if self.window == Some(0) {
+            return Err(Error::config("shuffle_window(0): a window has at least one sample"));
+        }
+        let samples = source.len() as u64;
+        if let Some(indices) = &self.subset
+            && let Some(place) = indices.iter().position(|&index| index >= samples)
+        {
+            let index = indices[place];
+            return Err(Error::config(format!("subset: place {place} is sample {index}; the source has {samples}")));
+        }
+        let len = self.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
+        if let Some(Weights::Given(weights)) = &self.weights
+            && weights.len() as u64 != len
+        {
+            let of = if self.subset.is_some() { "subset" } else { "source" };
+            return Err(Error::config(format!("{} weights for the {len} samples of the {of}", weights.len())));
         }
 
-        let len = match &self.subset {
-            Some(indices) => {
-                let samples = source.len() as u64;
-                if let Some(place) = indices.iter().position(|&index| index >= samples) {
-                    let index = indices[place];
-                    return Err(Error::config(format!(
-                        "subset: place {place} is sample {index}; the source has {samples}"
-                    )));
+        let labels = Labels { source, workers, retries };
+        let mut order = match mixture {
+            None => self.order_of(0..samples, seed, &labels)?,
+            Some(parts) => {
+                let mut orders = Vec::with_capacity(parts.len());
+                let mut first = 0;
+                for (number, (samples, proportion)) in parts.into_iter().enumerate() {
+                    let range = first..first + samples;
+                    first = range.end;
+                    let part = self.within(&range);
+                    let order = if proportion > 0.0 && part.subset.as_ref().is_none_or(|indices| !indices.is_empty()) {
+                        part.order_of(range, Mixture::seed_within(seed, number), &labels).map_err(|e| {
+                            match e.kind() {
+                                ErrorKind::Config => Error::config(format!("mixture: source {number}: {}", e.cause())),
+                                // Of a sample, which it names.
+                                _ => e,
+                            }
+                        })?
+                    } else {
+                        // Nothing is drawn, but its samples count for the length of an epoch.
+                        Arc::new(Sequential::new(part.subset.as_ref().map_or(samples, |indices| indices.len() as u64)))
+                    };
+                    orders.push((samples, proportion, order));
                 }
-                indices.len() as u64
+                Arc::new(Mixture::of(orders, seed)?)
             }
-            None => source.len() as u64,
         };
-        let mut order: Arc<dyn Order> = if let Some(parts) = mixture {
-            Arc::new(Mixture::new(&parts, seed)?)
-        } else if let Some(order) = self.order {
-            order
-        } else if let Some(weights) = &self.weights {
-            let weights = weights.of(source, self.subset.as_deref(), workers)?;
-            if weights.len() as u64 != len {
-                let of = if self.subset.is_some() { "subset" } else { "source" };
-                return Err(Error::config(format!("{} weights for the {len} samples of the {of}", weights.len())));
-            }
-            Arc::new(Weighted::new(&weights, seed)?)
-        } else if let Some(window) = self.window {
-            if window == 0 {
-                return Err(Error::config("shuffle_window(0): a window has at least one sample"));
-            }
-            Arc::new(Windowed::new(len, seed, window))
-        } else if self.shuffle {
-            Arc::new(Shuffled::new(len, seed))
-        } else {
-            Arc::new(Sequential::new(len))
-        };
-        if let Some(indices) = self.subset {
-            order = Arc::new(Subset::new(indices, order)?);
-        }
         match self.repeat {
             Some(0) => return Err(Error::config("repeat(0): an epoch has at least one pass")),
             Some(passes) => order = Arc::new(Repeat::new(passes, order)),
@@ -176,38 +190,89 @@ impl Sampling {
         }
         Ok(order)
     }
-}
 
-impl Weights {
-    fn of(&self, source: &dyn Source, subset: Option<&[u64]>, workers: usize) -> Result<Cow<'_, [f64]>> {
-        match self {
-            Weights::Given(weights) => Ok(Cow::Borrowed(weights)),
-            Weights::Balanced => {
-                let labels = labels(source, subset, workers)?;
-                let mut counts = HashMap::<i64, u32>::new();
-                labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
-                Ok(labels.iter().map(|label| 1.0 / f64::from(counts[label])).collect())
-            }
+    /// What of the choice falls on the samples `range` of a mixture, shuffled if nothing else.
+    fn within(&self, range: &Range<u64>) -> Sampling {
+        let mut part = Sampling { shuffle: true, ..self.clone() };
+        let places: Option<Vec<usize>> = self
+            .subset
+            .as_ref()
+            .map(|indices| (0..indices.len()).filter(|&place| range.contains(&indices[place])).collect());
+        if let (Some(places), Some(indices)) = (&places, &self.subset) {
+            part.subset = Some(places.iter().map(|&place| indices[place]).collect());
         }
+        if let Some(Weights::Given(all)) = &self.weights {
+            part.weights = Some(Weights::Given(match places {
+                Some(places) => places.iter().map(|&place| all[place]).collect(),
+                None => all[range.start as usize..range.end as usize].into(),
+            }));
+        }
+        part
+    }
+
+    /// The order of the samples `range`, as indices that count from its start.
+    fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Order>> {
+        let len = self.subset.as_ref().map_or(range.end - range.start, |indices| indices.len() as u64);
+        let order: Arc<dyn Order> = if let Some(order) = &self.order {
+            order.clone()
+        } else if let Some(weights) = &self.weights {
+            let weights = match weights {
+                Weights::Given(weights) => Cow::Borrowed(&weights[..]),
+                Weights::Balanced => Cow::Owned(labels.balanced(&range, self.subset.as_deref())?),
+            };
+            Arc::new(Weighted::new(&weights, seed)?)
+        } else if let Some(window) = self.window {
+            Arc::new(Windowed::new(len, seed, window))
+        } else if self.shuffle {
+            Arc::new(Shuffled::new(len, seed))
+        } else {
+            Arc::new(Sequential::new(len))
+        };
+        Ok(match &self.subset {
+            None => order,
+            Some(indices) if range.start == 0 => Arc::new(Subset::new(indices.clone(), order)?),
+            Some(indices) => {
+                let inside: Arc<[u64]> = indices.iter().map(|index| index - range.start).collect();
+                Arc::new(Subset::new(inside, order)?)
+            }
+        })
     }
 }
 
-/// The label of every sample, or of every one of `subset`.
-fn labels(source: &dyn Source, subset: Option<&[u64]>, workers: usize) -> Result<Vec<i64>> {
-    let label = |scratch: &mut Vec<u8>, place: usize| {
-        let index = subset.map_or(place as u64, |indices| indices[place]);
-        let label = guarded(|| source.label(index as usize, scratch))
-            .and_then(|label| label.ok_or_else(|| Error::source("no label, which balanced() needs")));
-        label.map_err(|e| e.at_sample(index, ""))
-    };
-    let places = subset.map_or(source.len(), <[u64]>::len);
-    // The pool is gone before the loader's starts.
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(workers)
-        .build()
-        .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-        .install(|| (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>())
-        // In order, so that of several bad samples the first is named, whichever thread was faster.
-        .into_iter()
-        .collect()
+/// Asks a source for labels.
+struct Labels<'a> {
+    source: &'a dyn Source,
+    workers: usize,
+    /// How often a read that failed for a moment is tried again.
+    retries: usize,
+}
+
+impl Labels<'_> {
+    /// A weight for every sample of `range`, or every one of `subset`, that makes the classes equally frequent.
+    fn balanced(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<f64>> {
+        let labels = self.of(range, subset)?;
+        let mut counts = HashMap::<i64, u32>::new();
+        labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+        Ok(labels.iter().map(|label| 1.0 / f64::from(counts[label])).collect())
+    }
+
+    fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
+        let Labels { source, workers, retries } = *self;
+        let label = |scratch: &mut Vec<u8>, place: usize| {
+            let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
+            let label = retried(retries, index, || true, || source.label(index as usize, scratch))
+                .and_then(|label| label.ok_or_else(|| Error::source("no label, which balanced() needs")));
+            label.map_err(|e| e.at_sample(index, ""))
+        };
+        let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
+        // The pool is gone before the loader's starts.
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(workers)
+            .build()
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
+            .install(|| (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>())
+            // In order, so that of several bad samples the first is named, whichever thread was faster.
+            .into_iter()
+            .collect()
+    }
 }

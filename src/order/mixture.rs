@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use super::Order;
@@ -10,21 +11,26 @@ use crate::error::{Error, Result};
 /// Of every 10,000 draws the proportions are kept exactly, within them the sources alternate at random. Each source is gone through in passes,
 /// shuffled anew for each, that run on across the epochs: a small one comes several times an epoch, a large one needs several epochs, and none
 /// skips or repeats a sample within a pass. Augmentation is by (seed, pass, sample). It takes no memory, and finds any position in constant time.
-#[derive(Debug, Clone)]
+///
+/// Within a source the passes may follow an order of its own ([`of`](Mixture::of)): a subset, windows, weights.
+#[derive(Clone)]
 pub struct Mixture {
     parts: Arc<[Part]>,
     draws: u64,
     seed: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Part {
     /// Of each `PERIOD` tickets it has those before `end`, `quota` of them.
     quota: u64,
     end: u64,
     /// Index of its first sample.
     first: u64,
-    order: Shuffled,
+    samples: u64,
+    order: Arc<dyn Order>,
+    /// Draws in a pass.
+    len: u64,
 }
 
 /// Draws in which the proportions are exact.
@@ -37,6 +43,28 @@ impl Mixture {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative, not finite, or so small beside the others that it rounds to no draw
     /// in 10,000, all are 0, or one that is not 0 belongs to an empty source.
     pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
+        Self::of(
+            sources.iter().enumerate().map(|(number, &(len, proportion))| {
+                let order: Arc<dyn Order> = Arc::new(Shuffled::new(len, Self::seed_within(seed, number)));
+                (len, proportion, order)
+            }),
+            seed,
+        )
+    }
+
+    /// The same with an order for each source: of (samples, proportion, order), where the order's epochs are the passes, all of one
+    /// length, and its indices are those in the source alone.
+    ///
+    /// What a source gives in 10,000 draws of the mixture is a stretch of its order, but comes in an order of its own: so windows of fewer samples
+    /// than those ([`Windowed`](super::Windowed)) are as good as windows of so many.
+    ///
+    /// # Panics
+    /// [`index`](Order::index) panics where an order gives an index that its source does not have. A loader makes that an error.
+    ///
+    /// # Errors
+    /// As [`new`](Mixture::new); a source whose proportion is not 0 may not have an order of length 0.
+    pub fn of(sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Order>)>, seed: u64) -> Result<Self> {
+        let sources: Vec<_> = sources.into_iter().collect();
         let proportions: Vec<f64> = sources.iter().map(|source| source.1).collect();
         let refused = |cause: String| Err(Error::config(format!("mixture: {cause}")));
         if let Some(part) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
@@ -55,23 +83,28 @@ impl Mixture {
         let left = PERIOD.saturating_sub(quotas.iter().sum()) as usize;
         by_remainder.into_iter().cycle().take(left).for_each(|part| quotas[part] += 1);
 
-        let (mut parts, mut draws, mut end) = (Vec::new(), 0u64, 0);
-        for (number, (&(len, proportion), quota)) in sources.iter().zip(quotas).enumerate() {
+        let (mut parts, mut first, mut draws, mut end) = (Vec::new(), 0u64, 0u64, 0);
+        for (number, ((samples, proportion, order), quota)) in sources.into_iter().zip(quotas).enumerate() {
+            let len = order.len(0);
             if proportion > 0.0 && quota == 0 {
                 return refused(format!("proportion {number}, {proportion}, is less than one draw in {PERIOD}"));
             }
             if quota > 0 && len == 0 {
-                return refused(format!("source {number} has no samples, but the proportion {proportion}"));
+                return refused(format!("source {number} has no samples to draw, but the proportion {proportion}"));
             }
             end += quota;
-            let order = Shuffled::new(len, mix(seed ^ mix(number as u64)));
-            parts.push(Part { quota, end, first: draws, order });
-            draws = match draws.checked_add(len) {
-                Some(sum) => sum,
-                None => return refused("more samples than can be counted".to_owned()),
+            parts.push(Part { quota, end, first, samples, order, len });
+            (first, draws) = match (first.checked_add(samples), draws.checked_add(len)) {
+                (Some(first), Some(draws)) => (first, draws),
+                _ => return refused("more samples than can be counted".to_owned()),
             };
         }
         Ok(Mixture { parts: parts.into(), draws, seed })
+    }
+
+    /// The seed of source `number`, so that sources of the same length are shuffled apart.
+    pub(crate) fn seed_within(seed: u64, number: usize) -> u64 {
+        mix(seed ^ mix(number as u64))
     }
 
     /// The order with `draws` draws in an epoch. The epochs are cuts of one sequence: another number changes nothing but where they are.
@@ -89,8 +122,7 @@ impl Mixture {
         let ticket = Permutation::new(PERIOD).apply(epoch_key(!self.seed, period), place);
         let part = &self.parts[self.parts.partition_point(|part| part.end <= ticket)];
         let turn = period * part.quota + ticket - (part.end - part.quota);
-        let len = part.order.len(0);
-        (part, turn / len, turn % len)
+        (part, turn / part.len, turn % part.len)
     }
 }
 
@@ -101,20 +133,45 @@ impl Order for Mixture {
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
         let (part, pass, place) = self.draw(epoch, position);
-        part.first + part.order.index(pass, place)
+        let index = part.order.index(pass, place);
+        // It would be another source's.
+        assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
+        part.first + index
     }
 
     fn variant(&self, epoch: u64, position: u64) -> u64 {
-        self.draw(epoch, position).1
+        let (part, pass, place) = self.draw(epoch, position);
+        part.order.variant(pass, place)
+    }
+}
+
+impl fmt::Debug for Mixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quotas: Vec<_> = self.parts.iter().map(|part| part.quota).collect();
+        f.debug_struct("Mixture")
+            .field("quotas", &quotas)
+            .field("draws", &self.draws)
+            .field("seed", &self.seed)
+            .finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::{Subset, Weighted, Windowed};
 
     fn mixture() -> Mixture {
         Mixture::new(&[(1000, 0.5), (70, 0.2), (0, 0.0), (50_000, 0.3)], 3).unwrap()
+    }
+
+    #[test]
+    #[should_panic(expected = "mixture: an order gives sample 300 of a source of 300")]
+    fn an_order_that_leaves_its_source_does_not_reach_into_the_next() {
+        let of = |len| -> Arc<dyn Order> { Arc::new(crate::order::Sequential::new(len)) };
+        let order = Mixture::of([(300, 1.0, of(301)), (40, 1.0, of(40))], 1).unwrap();
+        (0..order.len(0)).map(|at| order.index(0, at)).for_each(drop);
+        (0..order.len(0)).map(|at| order.index(1, at)).for_each(drop);
     }
 
     #[test]
@@ -156,6 +213,38 @@ mod tests {
         // Cut into other epochs it is the same sequence.
         let other = mixture().draws(1000);
         assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
+    }
+
+    /// With orders of their own, the sources give the same as a loop that takes from each its next quota in every period.
+    #[test]
+    fn each_period_has_the_next_stretch_of_every_order() {
+        let list: Arc<[u64]> = [5, 3, 3, 9].into();
+        let weights: Vec<f64> = (0..300).map(|i| f64::from(i % 3)).collect();
+        let orders: [(u64, f64, Arc<dyn Order>); 3] = [
+            (1000, 0.5, Arc::new(Windowed::new(1000, 3, 100))),
+            (10, 0.1, Arc::new(Subset::new(list, Shuffled::new(4, 1)).unwrap())),
+            (300, 0.4, Arc::new(Weighted::new(&weights, 8).unwrap())),
+        ];
+        let mixture = Mixture::of(orders.clone(), 3).unwrap();
+        assert_eq!(mixture.len(0), 1000 + 4 + 300);
+        let (mixture, mut turns) = (mixture.draws(10_000), [0u64; 3]);
+        for period in 0..4 {
+            let mut found: Vec<_> =
+                (0..10_000).map(|p| (mixture.index(period, p), mixture.variant(period, p))).collect();
+            let mut expected = Vec::new();
+            for ((first, quota), ((_, _, order), turn)) in
+                [(0, 5000), (1000, 1000), (1010, 4000)].into_iter().zip(orders.iter().zip(&mut turns))
+            {
+                for _ in 0..quota {
+                    let (pass, place) = (*turn / order.len(0), *turn % order.len(0));
+                    expected.push((first + order.index(pass, place), order.variant(pass, place)));
+                    *turn += 1;
+                }
+            }
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert!(found == expected, "period {period}");
+        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Rank {
     pub world: usize,
     /// Its number among those of the same machine, from 0, if the launcher says: usually the number of its GPU.
     pub local: Option<usize>,
+    /// The number of those of the same machine, if the launcher says.
+    pub local_world: Option<usize>,
 }
 
 /// The variables in which a launcher tells a process its place.
@@ -29,23 +31,37 @@ struct Launcher {
     rank: &'static str,
     world: &'static str,
     local: &'static str,
+    local_world: &'static str,
 }
 
 /// From the inside out: torchrun may be started by mpirun, and that by srun, and the innermost has started this process.
 const LAUNCHERS: [Launcher; 3] = [
-    Launcher { name: "torchrun", rank: "RANK", world: "WORLD_SIZE", local: "LOCAL_RANK" },
+    Launcher {
+        name: "torchrun",
+        rank: "RANK",
+        world: "WORLD_SIZE",
+        local: "LOCAL_RANK",
+        local_world: "LOCAL_WORLD_SIZE",
+    },
     Launcher {
         name: "Open MPI",
         rank: "OMPI_COMM_WORLD_RANK",
         world: "OMPI_COMM_WORLD_SIZE",
         local: "OMPI_COMM_WORLD_LOCAL_RANK",
+        local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
     },
-    Launcher { name: "SLURM", rank: "SLURM_PROCID", world: "SLURM_NTASKS", local: "SLURM_LOCALID" },
+    Launcher {
+        name: "SLURM",
+        rank: "SLURM_PROCID",
+        world: "SLURM_NTASKS",
+        local: "SLURM_LOCALID",
+        local_world: "SLURM_NTASKS_PER_NODE",
+    },
 ];
 
 impl Rank {
     /// The only process there is.
-    pub const ALONE: Rank = Rank { rank: 0, world: 1, local: None };
+    pub const ALONE: Rank = Rank { rank: 0, world: 1, local: None, local_world: None };
 
     /// Process `rank` of `world`.
     ///
@@ -55,11 +71,12 @@ impl Rank {
         if rank >= world {
             return Err(Error::config(format!("rank {rank} of a world of {world}: ranks count from 0")));
         }
-        Ok(Rank { rank, world, local: None })
+        Ok(Rank { rank, world, local: None, local_world: None })
     }
 
-    /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`), else Open MPI
-    /// (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`). `None` if there are none of
+    /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), else Open MPI
+    /// (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`,
+    /// `SLURM_NTASKS_PER_NODE`). `None` if there are none of
     /// these variables.
     ///
     /// # Errors
@@ -127,7 +144,11 @@ impl Launcher {
                 "{} is {rank}, but {} is {world}: ranks count from 0",
                 self.rank, self.world
             ))),
-            (Some(rank), Some(world)) => Ok(Some(Rank { rank, world, local: number(self.local)? })),
+            (Some(rank), Some(world)) => {
+                // A job step inherits what was asked for the job, which may be more than there is; and this is advice alone.
+                let local_world = number(self.local_world).ok().flatten().map(|n| n.min(world));
+                Ok(Some(Rank { rank, world, local: number(self.local)?, local_world }))
+            }
         }
     }
 }
@@ -151,6 +172,17 @@ mod tests {
         let mpi = "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1";
         let slurm = "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0";
         assert_eq!(rank_in("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1"), Ok((5, 8, Some(1))));
+        let local_world = |variables: &str| {
+            let variable = |name: &str| {
+                let pairs = variables.split_whitespace().filter_map(|pair| pair.split_once('='));
+                pairs.into_iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned())
+            };
+            Rank::from_variables(&variable).unwrap().unwrap().local_world
+        };
+        assert_eq!(local_world("RANK=5 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4"), Some(4));
+        assert_eq!(local_world(&format!("{mpi} OMPI_COMM_WORLD_LOCAL_SIZE=2")), Some(2));
+        assert_eq!(local_world(&format!("{slurm} SLURM_NTASKS_PER_NODE=1")), Some(1));
+        assert_eq!(local_world(slurm), None);
         assert_eq!(rank_in(mpi), Ok((3, 4, Some(1))));
         assert_eq!(rank_in(slurm), Ok((1, 2, Some(0))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1"), Ok((0, 1, None)));
@@ -159,6 +191,20 @@ mod tests {
         assert_eq!(rank_in(&format!("{mpi} {slurm}")), Ok((3, 4, Some(1))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_PROCID=0 SLURM_NTASKS=8"), Ok((0, 1, None)));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_NTASKS=8"), Ok((0, 1, None)), "salloc's, of no process");
+    }
+
+    #[test]
+    fn ranks_of_a_machine_are_no_more_than_there_are_and_advice_alone() {
+        let local_world = |asked: &str| {
+            let variable = |name: &str| match name {
+                "SLURM_PROCID" => Some("0".to_owned()),
+                "SLURM_NTASKS" => Some("2".to_owned()),
+                "SLURM_NTASKS_PER_NODE" => Some(asked.to_owned()),
+                _ => None,
+            };
+            Rank::from_variables(&variable).unwrap().unwrap().local_world
+        };
+        assert_eq!(["1", "2", "8", "2(x3)"].map(local_world), [Some(1), Some(2), Some(2), None]);
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! Automatic workers and prefetch against the best of a grid search, on three loads that are bound differently.
+//!
+//! ```text
+//! cargo bench --bench tune [-- waiting | computing | bursty]
+//! ```
+//!
+//! The grid is searched first. Then the best cell and the automatic loader, which has had the time to settle, are run in turns.
+#![allow(missing_docs)]
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::pack::synth::Synth;
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Batches, HostBatch, Loader, Result, source};
+
+const TURNS: usize = 9;
+const CELL: Duration = Duration::from_millis(600);
+const TURN: Duration = Duration::from_millis(700);
+const SETTLE: Duration = Duration::from_secs(14);
+
+/// Samples that take `wait` to read, as from a network.
+struct Waits(Duration);
+
+impl Source for Waits {
+    fn len(&self) -> usize {
+        1 << 20
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        sleep(self.0);
+        scratch.clear();
+        scratch.extend_from_slice(&(index as u64).to_le_bytes());
+        Sample::new("sample").with_field("img", scratch)
+    }
+}
+
+/// Grey pictures, drawn in no time.
+struct Grey;
+
+impl Decode for Grey {
+    fn size(&self, _: &[u8]) -> Result<Size> {
+        Ok(Size::new(64, 64))
+    }
+
+    fn decode(&self, _: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+        out.reset(want.region.size()).fill(127);
+        out.place(want.region.x, want.region.y, 0);
+        Ok(())
+    }
+}
+
+struct Load {
+    name: &'static str,
+    loader: Loader,
+    workers: &'static [usize],
+    prefetch: &'static [usize],
+    /// Time that batch `n` is worked on.
+    step: fn(u64) -> Duration,
+}
+
+fn main() {
+    let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let root = tempfile::tempdir().unwrap();
+    Synth::new().images(400).side(400).write(root.path()).unwrap();
+    let pictures = source::open(root.path()).unwrap();
+    let waiting = |ms| Loader::source(Waits(Duration::from_millis(ms))).decode(Grey).augment(Augment::train(48));
+    let loads = [
+        Load {
+            name: "waiting: 4 ms a read, a consumer that takes no time",
+            loader: waiting(4).batch(16),
+            workers: &[2, 4, 8, 16, 32],
+            prefetch: &[2, 8],
+            step: |_| Duration::ZERO,
+        },
+        Load {
+            name: "computing: PNG of 400 pixels, crop 224",
+            loader: Loader::shared_source(pictures).augment(Augment::train(224)).batch(32).shuffle(1).repeat(100),
+            workers: &[1, 2, 4, 8],
+            prefetch: &[2, 8],
+            step: |_| Duration::ZERO,
+        },
+        Load {
+            name: "bursty: 1 ms a read, two workers; one step of 12 takes 60 ms",
+            loader: waiting(1).batch(8).workers(2),
+            workers: &[2],
+            prefetch: &[1, 2, 4, 8, 12, 16],
+            step: |n| Duration::from_millis(if n % 12 == 11 { 60 } else { 0 }),
+        },
+    ];
+    for load in loads.into_iter().filter(|load| wanted.is_empty() || wanted.iter().any(|w| load.name.starts_with(&**w)))
+    {
+        load.run();
+    }
+}
+
+impl Load {
+    fn run(self) {
+        let Load { name, loader, workers, prefetch, step } = self;
+        println!("{name}");
+        let mut best = (0.0, 0, 0);
+        for (&workers, &prefetch) in workers.iter().flat_map(|w| prefetch.iter().map(move |p| (w, p))) {
+            let mut batches = loader.clone().workers(workers).prefetch(prefetch).host().unwrap();
+            let mut run = Run::new(&mut batches, step);
+            run.rate(CELL / 3);
+            let rate = run.rate(CELL);
+            println!("  workers {workers:>2}, prefetch {prefetch:>2}: {rate:>7.0} samples/s");
+            best = if rate > best.0 { (rate, workers, prefetch) } else { best };
+        }
+        // Where the load says how many workers there are, prefetch alone is left to find.
+        let automatic = if workers.len() == 1 { loader.clone().workers(workers[0]) } else { loader.clone() };
+        let mut automatic = automatic.host().unwrap();
+        let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();
+        let start = Instant::now();
+        let mut found = Vec::new();
+        while start.elapsed() < SETTLE {
+            Run::new(&mut automatic, step).rate(Duration::from_millis(250));
+            let now = (automatic.workers(), automatic.prefetch());
+            if found.last().is_none_or(|(_, last)| *last != now) {
+                found.push((start.elapsed().as_secs_f64(), now));
+            }
+        }
+        let path: Vec<_> = found.iter().map(|(at, (w, p))| format!("{w}/{p} at {at:.1} s")).collect();
+        println!("  automatic workers/prefetch: {}", path.join(", "));
+        let mut ratios: Vec<f64> = (0..TURNS)
+            .map(|_| {
+                let a = Run::new(&mut automatic, step).rate(TURN);
+                let b = Run::new(&mut chosen, step).rate(TURN);
+                a / b
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        println!(
+            "  automatic (now {}/{}) against the best of the grid ({}/{}): {:.3}, {:.3} to {:.3}, {TURNS} turns",
+            automatic.workers(),
+            automatic.prefetch(),
+            best.1,
+            best.2,
+            ratios[TURNS / 2],
+            ratios[0],
+            ratios[TURNS - 1]
+        );
+    }
+}
+
+struct Run<'a> {
+    batches: &'a mut Batches<HostBatch>,
+    step: fn(u64) -> Duration,
+}
+
+impl<'a> Run<'a> {
+    fn new(batches: &'a mut Batches<HostBatch>, step: fn(u64) -> Duration) -> Self {
+        Run { batches, step }
+    }
+
+    /// Samples a second over about `time`, after the first batches of an epoch.
+    fn rate(&mut self, time: Duration) -> f64 {
+        let (mut samples, mut start) = (0, None::<Instant>);
+        loop {
+            for batch in self.batches.epoch(0) {
+                let batch = batch.unwrap();
+                sleep((self.step)(batch.number()));
+                match start {
+                    // The pipe is full by then.
+                    None if batch.number() >= 23 => start = Some(Instant::now()),
+                    None => {}
+                    Some(start) => {
+                        samples += batch.len();
+                        if start.elapsed() >= time {
+                            return samples as f64 / start.elapsed().as_secs_f64();
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

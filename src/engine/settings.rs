@@ -1,0 +1,258 @@
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use crossbeam::channel::Sender;
+
+use super::MAX_GROUP;
+use crate::batch::Free;
+
+/// What a number may be. Where the user has set it that is one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// What it begins with, and never falls below.
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+}
+
+impl Bounds {
+    pub(crate) fn exactly(n: usize) -> Self {
+        Bounds { least: n, most: n }
+    }
+
+    /// The same, but not less than `n`.
+    pub(crate) fn or_more(self, n: usize) -> Self {
+        Bounds { least: self.least.max(n), most: self.most.max(n) }
+    }
+
+    pub(crate) fn are_open(self) -> bool {
+        self.least < self.most
+    }
+}
+
+/// The numbers of workers and of batches ahead that are in use, which may change while batches are made: no batch depends on them.
+///
+/// All threads and slots there can ever be are made when the loader is opened. A worker beyond the number in use waits at the gate
+/// before it takes its next part, holding nothing; a slot beyond it lies in the reserve.
+pub(crate) struct Settings {
+    pub(crate) processors: usize,
+    pub(crate) workers: Bounds,
+    pub(crate) prefetch: Bounds,
+    active: AtomicUsize,
+    /// Threads that there are.
+    threads: AtomicUsize,
+    ahead: AtomicUsize,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+    reserve: Mutex<Reserve>,
+}
+
+struct Gate {
+    closed: bool,
+    since: Instant,
+    /// The workers' time up to `since`.
+    worker_seconds: f64,
+}
+
+#[derive(Default)]
+struct Reserve {
+    /// Last used first, so that memory that was never touched stays so.
+    slots: Vec<Free>,
+    /// The way back into use; none before the engine runs.
+    free: Option<Sender<Free>>,
+    in_use: usize,
+}
+
+impl Settings {
+    pub(crate) fn new(processors: usize, workers: Bounds, prefetch: Bounds) -> Self {
+        Settings {
+            processors,
+            workers,
+            prefetch,
+            active: AtomicUsize::new(workers.least),
+            threads: AtomicUsize::new(workers.most),
+            ahead: AtomicUsize::new(prefetch.least),
+            gate: Mutex::new(Gate { closed: false, since: Instant::now(), worker_seconds: 0.0 }),
+            changed: Condvar::new(),
+            reserve: Mutex::default(),
+        }
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().expect("nothing panics while holding it")
+    }
+
+    fn reserve(&self) -> MutexGuard<'_, Reserve> {
+        self.reserve.lock().expect("nothing panics while holding it")
+    }
+
+    /// Workers in use.
+    pub(crate) fn workers(&self) -> usize {
+        self.active.load(Relaxed)
+    }
+
+    /// Batches ahead that are in use.
+    pub(crate) fn prefetch(&self) -> usize {
+        self.ahead.load(Relaxed)
+    }
+
+    /// Host slots for `prefetch` batches ahead: one more is in the consumer's hands or on its way to the device, and one more is being filled.
+    pub(crate) fn slots_for(prefetch: usize) -> usize {
+        prefetch.saturating_add(2)
+    }
+
+    /// Slots in use.
+    pub(super) fn slots(&self) -> usize {
+        Self::slots_for(self.prefetch())
+    }
+
+    /// Slots that are not in the reserve: more than [`slots`](Settings::slots) until those of a larger number have come back.
+    pub(super) fn slots_in_use(&self) -> usize {
+        self.reserve().in_use
+    }
+
+    /// Samples of a part, with `workers` in use: a quarter of a worker's share of the batch, so that the shares even out.
+    pub(super) fn group(batch: usize, workers: usize) -> usize {
+        batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
+    }
+
+    /// The time that workers in use had since the loader was opened, in seconds: those who waited at the gate had none.
+    pub(crate) fn worker_seconds(&self) -> f64 {
+        let gate = self.gate();
+        gate.worker_seconds + self.workers() as f64 * gate.since.elapsed().as_secs_f64()
+    }
+
+    /// Waits until worker `index` is in use; false if there will be no more work.
+    pub(super) fn admits(&self, index: usize) -> bool {
+        if index < self.workers() {
+            return true;
+        }
+        let mut gate = self.gate();
+        while !gate.closed && index >= self.workers() {
+            gate = self.changed.wait(gate).expect("nothing panics while holding it");
+        }
+        !gate.closed
+    }
+
+    /// Lets those who wait at the gate end.
+    pub(super) fn close(&self) {
+        self.gate().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Says that there are no more than so many threads.
+    pub(super) fn limit_workers(&self, threads: usize) {
+        self.threads.store(threads, Relaxed);
+    }
+
+    pub(super) fn use_workers(&self, workers: usize) {
+        let workers = workers.min(self.threads.load(Relaxed));
+        let mut gate = self.gate();
+        let now = Instant::now();
+        gate.worker_seconds += self.workers() as f64 * now.duration_since(gate.since).as_secs_f64();
+        gate.since = now;
+        self.active.store(workers, Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// Puts the slots for the least number of batches ahead into use, by sending them to `free`, and the others into the reserve.
+    pub(super) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
+        let in_use = self.slots().min(slots.len());
+        let rest = slots.split_off(in_use);
+        for slot in slots {
+            free.send(slot).expect("the engine holds the receiver");
+        }
+        *self.reserve() = Reserve { slots: rest, free: Some(free), in_use };
+    }
+
+    pub(super) fn use_prefetch(&self, prefetch: usize) {
+        let mut reserve = self.reserve();
+        self.ahead.store(prefetch, Relaxed);
+        let Reserve { slots, free: Some(free), in_use } = &mut *reserve else { return };
+        while *in_use < Self::slots_for(prefetch)
+            && let Some(slot) = slots.pop()
+        {
+            // Where nobody fills slots any more it is freed here.
+            let _ = free.send(slot);
+            *in_use += 1;
+        }
+    }
+
+    /// A free slot, unless there are more than are to be in use: then it goes into the reserve.
+    pub(super) fn keep(&self, slot: Free) -> Option<Free> {
+        if !self.prefetch.are_open() {
+            return Some(slot);
+        }
+        let mut reserve = self.reserve();
+        if reserve.in_use <= self.slots() {
+            return Some(slot);
+        }
+        reserve.in_use -= 1;
+        reserve.slots.push(slot);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crossbeam::channel::unbounded;
+
+    use super::*;
+    use crate::batch::{Dtype, Field, Memory, Plan, Slots};
+
+    #[test]
+    fn slots_go_into_use_and_out_of_it_again() {
+        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
+        let plan = Arc::new(Plan::new(2, fields).unwrap());
+        let settings = Settings::new(2, Bounds::exactly(2), Bounds { least: 1, most: 6 });
+        let (free, freed) = unbounded();
+        let make = |_| Slots::make(&plan, Memory::heap(plan.bytes).unwrap());
+        settings.take_slots((0..8).map(make).collect(), free.clone());
+        assert_eq!((freed.len(), settings.slots()), (3, 3));
+        settings.use_prefetch(4);
+        assert_eq!((freed.len(), settings.slots()), (6, 6), "at once, also while nobody gives one back");
+        settings.use_prefetch(2);
+        let kept: Vec<_> =
+            std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
+        assert_eq!(kept.len(), 4, "two of six were put aside");
+        assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "and no more than those");
+        settings.use_prefetch(6);
+        assert_eq!(freed.len(), 4, "all that are left");
+    }
+
+    #[test]
+    fn the_gate_admits_as_many_as_are_in_use_and_lets_all_go_in_the_end() {
+        let settings = Arc::new(Settings::new(1, Bounds { least: 1, most: 3 }, Bounds::exactly(2)));
+        let (came, comes) = unbounded();
+        let waits: Vec<_> = (0..3)
+            .map(|index| {
+                let (settings, came) = (settings.clone(), came.clone());
+                std::thread::spawn(move || {
+                    came.send((index, settings.admits(index))).unwrap();
+                })
+            })
+            .collect();
+        assert_eq!(comes.recv().unwrap(), (0, true));
+        settings.use_workers(2);
+        assert_eq!(comes.recv().unwrap(), (1, true));
+        assert!(comes.is_empty(), "the third waits");
+        settings.close();
+        assert_eq!(comes.recv().unwrap(), (2, false));
+        waits.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn the_workers_time_counts_those_in_use() {
+        let settings = Settings::new(1, Bounds { least: 1, most: 8 }, Bounds::exactly(2));
+        let start = Instant::now();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        settings.use_workers(8);
+        let one = settings.worker_seconds();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let all = settings.worker_seconds();
+        assert!((0.02..=start.elapsed().as_secs_f64()).contains(&one), "{one}");
+        assert!(all - one >= 0.16, "{one} {all}");
+    }
+}

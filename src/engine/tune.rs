@@ -1,0 +1,379 @@
+//! Automatic numbers of workers and of batches ahead, found while batches are delivered.
+//!
+//! What is done is hill climbing, told by the counters which way to try. The time in which batches were delivered is cut into windows. While the consumer
+//! waits for batches,
+//!
+//! - workers that are all busy and still leave processors idle wait for something (a disk, a network, a lock): more of them are tried, at most twice as many;
+//! - more workers than processors that leave none idle are too many: half of them are tried;
+//! - workers that idle because all slots are taken, while the consumer waits, mean steps or samples of unequal times: twice as many batches ahead are tried.
+//!
+//! A try stays if more samples come than before, and is taken back if not; then the next one of its kind waits, each time twice as long, until the rate
+//! changes by a quarter.
+
+use std::ops::{AddAssign, Sub};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::settings::{Bounds, Settings};
+use crate::trace::{Counters, ProcessStats};
+
+/// A window is at least so long, in seconds and in batches.
+const WINDOW_SECONDS: f64 = 0.15;
+const WINDOW_BATCHES: f64 = 16.0;
+/// How often the counters are looked at: a call in between costs a comparison.
+const LOOK: Duration = Duration::from_millis(10);
+/// Windows that are judged together, unless one alone is clear.
+const BLOCK: u32 = 4;
+/// Windows after which a try is decided in any case.
+const LONGEST_TRY: u32 = 12;
+/// Below this share of the time there is no wait worth a try.
+const STALLED: f64 = 0.03;
+/// Processors that are busy for this share of the time have no more to give.
+const SATURATED: f64 = 0.92;
+/// Blocks without a try after the first one that was taken back, and at most.
+const REST: u32 = 4;
+const LONGEST_REST: u32 = 256;
+
+/// What was counted over some time in which batches were delivered.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Sums {
+    seconds: f64,
+    batches: f64,
+    samples: f64,
+    /// The consumer's waits, on the host and on the device.
+    waited: f64,
+    stalled: f64,
+    /// The coordinator's waits for slots.
+    blocked: f64,
+    /// The workers' time in their stages.
+    busy: f64,
+    /// Processor time of the process.
+    cpu: f64,
+}
+
+impl Sums {
+    fn now(since: Instant, counters: &Counters) -> Self {
+        let seconds = |ns: u64| ns as f64 * 1e-9;
+        Sums {
+            seconds: since.elapsed().as_secs_f64(),
+            batches: counters.batches() as f64,
+            samples: counters.samples() as f64,
+            waited: seconds(counters.wait.ns()),
+            stalled: seconds(counters.stall.ns()),
+            blocked: seconds(counters.slot.ns()),
+            busy: seconds(counters.busy().iter().sum()),
+            cpu: ProcessStats::cpu_now(),
+        }
+    }
+
+    fn each(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        Sums {
+            seconds: f(self.seconds, other.seconds),
+            batches: f(self.batches, other.batches),
+            samples: f(self.samples, other.samples),
+            waited: f(self.waited, other.waited),
+            stalled: f(self.stalled, other.stalled),
+            blocked: f(self.blocked, other.blocked),
+            busy: f(self.busy, other.busy),
+            cpu: f(self.cpu, other.cpu),
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.samples / self.seconds
+    }
+
+    /// Share of the time that the consumer waited.
+    fn wait(&self) -> f64 {
+        self.waited.max(self.stalled) / self.seconds
+    }
+}
+
+impl Sub for Sums {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        self.each(other, |a, b| a - b)
+    }
+}
+
+impl AddAssign for Sums {
+    fn add_assign(&mut self, other: Self) {
+        *self = self.each(other, |a, b| a + b);
+    }
+}
+
+/// Which number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Knob {
+    Workers,
+    Prefetch,
+}
+
+/// A number that is to be used from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Change {
+    knob: Knob,
+    from: usize,
+    to: usize,
+    why: Why,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Try,
+    /// The try before was no better.
+    Back,
+}
+
+/// A try that is being judged.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    change: Change,
+    /// What was counted before.
+    before: Sums,
+    /// By how much the rate must have changed for the try to stay.
+    wanted: f64,
+}
+
+/// Blocks that pass before the next try of a kind.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rest {
+    left: u32,
+    next: u32,
+}
+
+/// The climber, apart from clocks and threads.
+#[derive(Debug)]
+struct Climb {
+    processors: usize,
+    workers: (usize, Bounds),
+    prefetch: (usize, Bounds),
+    /// What is judged together, and of how many windows.
+    block: Sums,
+    windows: u32,
+    trial: Option<Trial>,
+    /// Of workers and of batches ahead.
+    rests: [Rest; 2],
+    /// What was counted since the last change, the older the less of it.
+    steady: Sums,
+}
+
+impl Climb {
+    fn new(settings: &Settings) -> Self {
+        Climb {
+            processors: settings.processors,
+            workers: (settings.workers(), settings.workers),
+            prefetch: (settings.prefetch(), settings.prefetch),
+            block: Sums::default(),
+            windows: 0,
+            trial: None,
+            rests: [Rest::default(); 2],
+            steady: Sums::default(),
+        }
+    }
+
+    /// Takes the next window, and says what is to change.
+    fn window(&mut self, window: Sums) -> Option<Change> {
+        self.block += window;
+        self.windows += 1;
+        let change = match self.trial {
+            Some(trial) => self.judge(trial)?,
+            None => self.look()?,
+        };
+        if let Some(change) = change {
+            match change.knob {
+                Knob::Workers => self.workers.0 = change.to,
+                Knob::Prefetch => self.prefetch.0 = change.to,
+            }
+        }
+        (self.block, self.windows) = (Sums::default(), 0);
+        change
+    }
+
+    /// Ends the try, or goes on with it (`None`): what is to change then.
+    fn judge(&mut self, Trial { change, before, wanted }: Trial) -> Option<Option<Change>> {
+        let gain = self.block.rate() / before.rate();
+        // The longer it is looked at the less is chance: bursts of the consumer's are longer than a window.
+        let (stays, goes) = match self.windows {
+            ..BLOCK => (1.3, 0.0),
+            BLOCK..LONGEST_TRY => (wanted + 0.1, wanted - 0.1),
+            _ => (wanted, wanted),
+        };
+        if gain >= stays {
+            self.trial = None;
+            self.rests[change.knob as usize] = Rest::default();
+            return self.look();
+        }
+        if gain >= goes {
+            return None;
+        }
+        self.trial = None;
+        self.steady = before;
+        let rest = &mut self.rests[change.knob as usize];
+        rest.next = (2 * rest.next).clamp(REST, LONGEST_REST);
+        rest.left = rest.next;
+        Some(Some(Change { from: change.to, to: change.from, why: Why::Back, ..change }))
+    }
+
+    /// Looks for something to try; `None` if more windows are needed to say.
+    fn look(&mut self) -> Option<Option<Change>> {
+        let Sums { seconds, blocked, busy, cpu, .. } = self.block;
+        let (wait, running) = (self.block.wait(), cpu / seconds);
+        let (workers, bounds) = self.workers;
+        let (prefetch, room) = self.prefetch;
+        let processors = self.processors as f64;
+        let busy = busy / (workers as f64 * seconds);
+        // One window is enough for what cannot be chance: the consumer mostly waits, and so do all the workers.
+        if self.windows < BLOCK && (wait < 0.5 || running > 0.5 * processors || busy < 0.8) {
+            return None;
+        }
+        if (0.7..=1.4).contains(&(self.block.rate() / self.steady.rate())) {
+            if self.steady.seconds > 8.0 * seconds {
+                self.steady = self.steady.each(self.steady, |sum, _| sum / 2.0);
+            }
+            self.steady += self.block;
+        } else {
+            (self.steady, self.rests) = (self.block, [Rest::default(); 2]);
+        }
+        let mut rested = [false; 2];
+        for (rest, rested) in self.rests.iter_mut().zip(&mut rested) {
+            *rested = rest.left == 0;
+            rest.left = rest.left.saturating_sub(1);
+        }
+        if wait < STALLED {
+            return Some(None);
+        }
+        // What can be gained is the wait: a share of that will do.
+        let wanted = 1.0 + (0.25 * wait).min(0.03);
+        let tried = if rested[0] && workers < bounds.most && busy >= 0.8 && running < SATURATED * processors {
+            let times = (processors / running.max(0.01)).clamp(1.25, 2.0);
+            Some((Knob::Workers, workers, ((workers as f64 * times).ceil() as usize).min(bounds.most), wanted))
+        } else if rested[0] && workers > bounds.least && running >= SATURATED * processors {
+            Some((Knob::Workers, workers, (workers / 2).max(bounds.least), 0.99))
+        } else if rested[1] && prefetch < room.most && busy < 0.95 && blocked >= STALLED * seconds {
+            Some((Knob::Prefetch, prefetch, (2 * prefetch).min(room.most), wanted))
+        } else {
+            None
+        };
+        Some(tried.map(|(knob, from, to, wanted)| {
+            let change = Change { knob, from, to, why: Why::Try };
+            self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), wanted });
+            change
+        }))
+    }
+}
+
+/// Watches the counters, and sets what is left to it.
+pub(crate) struct Tuner {
+    settings: Arc<Settings>,
+    state: Mutex<State>,
+}
+
+struct State {
+    climb: Climb,
+    opened: Instant,
+    /// The sums when the window began or was taken up again; none between epochs.
+    from: Option<Sums>,
+    /// What the window has of the epochs before.
+    window: Sums,
+    /// When to look next.
+    due: Instant,
+    /// Batches to leave out: those that were begun before the last change.
+    skip: f64,
+}
+
+impl Tuner {
+    /// A tuner of `settings`, if there is something to tune.
+    pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
+        if !settings.workers.are_open() && !settings.prefetch.are_open() {
+            return None;
+        }
+        let now = Instant::now();
+        let state = State {
+            climb: Climb::new(settings),
+            opened: now,
+            from: None,
+            window: Sums::default(),
+            due: now,
+            skip: 0.0,
+        };
+        Some(Tuner { settings: settings.clone(), state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while holding it")
+    }
+
+    /// An epoch begins.
+    pub(super) fn begin(&self, counters: &Counters) {
+        let mut state = self.state();
+        state.pause(counters);
+        state.from = Some(Sums::now(state.opened, counters));
+        state.skip = 0.0;
+    }
+
+    /// An epoch ends: what the program does until the next one is none of the loader's time.
+    pub(super) fn end(&self, counters: &Counters) {
+        self.state().pause(counters);
+    }
+
+    /// A batch was delivered.
+    pub(super) fn delivered(&self, counters: &Counters) {
+        let mut state = self.state();
+        let now = Instant::now();
+        let Some(from) = state.from.filter(|_| now >= state.due) else { return };
+        let sums = Sums::now(state.opened, counters);
+        state.due = now + LOOK;
+        if state.skip > 0.0 {
+            if sums.batches - from.batches >= state.skip {
+                (state.from, state.skip) = (Some(sums), 0.0);
+            }
+            return;
+        }
+        let mut window = state.window;
+        window += sums - from;
+        if window.seconds < WINDOW_SECONDS || window.batches < WINDOW_BATCHES {
+            return;
+        }
+        (state.window, state.from) = (Sums::default(), Some(sums));
+        let Some(change) = state.climb.window(window) else { return };
+        // Batches that are under way were begun with the old numbers.
+        state.skip = self.settings.slots() as f64;
+        self.apply(change, window.rate());
+    }
+
+    fn apply(&self, Change { knob, from, to, why }: Change, rate: f64) {
+        let (rate, was) = (rate.round(), from);
+        match (knob, why) {
+            (Knob::Workers, Why::Try) => tracing::info!(workers = to, was, samples_per_second = rate, "tries workers"),
+            (Knob::Workers, Why::Back) => {
+                tracing::info!(workers = to, was, samples_per_second = rate, "back to workers")
+            }
+            (Knob::Prefetch, Why::Try) => {
+                tracing::info!(prefetch = to, was, samples_per_second = rate, "tries prefetch")
+            }
+            (Knob::Prefetch, Why::Back) => {
+                tracing::info!(prefetch = to, was, samples_per_second = rate, "back to prefetch")
+            }
+        }
+        match knob {
+            Knob::Workers => self.settings.use_workers(to),
+            Knob::Prefetch => self.settings.use_prefetch(to),
+        }
+    }
+}
+
+impl State {
+    fn pause(&mut self, counters: &Counters) {
+        if let Some(from) = self.from.take()
+            && self.skip == 0.0
+        {
+            let sums = Sums::now(self.opened, counters);
+            self.window += sums - from;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

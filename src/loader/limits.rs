@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+use super::Loader;
+#[cfg(doc)]
+use crate::Error;
+use crate::engine::OnError;
+
+/// What happens when something fails, and how much may be claimed, kept and waited for.
+impl Loader {
+    /// What happens when a sample cannot be read, decoded or transformed; [`OnError::Stop`] by default.
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.on_error = on_error;
+        self
+    }
+
+    /// How often a sample is read again when its source reports a [transient](Error::is_transient) error (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`,
+    /// a timeout), before the error counts; 3 by default, 0 for never.
+    ///
+    /// The worker pauses for 5 ms before it reads again, then for four times as long each time, for a second at most. Every time is
+    /// logged as a warning and counted in [`Stats::retries`](crate::Stats::retries). The reads of [`resume`](Loader::resume) and, uncounted, those of
+    /// [`balanced`](Loader::balanced) are tried again as often.
+    pub fn retries(mut self, times: usize) -> Self {
+        self.limits.retries = times;
+        self
+    }
+
+    /// Most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. One that claims more is a failed
+    /// sample, and no memory is taken for it: a file of a few bytes can claim gigabytes.
+    ///
+    /// It holds for every decoder, also one of your own. The built-in ones allow 2^28 themselves; see [`General::max_pixels`](crate::decode::General::max_pixels).
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.limits.pixels = pixels;
+        self
+    }
+
+    /// Most bytes that the fields of a sample may have together, as they are stored; 2^31 by default. One that has more is a failed sample,
+    /// and nothing is decoded. Of a mapped tar or an LMDB nothing is copied before; a file in a folder, and a sample of a tar that is read
+    /// ([`mapped(false)`](Loader::mapped)), is read first, up to 2 GiB, and a worker's buffers stay as large as the largest that they held.
+    pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
+        self.limits.sample_bytes = bytes;
+        self
+    }
+
+    /// How long the consumer may keep every slot while asking for another batch, before that is an error; 30 s by default. (A slow worker is
+    /// no error: it is logged.)
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Refuses to open if the loader would hold more than `bytes` of batch memory, on host and device together; where [`prefetch`](Loader::prefetch) is automatic it
+    /// stays within. No limit by default.
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+}

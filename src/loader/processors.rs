@@ -1,0 +1,82 @@
+//! How many processors are this process's own.
+
+use std::fs;
+
+use crate::order::Rank;
+
+/// Processors of this process: what it may use by affinity and cgroup, and of what it shares with the other ranks of its machine, its share.
+///
+/// A launcher that binds its ranks has divided the machine already: a rank that may use no more than its share of the machine gets all of that.
+pub(super) fn processors(rank: &Rank) -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    let ranks = rank.local_world.unwrap_or(1);
+    if ranks <= 1 {
+        return allowed;
+    }
+    let bound = allowed_by_affinity();
+    // A quota holds for the whole container, and its ranks run in it together.
+    let quota = bound.filter(|bound| allowed < *bound).map(|_| allowed);
+    share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
+}
+
+/// What one of `ranks` that have `all` processors together gets, if it may use `allowed` of them.
+fn share(allowed: usize, all: usize, ranks: usize) -> usize {
+    allowed.min(all / ranks).max(1)
+}
+
+/// Processors that the scheduler may put this process on.
+fn allowed_by_affinity() -> Option<usize> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
+}
+
+/// Processors of the machine, or of the container: by the files of cgroup's second version, or of its first as a container sees them.
+fn machine() -> Option<usize> {
+    let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
+        Some(format!("/sys/fs/cgroup/{group}/cpuset.cpus.effective"))
+    });
+    let paths = path
+        .iter()
+        .map(String::as_str)
+        .chain(["/sys/fs/cgroup/cpuset.cpus.effective", "/sys/fs/cgroup/cpuset/cpuset.effective_cpus"]);
+    let read = |path: &str| fs::read_to_string(path).ok().and_then(|list| count(&list));
+    paths.chain(["/sys/devices/system/cpu/online"]).find_map(read)
+}
+
+/// Members of a list such as `0-3,8,10-11`.
+fn count(list: &str) -> Option<usize> {
+    let range = |range: &str| match range.split_once('-') {
+        None => range.parse::<usize>().ok().map(|_| 1),
+        Some((first, last)) => last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1),
+    };
+    list.trim().split(',').map(range).sum::<Option<usize>>().filter(|n| *n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_counted() {
+        assert_eq!(count("0-3,8,10-11\n"), Some(7));
+        assert_eq!(count(" 5"), Some(1));
+        assert_eq!([count(""), count("x"), count("3-1")], [None; 3]);
+    }
+
+    #[test]
+    fn a_rank_gets_its_share_and_one_that_is_bound_what_it_is_bound_to() {
+        assert_eq!(share(64, 64, 4), 16, "unbound ranks divide the machine");
+        assert_eq!(share(16, 64, 4), 16, "ranks that are bound have divided it");
+        assert_eq!(share(3, 3, 8), 1);
+        let alone = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(processors(&Rank::ALONE), alone);
+        #[cfg(target_os = "linux")]
+        {
+            assert!(allowed_by_affinity().unwrap() >= alone, "a quota may be less");
+            assert!(machine().unwrap() >= 1);
+            let of_many = Rank { rank: 0, world: 1000, local: Some(0), local_world: Some(1000) };
+            assert_eq!(processors(&of_many), 1);
+        }
+    }
+}

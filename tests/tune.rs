@@ -1,0 +1,156 @@
+//! Promise: `workers(0)` and `prefetch(0)` find their values while batches are delivered, within the memory limit; batches are the same meanwhile, and what was set
+//! stays. (How near to the best they come is measured by `benches/tune.rs`; that they settle is tried on arithmetic in `src/engine/tune/tests.rs`.)
+
+mod support;
+
+use std::collections::HashSet;
+use std::thread::{available_parallelism, sleep};
+use std::time::{Duration, Instant};
+
+use support::{Content, Draw, Numbers, no_hang, reference, wait_for_threads};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Batches, HostBatch, Loader, Result};
+
+/// Numbers whose reading waits, as that of a slow disk.
+struct Waits(Numbers, Duration);
+
+impl Source for Waits {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        sleep(self.1);
+        self.0.read(index, scratch)
+    }
+}
+
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn loader(samples: usize, wait: Duration) -> Loader {
+    let source = Waits(Numbers::new(samples), wait);
+    Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
+}
+
+/// Epochs, in which batch `n` is worked on for `step(n)`, until `done`. Says whether that came in time.
+fn run(
+    batches: &mut Batches<HostBatch>,
+    step: impl Fn(u64) -> Duration,
+    mut see: impl FnMut(&HostBatch),
+    done: impl Fn(&warpfeed::Stats) -> bool,
+) -> bool {
+    let start = Instant::now();
+    for number in 0.. {
+        let mut epoch = batches.epoch(number);
+        while let Some(batch) = epoch.next() {
+            let batch = batch.unwrap();
+            sleep(step(batch.number()));
+            see(&batch);
+            if done(&epoch.stats()) {
+                return true;
+            }
+            if start.elapsed() > LONGEST {
+                return false;
+            }
+        }
+    }
+    unreachable!("epochs do not end")
+}
+
+#[test]
+fn a_source_that_waits_gets_more_workers_and_the_batches_are_the_same() {
+    no_hang(|| {
+        let (samples, processors) = (800, available_parallelism().unwrap().get());
+        let mut batches = loader(samples, Duration::from_millis(4)).host().unwrap();
+        assert_eq!(
+            (batches.workers(), batches.stats().most_workers),
+            (processors, (4 * processors).clamp(32, 256).max(processors))
+        );
+        let augment = Augment::train(16);
+        let mut expected = std::collections::HashMap::new();
+        let same = |batch: &HostBatch| {
+            let epoch = expected
+                .entry(batch.epoch())
+                .or_insert_with(|| reference(&Numbers::new(samples), &Draw, &augment, Some(3), batch.epoch(), 8));
+            assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
+        };
+        let found = run(
+            &mut batches,
+            |_| Duration::ZERO,
+            same,
+            |stats| stats.workers >= (2 * processors).min(stats.most_workers),
+        );
+        let stats = batches.stats();
+        assert!(found, "{stats}");
+        assert!(stats.worker_seconds > stats.seconds * processors as f64, "{stats}");
+        assert!(stats.worker_seconds < stats.seconds * stats.workers as f64, "{stats}");
+        assert!(stats.to_string().contains(" workers, at most ") || stats.workers == stats.most_workers, "{stats}");
+        drop(batches);
+        wait_for_threads(0);
+    });
+}
+
+#[test]
+fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
+    no_hang(|| {
+        let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().plan().slot_bytes;
+        let limit = 7 * slot + slot / 2;
+        // Two workers make a batch in 4 ms; one step in 12 takes as long as nine of them.
+        let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
+        let mut batches = loader.host().unwrap();
+        let plan = batches.plan();
+        assert_eq!((plan.slots, plan.slots_in_use, batches.prefetch()), (7, 4, 2), "{plan}");
+        assert!(plan.host_bytes <= limit && plan.to_string().contains("at most, 4 slots of it in use"), "{plan}");
+        let mut buffers = HashSet::new();
+        let see = |batch: &HostBatch| {
+            buffers.insert(batch.images().bytes().as_ptr() as usize);
+        };
+        let step = |n: u64| Duration::from_millis(if n % 12 == 11 { 40 } else { 0 });
+        let found = run(&mut batches, step, see, |stats| stats.prefetch > 2);
+        assert!(found, "{}", batches.stats());
+        let used = Duration::from_secs(1);
+        let start = Instant::now();
+        assert!(run(&mut batches, step, |_| (), |_| start.elapsed() > used));
+        let stats = batches.stats();
+        assert!(stats.prefetch <= 5 && stats.slots <= 7, "{stats}");
+        assert_eq!((stats.workers, stats.most_workers, stats.most_prefetch), (2, 2, 5), "what was set stays");
+        assert!(buffers.len() <= 7, "{}", buffers.len());
+    });
+}
+
+#[test]
+fn the_least_that_a_limit_leaves_room_for_is_one_batch_ahead() {
+    let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().plan().slot_bytes;
+    let plan = |limit| loader(8, Duration::ZERO).memory_limit(limit).host().map(|batches| batches.plan());
+    assert_eq!(plan(3 * slot).unwrap().slots, 3);
+    assert_eq!(plan(4 * slot).unwrap().slots, 4);
+    let e = plan(3 * slot - 1).unwrap_err();
+    assert_eq!(e.kind(), warpfeed::ErrorKind::Memory);
+    assert!(e.to_string().contains("lower prefetch (1)"), "{e}");
+}
+
+#[test]
+fn what_was_set_stays() {
+    no_hang(|| {
+        let mut batches = loader(400, Duration::from_millis(1)).workers(2).prefetch(2).host().unwrap();
+        let start = Instant::now();
+        let changed = |stats: &warpfeed::Stats| (stats.workers, stats.prefetch, stats.most_workers) != (2, 2, 2);
+        let over = Duration::from_secs(1);
+        assert!(run(&mut batches, |_| Duration::ZERO, |_| (), |stats| changed(stats) || start.elapsed() > over));
+        let stats = batches.stats();
+        assert!(!changed(&stats), "{stats}");
+        assert!((stats.worker_seconds / (2.0 * stats.seconds) - 1.0).abs() < 0.01, "{stats}");
+        assert_eq!(batches.plan().slots, 4);
+    });
+}
+
+#[test]
+fn keeping_every_batch_is_an_error_too_where_slots_are_in_reserve() {
+    no_hang(|| {
+        let mut batches = loader(400, Duration::ZERO).timeout(Duration::from_millis(200)).host().unwrap();
+        let kept: Vec<_> = batches.epoch(0).take(5).collect();
+        let e = kept.last().unwrap().as_ref().unwrap_err();
+        assert!(kept[..4].iter().all(Result::is_ok));
+        assert_eq!(e.kind(), warpfeed::ErrorKind::Timeout, "{e}");
+    });
+}
