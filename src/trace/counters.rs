@@ -4,11 +4,17 @@ use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
 
+use super::nvtx;
 use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stats, Straggler, Tally, Trace, span};
 
 /// Stragglers that are kept.
 const STRAGGLERS: usize = 8;
+/// The consumer's wait, and the coordinator's, in traces.
+pub(crate) const WAIT: &str = "wait for a batch";
+pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
+/// Seconds after which a straggler counts for half as much.
+const HALF_LIFE: f64 = 30.0;
 /// Ready batches that are told apart.
 const READY: usize = 64;
 
@@ -42,6 +48,7 @@ impl Stage {
 pub(crate) struct WorkerCounters {
     stages: [Tally; 4],
     samples: AtomicU64,
+    plain_jpegs: AtomicU64,
     /// What it is at: sample + 1, or 0 when it waits for work.
     sample: AtomicU64,
     stage: AtomicU8,
@@ -68,18 +75,18 @@ pub(crate) struct Counters {
     retries: AtomicU64,
     samples: AtomicU64,
     /// The consumer's waits on the host, a batch each; and the time it spent with the batch.
-    wait: Tally,
+    pub(crate) wait: Tally,
     step: Tally,
     /// The coordinator's waits for a free slot.
-    slot: Tally,
+    pub(crate) slot: Tally,
     /// On the device's clock: copies, conversions, and waits of the consumer's stream.
     pub(crate) copy: Tally,
     pub(crate) convert: Tally,
     pub(crate) stall: Tally,
     consumer: Mutex<Consumer>,
-    /// A sample that takes longer is a straggler; it rises until few are.
+    /// A sample that takes longer is a straggler: it rises until few are, and falls with time.
     slow_ns: AtomicU64,
-    slowest: Mutex<Vec<Straggler>>,
+    slowest: Mutex<Vec<Slow>>,
     trace: Option<Arc<Trace>>,
 }
 
@@ -163,7 +170,7 @@ impl Counters {
         self.samples.fetch_add(samples as u64, Relaxed);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Thread(span::this_thread()), "wait for a batch", asked, now, args);
+            trace.record(Row::Thread(span::this_thread()), WAIT, asked, now, args);
         }
         let mut consumer = self.consumer();
         consumer.delivered = Some((now, epoch, batch));
@@ -172,7 +179,11 @@ impl Counters {
             consumer.epochs += 1;
         }
         let at = now.duration_since(self.opened).as_secs_f64();
-        consumer.timeline.delivered(at, samples, waited as f64 * 1e-9, || self.busy());
+        consumer.timeline.delivered(at, samples, waited as f64 * 1e-9, || {
+            let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
+            self.slow_ns.store(fade(&mut slowest, at), Relaxed);
+            self.busy()
+        });
     }
 
     /// The coordinator waited since `since` for the slot of batch `batch` of `epoch`.
@@ -181,7 +192,7 @@ impl Counters {
         self.slot.add(nanos(now, since), 0);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Coordinator, "wait for a slot", since, now, args);
+            trace.record(Row::Coordinator, WAIT_FOR_SLOT, since, now, args);
         }
     }
 
@@ -198,15 +209,16 @@ impl Counters {
         let longest = (0..4).max_by_key(|&i| ns[i]).expect("there are four");
         let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
         let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
-        if let Some(known) = slowest.iter_mut().find(|s| s.sample == sample) {
-            known.times += 1;
-            known.total_seconds += seconds;
-            if seconds > known.seconds {
-                (known.seconds, known.stage) = (seconds, Stage::ALL[longest].name().into());
+        if let Some(known) = slowest.iter_mut().find(|s| s.of.sample == sample) {
+            known.of.times += 1;
+            known.of.total_seconds += seconds;
+            known.of.at_seconds = at;
+            if seconds > known.counts(at) {
+                known.longest_at = at;
+                (known.of.seconds, known.of.stage) = (seconds, Stage::ALL[longest].name().into());
             }
-            known.at_seconds = at;
         } else {
-            slowest.push(Straggler {
+            let of = Straggler {
                 sample,
                 key: key.to_owned(),
                 stage: Stage::ALL[longest].name().into(),
@@ -214,13 +226,10 @@ impl Counters {
                 times: 1,
                 total_seconds: seconds,
                 at_seconds: at,
-            });
+            };
+            slowest.push(Slow { of, longest_at: at });
         }
-        slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        slowest.truncate(STRAGGLERS);
-        if slowest.len() == STRAGGLERS {
-            self.slow_ns.store((slowest[STRAGGLERS - 1].seconds * 1e9) as u64, Relaxed);
-        }
+        self.slow_ns.store(fade(&mut slowest, at), Relaxed);
     }
 
     /// A sample is read again after a transient error.
@@ -238,12 +247,22 @@ impl Counters {
         self.workers.iter().enumerate().filter_map(at).collect()
     }
 
+    /// Batches delivered.
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.load(Relaxed)
+    }
+
+    /// Samples in them.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples.load(Relaxed)
+    }
+
     /// The workers' time in each stage, in ns.
-    fn busy(&self) -> [u64; 4] {
+    pub(crate) fn busy(&self) -> [u64; 4] {
         Stage::ALL.map(|stage| self.workers.iter().map(|w| w.stages[stage as usize].ns()).sum())
     }
 
-    /// Everything but what only the loader knows: its memory and its prefetch.
+    /// Everything but what only the loader knows: its memory, and the workers and batches ahead that are in use.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage as usize]));
         let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
@@ -251,10 +270,11 @@ impl Counters {
         let (wait, read) = (one(&self.wait), stage(Stage::Read));
         let busy = self.busy();
         let mut consumer = self.consumer();
+        let slowest = self.slowest.lock().expect("nothing panics while holding it");
+        let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.of.clone()).collect();
+        slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         Stats {
-            workers: self.workers.len(),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
             seconds: self.opened.elapsed().as_secs_f64(),
             until_seconds: self.opened.elapsed().as_secs_f64(),
             batches: self.batches.load(Relaxed),
@@ -262,6 +282,7 @@ impl Counters {
             samples: self.samples.load(Relaxed),
             prepared: self.workers.iter().map(|w| w.samples.load(Relaxed)).sum(),
             bytes_read: read.bytes,
+            plain_jpegs: self.workers.iter().map(|w| w.plain_jpegs.load(Relaxed)).sum(),
             waited_seconds: wait.seconds,
             epochs: consumer.epochs,
             start_seconds: consumer.start_ns as f64 * 1e-9,
@@ -277,7 +298,7 @@ impl Counters {
             step: one(&self.step),
             ready: consumer.ready[..seen].to_vec(),
             process: ProcessStats::now().since(&self.process),
-            slowest: self.slowest.lock().expect("nothing panics while holding it").clone(),
+            slowest,
             timeline: consumer.timeline.intervals(self.opened.elapsed().as_secs_f64(), busy),
             ..Stats::default()
         }
@@ -287,6 +308,8 @@ impl Counters {
 impl WorkerCounters {
     /// Notes that the worker enters `stage` of `sample`.
     pub(crate) fn enter(&self, stage: Stage, sample: u64) {
+        self.leave();
+        nvtx::push(stage.name());
         self.sample.store(sample + 1, Relaxed);
         self.stage.store(stage as u8, Relaxed);
     }
@@ -301,6 +324,11 @@ impl WorkerCounters {
         self.stages[Stage::Write as usize].add_time(ns);
     }
 
+    /// A sample is a JPEG without restart markers.
+    pub(crate) fn plain_jpeg(&self) {
+        self.plain_jpegs.store(self.plain_jpegs.load(Relaxed) + 1, Relaxed);
+    }
+
     /// A sample is done.
     pub(crate) fn sample(&self) {
         // Only the worker itself adds to its sums, so that a load and a store do; others read.
@@ -308,11 +336,77 @@ impl WorkerCounters {
     }
 
     pub(crate) fn idle(&self) {
+        self.leave();
         self.sample.store(0, Relaxed);
+    }
+
+    /// Ends the range of the stage that the worker is in, if it is in one.
+    fn leave(&self) {
+        if self.sample.load(Relaxed) > 0 {
+            nvtx::pop();
+        }
+    }
+}
+
+/// Keeps the stragglers that count most at `now`, and gives the time in ns above which a sample is one of them.
+///
+/// What was slow counts for half as much after every [`HALF_LIFE`]: a slow start must not hide the stragglers of the rest of the run.
+fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
+    slowest.sort_by(|a, b| b.counts(now).total_cmp(&a.counts(now)));
+    slowest.truncate(STRAGGLERS);
+    slowest.get(STRAGGLERS - 1).map_or(0, |last| (last.counts(now) * 1e9) as u64)
+}
+
+/// One of the slowest samples.
+struct Slow {
+    of: Straggler,
+    /// When it took its longest time, in seconds after the loader was opened. It may have been slow again since, but less so.
+    longest_at: f64,
+}
+
+impl Slow {
+    /// What its longest time counts for `now`.
+    fn counts(&self, now: f64) -> f64 {
+        self.of.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }
 }
 
 /// From `start` to `end`, in ns.
 pub(crate) fn nanos(end: Instant, start: Instant) -> u64 {
     end.duration_since(start).as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_start_does_not_hide_later_stragglers() {
+        let slow = |sample: u64, seconds: f64, longest_at: f64| Slow {
+            of: Straggler { sample, seconds, ..Straggler::default() },
+            longest_at,
+        };
+        let mut slowest: Vec<_> = (0..STRAGGLERS as u64).map(|sample| slow(sample, 0.5, 1.0)).collect();
+        assert_eq!(fade(&mut slowest, 1.0), 500_000_000);
+        slowest.push(slow(90, 0.3, 2.0));
+        fade(&mut slowest, 2.0);
+        assert!(slowest.iter().all(|s| s.of.sample != 90), "not while they are fresh");
+        let threshold = fade(&mut slowest, 61.0);
+        assert!((124_000_000..126_000_000).contains(&threshold), "a quarter after a minute: {threshold}");
+        slowest.push(slow(91, 0.3, 61.0));
+        fade(&mut slowest, 61.0);
+        assert_eq!((slowest[0].of.sample, slowest.len()), (91, STRAGGLERS));
+    }
+
+    #[test]
+    fn being_slow_again_but_less_so_does_not_renew_a_long_time() {
+        let counters = Counters::new(1, None);
+        counters.straggled(2_000_000_000, [0, 2_000_000_000, 0, 0], 7, "a");
+        counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
+        counters.straggled(30_000_000, [30_000_000, 0, 0, 0], 7, "a");
+        let slowest = counters.stats().slowest;
+        assert_eq!((slowest[0].stage.as_str(), slowest[0].times), ("read", 2));
+        assert!((slowest[0].seconds - 0.03).abs() < 1e-9);
+        assert!((slowest[0].total_seconds - 2.03).abs() < 1e-9);
+    }
 }

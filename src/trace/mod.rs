@@ -9,9 +9,11 @@
 //! 7. `schedule`: [`Schedule`], which batches are traced.
 //! 8. `chrome`: the spans of those, and the file of Chrome trace events they become.
 //! 9. `span`: [`span()`], the program's own stretches in that file.
+//! 10. `nvtx`: the same stretches for Nsight Systems.
 
 mod chrome;
 mod counters;
+mod nvtx;
 mod process;
 mod schedule;
 mod span;
@@ -22,7 +24,8 @@ mod verdict;
 
 use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
-pub(crate) use counters::{Counters, Stage, nanos};
+pub(crate) use counters::{Counters, Stage, WAIT, WAIT_FOR_SLOT, nanos};
+pub(crate) use nvtx::range;
 pub use process::ProcessStats;
 pub use schedule::Schedule;
 pub use span::{Span, span};

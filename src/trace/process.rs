@@ -25,19 +25,33 @@ pub struct ProcessStats {
     pub anonymous_bytes: Option<u64>,
 }
 
+fn usage() -> libc::rusage {
+    // SAFETY: zeroed bytes are a valid `rusage`, which is integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid for writes. If the call fails it stays zero.
+    let _ = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    usage
+}
+
+fn cpu_seconds(usage: &libc::rusage) -> f64 {
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
 impl ProcessStats {
+    /// Seconds of processor time so far, which cost a system call and no more.
+    pub(crate) fn cpu_now() -> f64 {
+        cpu_seconds(&usage())
+    }
+
     pub(crate) fn now() -> Self {
-        // SAFETY: zeroed bytes are a valid `rusage`, which is integers.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: `usage` is valid for writes. If the call fails it stays zero.
-        let _ = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-        let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+        let usage = usage();
         let number = |path: &str, name: &str| -> Option<u64> {
             let text = fs::read_to_string(path).ok()?;
             text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
         };
         ProcessStats {
-            cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            cpu_seconds: cpu_seconds(&usage),
             minor_faults: usage.ru_minflt as u64,
             major_faults: usage.ru_majflt as u64,
             disk_bytes: number("/proc/self/io", "read_bytes:"),

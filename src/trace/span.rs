@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use super::{Args, Row, Trace};
+use super::{Args, Row, Trace, nvtx};
 
 /// Windows that are open in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -11,7 +11,8 @@ static TRACES: Mutex<Vec<Weak<Trace>>> = Mutex::new(Vec::new());
 
 /// A stretch of your own code in the trace, beside the loader's: from here until the guard is dropped, on the row of this thread.
 ///
-/// It is written into every trace ([`Loader::trace`](crate::Loader::trace)) whose window is open. Outside of windows it costs one load.
+/// It is written into every trace ([`Loader::trace`](crate::Loader::trace)) whose window is open. Outside of windows it costs one load. With the feature `nvtx` it is also a
+/// range in Nsight Systems.
 ///
 /// ```
 /// let forward = warpfeed::trace::span("forward");
@@ -21,7 +22,7 @@ static TRACES: Mutex<Vec<Weak<Trace>>> = Mutex::new(Vec::new());
 #[must_use = "the span ends when the guard is dropped"]
 pub fn span(name: &'static str) -> Span {
     let start = (OPEN.load(Relaxed) > 0).then(Instant::now);
-    Span { name, start, stays: PhantomData }
+    Span { name, start, _range: nvtx::range(name), stays: PhantomData }
 }
 
 /// Ends its [`span`] when it is dropped.
@@ -29,6 +30,7 @@ pub fn span(name: &'static str) -> Span {
 pub struct Span {
     name: &'static str,
     start: Option<Instant>,
+    _range: nvtx::Range,
     /// A span begins and ends on one thread, so that spans of a thread nest.
     stays: PhantomData<*const ()>,
 }

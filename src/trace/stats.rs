@@ -11,13 +11,19 @@ use super::{Interval, ProcessStats, StageStats, Verdict};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Worker threads.
+    /// Worker threads in use, as of now where their number is [automatic](crate::Loader::workers).
     pub workers: usize,
-    /// Processors that this process may use.
+    /// The most there may be; as many as [`workers`](Stats::workers) where their number was set.
+    pub most_workers: usize,
+    /// The time that workers in use had, in seconds: their number times [`seconds`](Stats::seconds) where it did not change.
+    pub worker_seconds: f64,
+    /// Processors that this process may use; of those it shares with other ranks, its share.
     pub processors: usize,
-    /// Batches made ahead of the consumer.
+    /// Batches made ahead of the consumer, as of now where their number is [automatic](crate::Loader::prefetch).
     pub prefetch: usize,
-    /// Batch buffers on the host.
+    /// The most there may be; as many as [`prefetch`](Stats::prefetch) where their number was set.
+    pub most_prefetch: usize,
+    /// Batch buffers on the host that are in use.
     pub slots: usize,
     /// Seconds since the loader was opened.
     pub seconds: f64,
@@ -31,6 +37,8 @@ pub struct Stats {
     pub prepared: u64,
     /// Encoded bytes of those samples.
     pub bytes_read: u64,
+    /// Samples of those that are JPEGs without restart markers, of which a crop cannot be decoded alone; `warpfeed pack` gives them some.
+    pub plain_jpegs: u64,
     /// How often a sample was read again after a transient error; see [`Loader::retries`](crate::Loader::retries).
     pub retries: u64,
     /// Seconds the consumer waited for batches on the host.
@@ -70,7 +78,7 @@ pub struct Stats {
     pub device_bytes: usize,
     /// What the operating system says.
     pub process: ProcessStats,
-    /// The samples that took longest, longest first.
+    /// The samples that took longest, longest first; those of long ago only if they took much longer than the ones since.
     pub slowest: Vec<Straggler>,
     /// The run in equal intervals, at most 240.
     pub timeline: Vec<Interval>,
@@ -87,7 +95,7 @@ pub struct Straggler {
     pub key: String,
     /// The stage that took most of the time.
     pub stage: String,
-    /// Seconds it took, the longest time.
+    /// Seconds it took, the longest time of late: what was long ago gives way to what is half as long every 30 s.
     pub seconds: f64,
     /// How often it was among the slowest.
     pub times: u64,
@@ -128,6 +136,13 @@ impl Stats {
         ratio(self.stages().iter().map(|(_, s)| s.seconds).sum(), self.seconds)
     }
 
+    /// Share of their time that workers in use were busy, 0 to 1.
+    pub fn busy_fraction(&self) -> f64 {
+        // Statistics of older versions have no other number than that of the workers.
+        let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
+        ratio(self.stages().iter().map(|(_, s)| s.seconds).sum(), all)
+    }
+
     /// Batches that were ready when the consumer asked for one, on average.
     pub fn mean_ready(&self) -> f64 {
         let times: u64 = self.ready.iter().sum();
@@ -153,10 +168,12 @@ impl Stats {
         let from = earlier.until_seconds;
         Stats {
             seconds: self.seconds - earlier.seconds,
+            worker_seconds: (self.worker_seconds - earlier.worker_seconds).max(0.0),
             batches: self.batches.saturating_sub(earlier.batches),
             samples: self.samples.saturating_sub(earlier.samples),
             prepared: self.prepared.saturating_sub(earlier.prepared),
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            plain_jpegs: self.plain_jpegs.saturating_sub(earlier.plain_jpegs),
             retries: self.retries.saturating_sub(earlier.retries),
             waited_seconds: (self.waited_seconds - earlier.waited_seconds).max(0.0),
             epochs: self.epochs.saturating_sub(earlier.epochs),
@@ -214,12 +231,15 @@ impl fmt::Display for Stats {
             let count = stage.count;
             writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share:>5.1} % {of}")
         };
-        let all = self.seconds * self.workers as f64;
+        let busy = self.busy_fraction();
+        let all = ratio(self.busy_workers() * self.seconds, busy);
         for (name, stage) in self.stages() {
             row(f, name, stage, all, "the workers' time")?;
         }
-        let idle = percent(1.0 - ratio(self.busy_workers(), self.workers as f64)).max(0.0);
-        writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
+        let idle = percent(1.0 - busy).max(0.0);
+        let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
+        let workers = automatic(self.most_workers, self.workers);
+        writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers{workers})", "idle", self.workers)?;
         let batch = [
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
@@ -236,6 +256,7 @@ impl fmt::Display for Stats {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;
+        write!(f, "{}", automatic(self.most_prefetch, self.prefetch))?;
         write!(
             f,
             "; process: {cpu_seconds:.1} s of processor time, {major_faults} major and {minor_faults} minor page faults"

@@ -1,0 +1,168 @@
+#![cfg_attr(feature = "nvtx", allow(unsafe_code))]
+//! Ranges for Nsight Systems, under the names that a trace has, on the threads that do the work. Without the feature `nvtx` nothing is left of them.
+//!
+//! The tool names a library in `NVTX_INJECTION64_PATH`. It is loaded with the first range, asked to `InitializeInjectionNvtx2`, and puts its functions into a table:
+//! the protocol of NVIDIA's NVTX 3 headers (`nvtxTypes.h`, `nvtxInit.h`), spoken without them, so that neither CUDA nor a C compiler is needed. Where no tool is
+//! there, a range costs two loads.
+//!
+//! **Invariants**
+//! 1. The library stays loaded for as long as the process lives, as tools expect.
+//! 2. What the tool puts into slot n of a module's table is null or a function of the type that the protocol gives slot n.
+
+/// Opens a range on this thread; [`pop`] closes the one opened last.
+#[cfg(not(feature = "nvtx"))]
+pub(super) fn push(_: &str) {}
+
+/// Closes the range that was opened last on this thread.
+#[cfg(not(feature = "nvtx"))]
+pub(super) fn pop() {}
+
+#[cfg(feature = "nvtx")]
+pub(super) use tool::{pop, push};
+
+/// A range on this thread, from here until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Range(std::marker::PhantomData<*const ()>);
+
+pub(crate) fn range(name: &str) -> Range {
+    push(name);
+    Range(std::marker::PhantomData)
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        pop();
+    }
+}
+
+#[cfg(feature = "nvtx")]
+mod tool {
+    use std::ffi::{c_char, c_int, c_uint, c_void};
+    use std::mem::{size_of, transmute};
+    use std::ptr::null_mut;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+    /// A tool's functions for ranges.
+    struct Tool {
+        push: Push,
+        pop: Pop,
+    }
+
+    type Push = extern "C" fn(*const c_char) -> c_int;
+    type Pop = extern "C" fn() -> c_int;
+
+    /// A place for a function of the tool's.
+    type Slot = AtomicPtr<c_void>;
+
+    /// Functions of each module, the first of them of none: core, CUDA, OpenCL, CUDA runtime, core 2 (domains), sync.
+    const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
+    const CORE: usize = 1;
+    const RANGE_PUSH_A: usize = 9;
+    const RANGE_POP: usize = 11;
+    const CALLBACKS: u32 = 1;
+    const VERSION: u32 = 3;
+
+    static SLOTS: [[Slot; 16]; MODULES.len()] = [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULES.len()];
+    /// Pointers to them, as the protocol wants them: a null after the last of each module.
+    static TABLES: OnceLock<Vec<Vec<Pointer>>> = OnceLock::new();
+
+    #[repr(transparent)]
+    struct Pointer(*const Slot);
+
+    // SAFETY: it points to nothing or to a static atomic.
+    unsafe impl Send for Pointer {}
+    // SAFETY: as above.
+    unsafe impl Sync for Pointer {}
+
+    #[repr(C)]
+    struct CallbackTable {
+        bytes: usize,
+        module: extern "C" fn(c_int, *mut *const Pointer, *mut c_uint) -> c_int,
+    }
+
+    #[repr(C)]
+    struct VersionTable {
+        bytes: usize,
+        version: u32,
+        reserved: u32,
+        set: extern "C" fn(u32),
+    }
+
+    extern "C" fn module(module: c_int, table: *mut *const Pointer, len: *mut c_uint) -> c_int {
+        let tables = TABLES.get_or_init(|| {
+            let pointers = |(slots, &len): (&'static [Slot; 16], &usize)| {
+                let used = (0..len).map(|i| Pointer(if i == 0 { std::ptr::null() } else { &raw const slots[i] }));
+                used.chain([Pointer(std::ptr::null())]).collect()
+            };
+            SLOTS.iter().zip(&MODULES).map(pointers).collect()
+        });
+        let Some(number) = usize::try_from(module).ok().filter(|n| (1..MODULES.len()).contains(n)) else { return 0 };
+        // SAFETY: by the protocol both are null or valid for a write.
+        unsafe {
+            if !len.is_null() {
+                *len = MODULES[number] as c_uint;
+            }
+            if !table.is_null() {
+                *table = tables[number].as_ptr();
+            }
+        }
+        1
+    }
+
+    extern "C" fn injected(_: u32) {}
+
+    extern "C" fn export(table: u32) -> *const c_void {
+        static CALLBACK_TABLE: CallbackTable = CallbackTable { bytes: size_of::<CallbackTable>(), module };
+        static VERSION_TABLE: VersionTable =
+            VersionTable { bytes: size_of::<VersionTable>(), version: 3, reserved: 0, set: injected };
+        match table {
+            CALLBACKS => (&raw const CALLBACK_TABLE).cast(),
+            VERSION => (&raw const VERSION_TABLE).cast(),
+            _ => std::ptr::null(),
+        }
+    }
+
+    fn tool() -> Option<&'static Tool> {
+        static TOOL: OnceLock<Option<Tool>> = OnceLock::new();
+        TOOL.get_or_init(load).as_ref()
+    }
+
+    /// The tool that the environment names, if there is one that wants ranges.
+    fn load() -> Option<Tool> {
+        let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
+        let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
+        // SAFETY: loading it runs its initialisers: that is what whoever set the variable asks for.
+        let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
+        let library: &'static libloading::Library = Box::leak(Box::new(library));
+        type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
+        // SAFETY: the protocol gives the symbol this type.
+        let initialize =
+            unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") }.inspect_err(|e| failed(e)).ok()?;
+        if initialize(export) == 0 {
+            failed(&"it does not want to be initialised");
+            return None;
+        }
+        let [push, pop] = [RANGE_PUSH_A, RANGE_POP].map(|slot| SLOTS[CORE][slot].load(Relaxed));
+        if push.is_null() || pop.is_null() {
+            return None;
+        }
+        // SAFETY: invariant 2; neither is null.
+        Some(unsafe { Tool { push: transmute::<*mut c_void, Push>(push), pop: transmute::<*mut c_void, Pop>(pop) } })
+    }
+
+    pub(in super::super) fn push(name: &str) {
+        let Some(tool) = tool() else { return };
+        // A name is short; the tool copies it.
+        let mut text = [0; 64];
+        let len = name.len().min(text.len() - 1);
+        text[..len].copy_from_slice(&name.as_bytes()[..len]);
+        (tool.push)(text.as_ptr().cast());
+    }
+
+    pub(in super::super) fn pop() {
+        if let Some(tool) = tool() {
+            (tool.pop)();
+        }
+    }
+}
