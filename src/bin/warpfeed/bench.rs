@@ -23,18 +23,12 @@ Examples:
   warpfeed bench train.lmdb --report report.html --trace trace.json
   for n in 1 2 4 8; do warpfeed bench train.lmdb --workers $n --json; done | jq -c '[.workers, .samples_per_second]'")]
 pub(crate) struct Args {
-    /// The data set
-    path: PathBuf,
-    /// Samples in a batch
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    batch: usize,
-    /// Side of the images that are made, in pixels
-    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
-    size: u32,
+    #[command(flatten)]
+    measured: Measured,
     /// What is done to each picture
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
     augment: Recipe,
-    /// Worker threads; 0 is one for each processor
+    /// Worker threads; 0 is automatic: one for each processor, and more where they wait
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// Batches made ahead; 0 is automatic
@@ -55,18 +49,31 @@ pub(crate) struct Args {
     /// Time before that is not
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     warmup: f64,
-    /// Time that a training step takes, waited on each batch
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    step: u64,
     /// A page about the measurement: one HTML file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// A trace of batches 12 to 19 as Chrome trace events, for Perfetto; drawn in the report too
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+}
+
+// What `bench` and `doctor` measure. (No doc comment: clap would make it the command's own.)
+#[derive(clap::Args)]
+pub(crate) struct Measured {
+    /// The data set
+    pub(crate) path: PathBuf,
+    /// Samples in a batch
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) batch: usize,
+    /// Side of the images that are made, in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
+    pub(crate) size: u32,
+    /// Time that a training step takes, waited on each batch
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub(crate) step: u64,
     /// One JSON object, for programs
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 /// The crops of `Augment`.
@@ -111,7 +118,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = source::open(&self.path)?;
+        let source = source::open(&self.measured.path)?;
         let kind = source.kind();
         let dtype = match self.dtype {
             Element::U8 => Dtype::U8,
@@ -120,9 +127,9 @@ impl Args {
             Element::Bf16 => Dtype::Bf16,
         };
         let mut loader = Loader::shared_source(source)
-            .batch(self.batch)
+            .batch(self.measured.batch)
             .shuffle(self.seed)
-            .augment(self.augment.augment(self.size))
+            .augment(self.augment.augment(self.measured.size))
             .workers(self.workers)
             .prefetch(self.prefetch)
             .dtype(dtype)
@@ -142,27 +149,27 @@ impl Args {
         if let Some(out) = &self.report {
             report::write(
                 out,
-                &format!("{} ({kind}, {samples} samples)", self.path.display()),
+                &format!("{} ({kind}, {samples} samples)", self.measured.path.display()),
                 &stats,
                 self.trace.as_deref(),
             )?;
         }
         let mut out = std::io::stdout().lock();
-        if self.json {
+        if self.measured.json {
             let name =
                 |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| value().map(|v| v.get_name().to_owned());
             let report = json!({
-                "path": self.path.to_string_lossy(),
+                "path": self.measured.path.to_string_lossy(),
                 "source": kind,
                 "samples": samples,
-                "batch": self.batch,
-                "size": self.size,
+                "batch": self.measured.batch,
+                "size": self.measured.size,
                 "augment": name(&|| self.augment.to_possible_value()),
                 "dtype": name(&|| self.dtype.to_possible_value()),
                 "layout": name(&|| self.layout.to_possible_value()),
                 "workers": stats.workers,
                 "prefetch": prefetch,
-                "step_ms": self.step,
+                "step_ms": self.measured.step,
                 "samples_per_second": stats.samples_per_second(),
                 "bytes_per_second": stats.bytes_per_second(),
                 "stall_fraction": stats.stall_fraction(),
@@ -172,7 +179,7 @@ impl Args {
             });
             writeln!(out, "{report}")?;
         } else {
-            writeln!(out, "{} ({kind}, {samples} samples)\n{plan}\n{stats}\n{verdict}", self.path.display())?;
+            writeln!(out, "{} ({kind}, {samples} samples)\n{plan}\n{stats}\n{verdict}", self.measured.path.display())?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -180,7 +187,7 @@ impl Args {
     fn measure(&self, batches: &mut Batches<HostBatch>) -> warpfeed::Result<Stats> {
         let start = Instant::now();
         let (warm, end) = (self.warmup, self.warmup + self.seconds);
-        let (mut earlier, step) = (None, Duration::from_millis(self.step));
+        let (mut earlier, step) = (None, Duration::from_millis(self.measured.step));
         for number in 0.. {
             let mut epoch = batches.epoch(number);
             while let Some(batch) = epoch.next() {

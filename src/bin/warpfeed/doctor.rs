@@ -2,7 +2,6 @@
 
 use std::hint::black_box;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use warpfeed::source::{self, Source};
 use warpfeed::transform::{Plan, Resizer};
 use warpfeed::{Augment, Error, Loader, Result, Stats};
 
+use crate::bench::Measured;
 use crate::size::bytes;
 use crate::{Outcome, doctor_gpu};
 
@@ -30,20 +30,8 @@ Examples:
 
 What the disk gives shows only if the data set is not in memory yet: the first reading says how much of it came from the disk.")]
 pub(crate) struct Args {
-    /// The data set
-    path: PathBuf,
-    /// Samples in a batch
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    batch: usize,
-    /// Side of the images that are made, in pixels
-    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
-    size: u32,
-    /// Time that a training step takes
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    step: u64,
-    /// One JSON object, for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    measured: Measured,
 }
 
 /// Time for each of the short measurements, and for each run of the loader.
@@ -57,9 +45,9 @@ const BLOCK: usize = 64 << 20;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = source::open(&self.path)?;
+        let source = source::open(&self.measured.path)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let sample = Alone::measure(&*source, self.size)?;
+        let sample = Alone::measure(&*source, self.measured.size)?;
         let memory = memory_speed(processors);
         let gpu = doctor_gpu::copy_speed();
         let mut runs = Vec::new();
@@ -75,26 +63,26 @@ impl Args {
         // As many batches ahead as the slowest of 100 takes in place of one.
         let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
         let prefetch = (uneven as usize).clamp(2, 8);
-        let verdict = match self.step {
+        let verdict = match self.measured.step {
             0 => stats.verdict(),
             ms => self.load(&source, workers, prefetch, Duration::from_millis(ms))?.verdict(),
         };
         let settings = format!(
             "Loader::new({:?}).batch({}).shuffle(42).augment(Augment::train({})).workers({workers}).prefetch({prefetch}){}",
-            self.path.display().to_string(),
-            self.batch,
-            self.size,
+            self.measured.path.display().to_string(),
+            self.measured.batch,
+            self.measured.size,
             if gpu.is_ok() { ".cuda(&stream)?" } else { ".host()?" }
         );
 
         let mut out = std::io::stdout().lock();
-        if self.json {
+        if self.measured.json {
             let runs: Vec<Value> = runs
                 .iter()
                 .map(|(workers, stats)| json!({ "workers": workers, "samples_per_second": stats.samples_per_second() }))
                 .collect();
             let report = json!({
-                "path": self.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "processors": processors,
+                "path": self.measured.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "processors": processors,
                 "alone": sample.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
                 "runs": runs, "verdict": verdict, "settings": settings,
             });
@@ -104,7 +92,7 @@ impl Args {
         writeln!(
             out,
             "{} ({}, {} samples), {processors} processors",
-            self.path.display(),
+            self.measured.path.display(),
             source.kind(),
             source.len()
         )?;
@@ -124,9 +112,9 @@ impl Args {
     /// What the loader does in [`RUN`], after a quarter of that.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
         let mut batches = Loader::shared_source(source.clone())
-            .batch(self.batch)
+            .batch(self.measured.batch)
             .shuffle(0)
-            .augment(Augment::train(self.size))
+            .augment(Augment::train(self.measured.size))
             .workers(workers)
             .prefetch(prefetch)
             .host()?;
