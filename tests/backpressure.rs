@@ -61,6 +61,20 @@ fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
 }
 
 #[test]
+fn a_loader_in_a_for_loop_goes_on_after_a_timeout_too() {
+    no_hang(|| {
+        let wait = Duration::from_millis(50);
+        let mut batches = loader(Numbers::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
+        let mut kept: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
+        for _ in 0..2 {
+            assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+        }
+        kept.clear();
+        assert_eq!(batches.map(|b| b.unwrap().number()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn slots_are_reused_and_not_reallocated() {
     let mut batches = loader(Numbers::new(700)).workers(2).prefetch(2).host().unwrap();
     let mut addresses = std::collections::HashSet::new();

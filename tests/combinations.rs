@@ -346,7 +346,82 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
         }
         assert!(run(make().resume(batches.state())).0 == whole[stop..], "from batch {stop}");
     }
-    assert!(make().subset([1]).host().unwrap_err().to_string().contains("subset of a mixture"));
+    let e = make().order(Sequential::new(3)).host().unwrap_err();
+    assert!(e.to_string().contains("source::Concat") && e.to_string().contains("order::Mixture::of"), "{e}");
     let e = Loader::mixture([("no/such/place", 1.0)]).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Io);
+}
+
+/// A choice within a mixture is one within each set: the proportions stay, and what is not chosen does not come.
+#[test]
+fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
+    let labelled = |name: &str, len: u64| -> Arc<dyn Source> {
+        // Nine in ten are of class 0.
+        let label = |i: u64| i64::from(i.is_multiple_of(10));
+        let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label(i));
+        Arc::new(Memory::new((0..len).map(sample).collect()))
+    };
+    let make = || {
+        let parts = [(labelled("a", 300), 3.0), (labelled("b", 40), 1.0)];
+        Loader::mixture_of(parts).decode(Draw).augment(Augment::train(16)).batch(20).seed(6)
+    };
+    // A set of which nothing is drawn still counts for the length of an epoch.
+    let parts = [(labelled("a", 300), 1.0), (labelled("b", 40), 0.0)];
+    let none = Loader::mixture_of(parts).decode(Draw).augment(Augment::train(16)).batch(20).host().unwrap();
+    assert_eq!(none.batches(0), 340 / 20);
+    // The draws of 10,000 samples, of which three quarters are the first set's.
+    let draws = |loader: Loader| -> Vec<(u64, i64)> {
+        let mut batches = loader.host().unwrap();
+        let mut all = Vec::new();
+        for epoch in 0.. {
+            for batch in batches.epoch(epoch) {
+                let batch = batch.unwrap();
+                all.extend(batch.ids().zip(batch.labels().iter().copied()));
+            }
+            if all.len() >= 10_000 {
+                break;
+            }
+        }
+        all.truncate(10_000);
+        assert_eq!(all.iter().filter(|draw| draw.0 < 300).count(), 7500);
+        all
+    };
+    let times = |all: &[(u64, i64)]| {
+        let mut times = vec![0; 340];
+        all.iter().for_each(|draw| times[draw.0 as usize] += 1);
+        times
+    };
+    let list: Vec<u64> = (0..340).filter(|i| i % 3 == 0).rev().collect();
+    // 100 of the first set and 14 of the second: every pass has each of them once.
+    let subset = times(&draws(make().subset(list.iter().copied())));
+    for (sample, &times) in subset.iter().enumerate() {
+        let expected = match sample {
+            _ if sample % 3 > 0 => 0..=0,
+            0..300 => 75..=75,
+            _ => 2500 / 14..=2500 / 14 + 1,
+        };
+        assert!(expected.contains(&times), "sample {sample} came {times} times");
+    }
+    let windowed = times(&draws(make().shuffle_window(64)));
+    assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));
+    // Weights: the second half of each set alone, and of the subset.
+    let weighted =
+        times(&draws(make().weights((0..340).map(|i| f64::from(u8::from((150..300).contains(&i) || i >= 320))))));
+    assert!((0..340).all(|i| (weighted[i] > 0) == ((150..300).contains(&i) || i >= 320)));
+    let both = make().subset(list.iter().copied()).weights(list.iter().map(|&i| (i % 2) as f64));
+    assert!(times(&draws(both)).iter().enumerate().all(|(i, &n)| (n > 0) == (i % 3 == 0 && i % 2 == 1)));
+    let rare = draws(make().balanced());
+    for (first, of) in [(0, 7500), (300, 2500)] {
+        let ones = rare.iter().filter(|draw| (first..first + 300).contains(&draw.0) && draw.1 == 1).count();
+        assert!((of * 45 / 100..of * 55 / 100).contains(&ones), "{ones} of {of} are of the rare class");
+    }
+
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
+    };
+    refused(make().subset([1, 2]), "source 1 has no samples to draw");
+    refused(make().subset([1, 340]), "place 1 is sample 340; the source has 340");
+    refused(make().weights([1.0; 339]), "339 weights for the 340");
+    refused(make().weights((0..340).map(|i| f64::from(u8::from(i < 300)))), "source 1: weights: all 40 are 0");
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use warpfeed::source::{Layout, Lmdb, MsgPack, OwnedSample, Source, Tar, open};
+use warpfeed::source::{Layout, Lmdb, MsgPack, OwnedSample, Source, Tar, open, open_unmapped};
 use warpfeed::{Error, ErrorKind, Result};
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -54,9 +54,18 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 2 * BLOCK]].concat()
 }
 
+/// The samples of a tar or its error, the same mapped and read.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
-    Tar::open(put(&root, "x.tar", bytes)).and_then(|source| read_all(&source))
+    let path = put(&root, "x.tar", bytes);
+    let mapped = Tar::open(&path).and_then(|source| read_all(&source));
+    let unmapped = Tar::open_unmapped(&path).and_then(|source| read_all(&source));
+    match (&mapped, &unmapped) {
+        (Ok(a), Ok(b)) => assert!(a == b, "other samples when read"),
+        (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
+        _ => panic!("mapped {:?}, read {:?}", mapped.as_ref().err(), unmapped.as_ref().err()),
+    }
+    mapped
 }
 
 #[test]
@@ -174,6 +183,39 @@ fn a_tar_that_shrinks_while_open_is_an_error() {
         // A kernel before 5.14 cannot be asked; this test would then not have come so far.
         assert!(error.path() == Some(&path) && error.cause().contains("cut short"), "{error}");
     }
+}
+
+/// Read instead of mapped, on any kernel and at any moment: also under the hands of a loader whose source was read from before.
+#[test]
+fn a_tar_that_shrinks_while_open_is_an_error_when_read() {
+    let root = tempfile::tempdir().unwrap();
+    let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; 3000])).collect();
+    let path = put(&root, "x.tar", &tar(&members));
+    let source = Tar::open_unmapped(&path).unwrap();
+    assert!(read_all(&source).unwrap() == read_all(&Tar::open(&path).unwrap()).unwrap());
+    let shard = File::options().write(true).open(&path).unwrap();
+    for (len, sound) in [(3 * 3584 + 1000, 3), (512 + 2999, 0), (0, 0)] {
+        shard.set_len(len).unwrap();
+        for i in 0..8 {
+            match source.read(i, &mut Vec::new()) {
+                Ok(_) => assert!(i < sound, "sample {i} of a file of {len} bytes"),
+                Err(e) => {
+                    assert!(i >= sound && e.path() == Some(&path), "{e}");
+                    assert!(e.cause().contains("3000 bytes from offset") && e.cause().contains("cut short"), "{e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_maps_an_lmdb_is_refused_with_a_way_out() {
+    let root = tempfile::tempdir().unwrap();
+    let path = put(&root, "x.mdb", &fixture("bare.mdb"));
+    let e = open_unmapped(&path).err().unwrap();
+    assert!(e.kind() == ErrorKind::Config && e.path() == Some(&path) && e.cause().contains("tar shards"), "{e}");
+    let e = warpfeed::Loader::new(&path).mapped(false).host().unwrap_err();
+    assert!(e.cause().contains("tar shards"), "{e}");
 }
 
 #[test]

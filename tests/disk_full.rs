@@ -1,6 +1,6 @@
 //! Promise: a disk that takes no more while a data set is packed is an error with the file's name, and nothing half-written stays.
 //!
-//! The real program runs under a limit on the size of files, since a disk cannot be filled here.
+//! The real program runs under a limit on the size of files, and on a file system of a few hundred KiB where one may be mounted.
 #![cfg(all(target_os = "linux", feature = "cli"))]
 #![allow(unsafe_code)]
 
@@ -45,5 +45,39 @@ fn a_disk_that_is_full_while_packing_is_an_error_and_leaves_nothing() {
         }
         let root = tempfile::tempdir().unwrap();
         assert!(pack(&root.path().join(name), 1 << 30).status.success(), "with room it is packed");
+    }
+}
+
+/// A real file system that is full, mounted in a namespace of its own, where users may make one.
+#[test]
+fn a_file_system_that_is_full_is_an_error_and_leaves_nothing() {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
+    let root = tempfile::tempdir().unwrap();
+    // Runs `script` with $1 = the file system, $2 = the program, $3 = the data set.
+    let mounted = |kib: usize, script: &str| {
+        let script = format!("mount -t tmpfs -o size={kib}k none \"$1\" || exit 77; {script}");
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+        unshare.arg(root.path()).arg(env!("CARGO_BIN_EXE_warpfeed")).arg(&from).output()
+    };
+    match mounted(1024, "true") {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => return eprintln!("skipped: no mount: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        Err(e) => return eprintln!("skipped: no unshare(1): {e}"),
+    }
+    for name in ["x.tar", "x.lmdb"] {
+        for kib in [64, 300, 500] {
+            let script = format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\"; echo \"ended $?\"; ls -A \"$1\"");
+            let output = mounted(kib, &script).unwrap();
+            let (left, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let after = left.split_once("ended ").unwrap_or_else(|| panic!("{left}, {said}")).1;
+            assert_eq!(after, "1\n", "{name} on {kib} KiB ended so, and left this behind: {said}");
+            // LMDB itself says EIO of a write that ended early.
+            let cause =
+                said.contains("No space left on device") || (name == "x.lmdb" && said.contains("is the disk full?"));
+            assert!(said.contains(name) && cause, "{name} on {kib} KiB: {said}");
+        }
+        let output = mounted(4096, &format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\" && ls \"$1\"")).unwrap();
+        assert!(output.status.success(), "with room it is packed");
     }
 }

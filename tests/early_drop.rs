@@ -10,14 +10,18 @@ use warpfeed::order::Rng;
 fn dropping_at_any_point_joins_threads_and_returns_slots() {
     no_hang(|| {
         let source = Numbers::new(300);
-        let make = || loader(source.clone()).shuffle(3).workers(4).prefetch(3);
-        let whole: Vec<_> = make().into_iter().map(|b| Content::from(&b.unwrap())).collect();
+        // Every second one is automatic: threads at a gate, slots in reserve.
+        let make = |n: u32| {
+            let loader = loader(source.clone()).shuffle(3);
+            if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }
+        };
+        let whole: Vec<_> = make(0).into_iter().map(|b| Content::from(&b.unwrap())).collect();
         wait_for_threads(0);
 
         let mut rng = Rng::new(11, 0, 0);
-        for _ in 0..60 {
-            let mut batches = make().host().unwrap();
-            wait_for_threads(5); // four workers and the coordinator
+        for n in 0..60 {
+            let mut batches = make(n).host().unwrap();
+            wait_for_threads(batches.stats().most_workers + 1); // the workers and the coordinator
             let mut kept = None;
             for _ in 0..rng.below(4) {
                 let stop = rng.below(whole.len() as u64 + 1) as usize;

@@ -137,7 +137,7 @@ fn an_order_that_errs_is_an_error_and_not_a_hang() {
             last(false).to_string(),
             "config: the order gives sample 50 in batch 4 of epoch 0; the source has 50"
         );
-        assert_eq!(last(true).to_string(), "panic: the order panicked at batch 2 of epoch 0");
+        assert_eq!(last(true).to_string(), "panic: the order panicked at batch 2 of epoch 0: lost");
     });
 }
 

@@ -26,6 +26,30 @@ fn the_same_batches_come_again_without_a_read() {
 }
 
 #[test]
+fn a_resumed_loader_goes_on_where_it_was_after_a_replay() {
+    no_hang(|| {
+        let open = || loader(Numbers::new(70)).shuffle(2).workers(2).prefetch(2);
+        let mut batches = open().host().unwrap();
+        let first: Vec<Content> = batches.epoch(0).take(2).map(|b| Content::from(&b.unwrap())).collect();
+        let whole: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        for _ in batches.epoch(1).take(4) {}
+        let state = batches.state();
+        drop(batches);
+
+        let mut resumed = open().resume(state.clone()).host().unwrap();
+        let replayed: Vec<Content> = resumed.replay(2).unwrap().take(4).map(|b| Content::from(&*b)).collect();
+        assert!(
+            replayed[..2] == first[..] && replayed[2..] == first[..],
+            "a measurement has epoch 0 whatever comes next"
+        );
+        assert_eq!((resumed.state(), resumed.first_epoch()), (state, 1), "and is no part of the run");
+        assert_eq!(resumed.epoch(0).count(), 0);
+        let rest: Vec<Content> = resumed.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        assert!(rest == whole[4..]);
+    });
+}
+
+#[test]
 fn it_serves_what_there_is_and_refuses_what_does_not_fit() {
     no_hang(|| {
         let mut batches = loader(Numbers::new(10)).prefetch(4).host().unwrap();

@@ -72,6 +72,31 @@ fn one_failure_more_than_retries_is_the_error_itself() {
     });
 }
 
+/// Opening reads too: labels for `balanced`, a few samples for `resume`.
+#[test]
+fn reads_at_opening_are_tried_again_as_well() {
+    no_hang(|| {
+        let (loader, left) = shaky(3, libc::EIO);
+        let ids: Vec<_> = loader.balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>()).collect();
+        let steady = loader_of(0).balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>());
+        assert!(ids.into_iter().eq(steady) && left.load(Ordering::SeqCst) == 0);
+        let (loader, left) = shaky(100, libc::EIO);
+        let error = loader.retries(1).balanced().host().unwrap_err();
+        assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
+
+        // Sample 5 alone, so that every place a state looks at is it: with its key, another data set is told from this one.
+        let state = loader_of(0).subset([5]).host().unwrap().state();
+        let (loader, left) = shaky(3, libc::EIO);
+        let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();
+        assert_eq!((resumed.stats().retries, left.load(Ordering::SeqCst)), (3, 0));
+        assert_eq!(resumed.state(), state);
+    });
+}
+
+fn loader_of(failures: usize) -> Loader {
+    shaky(failures, libc::EIO).0
+}
+
 #[test]
 fn what_will_not_go_away_is_not_tried_again() {
     let (loader, left) = shaky(100, libc::ENOENT);

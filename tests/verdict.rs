@@ -120,7 +120,7 @@ fn a_slow_disk_is_read_bound() {
 #[test]
 fn a_slow_decoder_is_decode_bound() {
     let workers = processors();
-    let outcome = run(loader(samples(80 * workers), slow(3)).workers(0), 1, |_| ms(0));
+    let outcome = run(loader(samples(80 * workers), slow(3)).workers(workers), 1, |_| ms(0));
     names(
         &outcome,
         Limit::Decode,
@@ -134,7 +134,7 @@ fn a_slow_transform_is_transform_bound() {
         sleep(ms(3));
         Ok(())
     };
-    let outcome = run(loader(samples(80 * processors()), FAST).workers(0).transform(slow), 1, |_| ms(0));
+    let outcome = run(loader(samples(80 * processors()), FAST).workers(processors()).transform(slow), 1, |_| ms(0));
     names(&outcome, Limit::Transform, &["transform-bound: ", "workers are busy"]);
 }
 

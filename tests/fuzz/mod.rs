@@ -5,6 +5,7 @@
 //! 3. `images`: every other picture: the general decoder, `.npy` arrays.
 //! 4. `tar`: a shard's headers, and the index beside it.
 //! 5. `lmdb`: the meta pages, MessagePack values, class names.
+//! 6. `resume`: the state of a run.
 //!
 //! Each file is a child of the module that it tests, whose private parsers it can so call; this one has what they share. A parser has
 //! two tests: one of a second that always runs, and `..._for_long`, ignored, which runs for `WARPFEED_FUZZ_SECONDS`.

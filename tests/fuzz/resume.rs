@@ -1,0 +1,214 @@
+//! Checkpoints: a state as text that anything may have happened to, and the loader that is to go on from it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Loader, Opening};
+use crate::engine::State;
+use crate::fuzz::{self, Random};
+use crate::order::{Order, Shuffled};
+use crate::source::{Memory, OwnedSample, Source};
+use crate::{Augment, Dtype, ErrorKind, Layout};
+
+const SAMPLES: u64 = 40;
+const WORDS: [&[u8]; 17] = [
+    b"\"version\":",
+    b"\"epoch\":",
+    b"\"batch\":",
+    b"\"seed\":",
+    b"\"samples\":",
+    b"\"epoch_samples\":",
+    b"\"probes\":[",
+    b"\"position\":",
+    b"\"key\":",
+    b"null",
+    b"1e400",
+    b"-1",
+    b"0.5",
+    b"18446744073709551615",
+    b"18446744073709551616",
+    b"\"\\ud800\"",
+    b"[[[[[[[[[[[[[[[[",
+];
+
+/// An order of a user's that holds for the epochs it was tried with.
+struct Careless;
+
+impl Order for Careless {
+    fn len(&self, epoch: u64) -> u64 {
+        if epoch >= 1 << 40 {
+            // As a panic, without the report on standard error of each of a million.
+            std::panic::resume_unwind(Box::new("nobody trains that long"));
+        }
+        SAMPLES - epoch % 3
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        if epoch.is_multiple_of(5) { position } else { position + epoch }
+    }
+}
+
+/// A loader, opened but for its threads and slots, and the state it saves.
+struct Saved {
+    loader: Loader,
+    opening: Opening,
+    text: Vec<u8>,
+    value: Value,
+    /// Whether the order keeps to its contract.
+    sound: bool,
+}
+
+fn saved() -> Vec<Saved> {
+    let source = |first: u64| -> Arc<dyn Source> {
+        // Pictures of 2x2 pixels, as arrays.
+        let npy = [&crate::decode::raw::npy_header(crate::decode::Size::new(2, 2))[..], &[7; 12]].concat();
+        let sample = |i| OwnedSample::new(format!("class/{i}")).field("rgb.npy", npy.clone()).label(i as i64 % 3);
+        Arc::new(Memory::new((first..first + SAMPLES).map(sample).collect()))
+    };
+    let plain = || Loader::shared_source(source(0));
+    let loaders = [
+        plain(),
+        plain().shuffle(5),
+        plain().shuffle_window(8).seed(u64::MAX),
+        plain().weights((0..SAMPLES).map(|i| i as f64)),
+        plain().shuffle(5).repeat(3).skip(2),
+        plain().shuffle(1).subset((0..SAMPLES / 2).map(|i| 2 * i)),
+        Loader::mixture_of([(source(0), 0.5), (source(100), 0.5)]),
+        plain().order(Shuffled::new(0, 1)),
+        plain().order(Careless),
+    ];
+    let careless = loaders.len() - 1;
+    let save = |(i, loader): (usize, Loader)| {
+        let loader = loader.batch(7).augment(Augment::exact(2, 2)).workers(1);
+        let opening = loader.clone().open(Dtype::U8, Layout::Nhwc, false, false, |_, _| 0).expect("options that work");
+        let state = loader.clone().host().expect("options that work").state();
+        let mut value = serde_json::to_value(&state).expect("numbers and text");
+        value["epoch"] = i.into();
+        value["batch"] = 3.into();
+        value["epoch_samples"] = opening.schedule.order().len(i as u64).into();
+        Saved { loader, opening, text: value.to_string().into(), value, sound: i < careless }
+    };
+    loaders.into_iter().enumerate().map(save).collect()
+}
+
+/// Puts something else in the place of one value, the edges of its type among it.
+fn change(value: &mut Value, random: &mut Random) {
+    match value {
+        Value::Object(fields) if random.below(8) > 0 => {
+            let name = fields.keys().nth(random.below(fields.len())).cloned();
+            if let Some(field) = name.and_then(|name| fields.get_mut(&name)) {
+                change(field, random);
+            }
+        }
+        Value::Array(items) if random.below(4) > 0 && !items.is_empty() => {
+            let item = random.below(items.len());
+            change(&mut items[item], random);
+        }
+        // What formats that name no fields make of a struct.
+        Value::Object(fields) => *value = fields.values().cloned().collect(),
+        Value::Array(items) if random.below(2) == 0 => items.truncate(random.below(items.len() + 1)),
+        Value::Array(items) => {
+            let more = items.iter().cycle().take(random.below(300)).cloned().collect::<Vec<_>>();
+            items.extend(more);
+        }
+        _ => {
+            let edge = 1u64.checked_shl(random.below(65) as u32).unwrap_or(0);
+            *value = match random.below(8) {
+                0 => Value::Null,
+                1 => Value::from(-1),
+                2 => Value::from(0.5),
+                3 => Value::from("class/7"),
+                4 => Value::from(random.below(12)),
+                _ => edge.wrapping_add(random.below(5) as u64).wrapping_sub(2).into(),
+            };
+        }
+    }
+}
+
+/// A damaged state: not read, refused as a matter of options, or a place in the run of this very loader, from which batches come.
+fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let saved = &all[random.below(all.len())];
+    let text = if random.below(3) == 0 {
+        random.mutated(texts, &WORDS)
+    } else {
+        let mut value = saved.value.clone();
+        for _ in 0..random.below(4) {
+            change(&mut value, random);
+        }
+        // The place itself, which alone may be another; with it the number of samples where that changes from epoch to epoch.
+        if random.below(2) == 0 && value.is_object() {
+            let far = if random.below(4) == 0 { 0 } else { random.below(64) };
+            value["epoch"] = (random.next() >> far).into();
+            value["batch"] = random.below(9).into();
+            let len = || saved.opening.schedule.order().len(value["epoch"].as_u64().unwrap_or(0));
+            if saved.sound {
+                value["epoch_samples"] = len().into();
+            }
+        }
+        value.to_string().into()
+    };
+    let Ok(state) = serde_json::from_slice::<State>(&text) else { return false };
+    let again = serde_json::to_vec(&state).expect("numbers and text");
+    assert!(serde_json::from_slice::<State>(&again).expect("what was just written") == state);
+
+    let Opening { work, schedule, .. } = &saved.opening;
+    let position = match state.check(work, schedule) {
+        Ok(position) => position,
+        Err(e) => {
+            assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("resume: "), "{e}");
+            return false;
+        }
+    };
+    assert_eq!((position.epoch, position.batch), (state.epoch(), state.batch()));
+    // What was accepted is this loader's, but for its place, and keys it does not have.
+    let mut found = serde_json::to_value(&state).expect("numbers and text");
+    for field in ["epoch", "batch", "epoch_samples"] {
+        found[field] = saved.value[field].clone();
+    }
+    for (found, own) in
+        found["probes"].as_array_mut().into_iter().flatten().zip(saved.value["probes"].as_array().expect("a list"))
+    {
+        if found["key"].is_null() {
+            found["key"] = own["key"].clone();
+        }
+    }
+    assert!(found == saved.value, "{found} was accepted, saved was {}", saved.value);
+
+    let batches = schedule.batches(state.epoch());
+    assert!(state.batch() <= batches);
+    if saved.sound {
+        let mut picks = Vec::new();
+        for number in state.batch()..batches.min(state.batch() + 3) {
+            schedule.fill(state.epoch(), number, &mut picks);
+            assert!(!picks.is_empty() && picks.iter().all(|pick| pick.sample < work.source.len() as u64));
+        }
+    }
+    // Threads take their time: one in some is opened in full.
+    if random.below(32) == 0 {
+        let batches = saved.loader.clone().resume(state.clone()).into_iter();
+        for (number, batch) in (state.batch()..).zip(batches).take(3) {
+            match batch {
+                Ok(batch) => assert_eq!((batch.epoch(), batch.number()), (state.epoch(), number)),
+                Err(e) => assert!(!saved.sound, "{e}"),
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn checkpoints() {
+    let all = saved();
+    let texts: Vec<_> = all.iter().map(|saved| saved.text.clone()).collect();
+    fuzz::briefly("checkpoints", |seed| checkpoint(&all, &texts, seed));
+}
+
+#[test]
+#[ignore = "runs for as long as it is told"]
+fn checkpoints_for_long() {
+    let all = saved();
+    let texts: Vec<_> = all.iter().map(|saved| saved.text.clone()).collect();
+    fuzz::for_long("checkpoints", |seed| checkpoint(&all, &texts, seed));
+}
