@@ -268,9 +268,10 @@ impl Loader {
     /// Each costs a slot of memory; one more is in the consumer's hands and one more is being filled, so that
     /// the loader holds `prefetch + 2` slots. More than a few help only when the time that samples or steps take varies much.
     ///
-    /// 0, the default, is automatic: 2 to begin with, and twice as many, up to 16, when the consumer waits although workers idle because all slots are taken; kept if more
-    /// samples come. All slots there may be are allocated when the loader is opened, within the [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but always
-    /// for 2). Ordinary memory that was never used stays the system's. On a device there are 2 batches, and what adapts is the host's slots.
+    /// 0, the default, is automatic: 2 to begin with, and twice as many, up to 16, when the consumer waits although workers idle because all slots are taken; kept
+    /// if more samples come. A consumer that keeps batches alive is given more slots, as long as there are any. All slots there may be are allocated when the
+    /// loader is opened, within the [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but always for 2). Ordinary memory
+    /// that was never used stays the system's. On a device there are 2 batches, and what adapts is the host's slots.
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = batches;
         self

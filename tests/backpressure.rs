@@ -35,6 +35,23 @@ fn no_more_is_read_than_the_slots_hold() {
 }
 
 #[test]
+fn with_automatic_prefetch_a_consumer_may_hold_as_many_batches_as_there_are_slots() {
+    no_hang(|| {
+        let wait = Duration::from_millis(300);
+        let mut batches = loader(Numbers::new(10_000)).prefetch(0).timeout(wait).host().unwrap();
+        let slots = batches.plan().slots;
+        assert!(batches.plan().slots_in_use < slots, "{}", batches.plan());
+        let mut epoch = batches.epoch(0);
+        let kept: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
+        let error = epoch.next().unwrap().unwrap_err();
+        assert_eq!((kept.len(), error.kind()), (slots, ErrorKind::Timeout));
+        assert!(error.to_string().contains(&format!("all {slots} slots are held")), "{error}");
+        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        assert_eq!(ids, (0..7 * slots as u64).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
     no_hang(|| {
         let wait = Duration::from_millis(300);

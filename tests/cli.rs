@@ -357,8 +357,11 @@ fn a_report_is_one_file_that_needs_no_network() {
         let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
         let data = json(data);
         assert!(data["stats"]["decode"]["count"].as_u64().unwrap() > 0);
-        let rows: Vec<_> = data["spans"]["rows"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
-        assert_eq!(rows, ["consumer", "coordinator", "worker 0", "worker 1"]);
+        let rows = data["spans"]["rows"].as_array().unwrap();
+        let rows: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+        // Either worker may have done all of the short window.
+        let workers = rows.strip_prefix(&["consumer", "coordinator"]).unwrap_or_else(|| panic!("{rows:?}"));
+        assert!([&["worker 0"][..], &["worker 1"], &["worker 0", "worker 1"]].contains(&workers), "{rows:?}");
         assert!(page.contains("prefers-color-scheme: dark"));
         for load in ["src=", "href=", "@import", "url(", "fetch("] {
             assert!(!page.contains(load), "{load}");

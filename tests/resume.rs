@@ -162,6 +162,8 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
         serde_json::from_str(&text.replace(from, to)).unwrap()
     };
     refused(numbers().shuffle(5), &edited("\"version\":1", "\"version\":2"), &["version 2, known is 1"]);
+    let later = serde_json::from_str(r#"{"version":7,"cursor":[1,2]}"#).unwrap();
+    refused(numbers().shuffle(5), &later, &["version 7, known is 1"]);
     refused(numbers().shuffle(5), &edited("\"batch\":4", "\"batch\":11"), &["batch 11 of epoch 1, which has 10"]);
     refused(
         numbers().shuffle(5),

@@ -221,6 +221,7 @@ impl Engine {
             if let Some(full) = self.early[(self.next % self.slots as u64) as usize].take() {
                 return Some(Ok(full));
             }
+            self.work.settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(idle()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {

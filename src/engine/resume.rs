@@ -21,6 +21,7 @@ const PROBES: u64 = 8;
 /// were added, removed or renamed (a few renamed among many may not be). Not noticed: the bytes of a sample that changed under the same key, weights
 /// that are all but the same, and what is done to a sample after it was read, such as [`augment`](crate::Loader::augment).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default = "State::unknown")]
 pub struct State {
     version: u32,
     epoch: u64,
@@ -43,6 +44,20 @@ pub(crate) struct Probe {
 }
 
 impl State {
+    /// What is missing in a state of another version, so that the version can be told.
+    fn unknown() -> Self {
+        State {
+            version: 0,
+            epoch: 0,
+            batch: 0,
+            seed: 0,
+            global_batch: 0,
+            samples: 0,
+            epoch_samples: 0,
+            probes: Vec::new(),
+        }
+    }
+
     /// The epoch to go on with.
     pub fn epoch(&self) -> u64 {
         self.epoch

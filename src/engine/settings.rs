@@ -61,6 +61,8 @@ struct Reserve {
     /// The way back into use; none before the engine runs.
     free: Option<Sender<Free>>,
     in_use: usize,
+    /// Slots in use beyond those for the batches ahead, for a consumer that holds as many.
+    lent: usize,
 }
 
 impl Settings {
@@ -162,19 +164,24 @@ impl Settings {
         for slot in slots {
             free.send(slot).expect("the engine holds the receiver");
         }
-        *self.reserve() = Reserve { slots: rest, free: Some(free), in_use };
+        *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
     }
 
     pub(super) fn use_prefetch(&self, prefetch: usize) {
         let mut reserve = self.reserve();
         self.ahead.store(prefetch, Relaxed);
-        let Reserve { slots, free: Some(free), in_use } = &mut *reserve else { return };
-        while *in_use < Self::slots_for(prefetch)
-            && let Some(slot) = slots.pop()
-        {
-            // Where nobody fills slots any more it is freed here.
-            let _ = free.send(slot);
-            *in_use += 1;
+        reserve.fill(self.slots());
+    }
+
+    /// The consumer holds `held` batches and asks for more: if that is all that are in use, one more is taken into use for good, as long as there are any.
+    pub(super) fn lend(&self, held: usize) {
+        if !self.prefetch.are_open() {
+            return;
+        }
+        let mut reserve = self.reserve();
+        if held >= reserve.in_use && !reserve.slots.is_empty() {
+            reserve.lent += 1;
+            reserve.fill(self.slots());
         }
     }
 
@@ -184,12 +191,26 @@ impl Settings {
             return Some(slot);
         }
         let mut reserve = self.reserve();
-        if reserve.in_use <= self.slots() {
+        if reserve.in_use <= self.slots() + reserve.lent {
             return Some(slot);
         }
         reserve.in_use -= 1;
         reserve.slots.push(slot);
         None
+    }
+}
+
+impl Reserve {
+    /// Takes slots into use until there are `slots` of them and those that are lent.
+    fn fill(&mut self, slots: usize) {
+        let Some(free) = &self.free else { return };
+        while self.in_use < slots + self.lent
+            && let Some(slot) = self.slots.pop()
+        {
+            // Where nobody fills slots any more it is freed here.
+            let _ = free.send(slot);
+            self.in_use += 1;
+        }
     }
 }
 
@@ -220,6 +241,28 @@ mod tests {
         assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "and no more than those");
         settings.use_prefetch(6);
         assert_eq!(freed.len(), 4, "all that are left");
+    }
+
+    #[test]
+    fn a_consumer_that_holds_all_in_use_is_lent_one_more_while_there_are_any() {
+        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
+        let plan = Arc::new(Plan::new(2, fields).unwrap());
+        let settings = Settings::new(2, Bounds::exactly(2), Bounds { least: 1, most: 4 });
+        let (free, freed) = unbounded();
+        let make = |_| Slots::make(&plan, Memory::heap(plan.bytes).unwrap());
+        settings.take_slots((0..6).map(make).collect(), free);
+        settings.lend(2);
+        assert_eq!(freed.len(), 3, "one of three is not held");
+        settings.lend(3);
+        assert_eq!((freed.len(), settings.slots(), settings.slots_in_use()), (4, 3, 4));
+        let back: Vec<_> = std::iter::from_fn(|| freed.try_recv().ok()).collect();
+        assert!(back.into_iter().all(|slot| settings.keep(slot).is_some()), "it stays in use");
+        settings.use_prefetch(2);
+        assert_eq!(freed.len(), 1, "for the batches ahead there are as many as without it");
+        settings.lend(5);
+        settings.lend(6);
+        settings.lend(6);
+        assert_eq!((freed.len(), settings.slots_in_use()), (2, 6), "there are no more");
     }
 
     #[test]

@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 pub struct ProcessStats {
     /// Seconds of processor time, all threads, user and system.
     pub cpu_seconds: f64,
+    /// Seconds that threads were ready to run and had no processor, since others used it or a container's limit held them; of threads that still live
+    /// (Linux: the second number of `/proc/PID/task/TID/schedstat`, see the kernel's `sched-stats.rst`).
+    pub delayed_seconds: Option<f64>,
     /// Page faults served from memory.
     pub minor_faults: u64,
     /// Page faults that waited for the disk.
@@ -38,6 +41,15 @@ fn cpu_seconds(usage: &libc::rusage) -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// The run delays of all threads there are. A thread that ends meanwhile counts nothing.
+fn delayed_seconds() -> Option<f64> {
+    let delay = |task: fs::DirEntry| -> Option<u64> {
+        fs::read_to_string(task.path().join("schedstat")).ok()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    let delays: Vec<u64> = fs::read_dir("/proc/self/task").ok()?.flatten().filter_map(delay).collect();
+    (!delays.is_empty()).then(|| delays.iter().sum::<u64>() as f64 * 1e-9)
+}
+
 impl ProcessStats {
     /// Seconds of processor time so far, which cost a system call and no more.
     pub(crate) fn cpu_now() -> f64 {
@@ -52,6 +64,7 @@ impl ProcessStats {
         };
         ProcessStats {
             cpu_seconds: cpu_seconds(&usage),
+            delayed_seconds: delayed_seconds(),
             minor_faults: usage.ru_minflt as u64,
             major_faults: usage.ru_majflt as u64,
             disk_bytes: number("/proc/self/io", "read_bytes:"),
@@ -64,10 +77,40 @@ impl ProcessStats {
         let less = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
         ProcessStats {
             cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
+            delayed_seconds: self.delayed_seconds.zip(earlier.delayed_seconds).map(|(now, then)| (now - then).max(0.0)),
             minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
             disk_bytes: less(self.disk_bytes, earlier.disk_bytes),
             anonymous_bytes: self.anonymous_bytes,
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_share_a_processor_are_delayed() {
+        if delayed_seconds().is_none() {
+            return println!("skipped: this kernel has no schedstat");
+        }
+        let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+        let before = ProcessStats::now();
+        let barrier = std::sync::Barrier::new(threads + 1);
+        let delayed = std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while ProcessStats::cpu_now() - before.cpu_seconds < 0.2 {}
+                    barrier.wait(); // its delay counts while it lives
+                    barrier.wait();
+                });
+            }
+            barrier.wait();
+            let delayed = ProcessStats::now().since(&before).delayed_seconds;
+            barrier.wait();
+            delayed
+        });
+        assert!(delayed.unwrap() > 0.0, "{delayed:?}");
     }
 }

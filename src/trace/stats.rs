@@ -254,13 +254,15 @@ impl fmt::Display for Stats {
             }
         }
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
+        let ProcessStats { cpu_seconds, delayed_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } =
+            self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;
         write!(f, "{}", automatic(self.most_prefetch, self.prefetch))?;
-        write!(
-            f,
-            "; process: {cpu_seconds:.1} s of processor time, {major_faults} major and {minor_faults} minor page faults"
-        )?;
+        write!(f, "; process: {cpu_seconds:.1} s of processor time")?;
+        if let Some(seconds) = delayed_seconds {
+            write!(f, " and {seconds:.1} s ready without a processor")?;
+        }
+        write!(f, ", {major_faults} major and {minor_faults} minor page faults")?;
         if let Some(bytes) = disk_bytes {
             write!(f, ", {:.1} MiB from the disk", mib(bytes))?;
         }

@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::stats::ratio;
-use super::{StageStats, Stats};
+use super::{StageStats, Stats, Straggler};
 
 /// A wait of less than this share of the time is none worth lifting.
 const STALLED: f64 = 0.05;
@@ -55,8 +55,9 @@ pub enum Limit {
 ///
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Limit::Step).
-/// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up half of the wait or more, beyond what a usual sample takes:
-///    [`Straggler`](Limit::Straggler).
+/// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up half of the wait or more, beyond what a usual sample takes
+///    and what threads [waited for a processor](super::ProcessStats::delayed_seconds): [`Straggler`](Limit::Straggler).
+///    Samples that were slow at the same moment on several workers do not count: what held them all up is not in the samples.
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream: [`Convert`](Limit::Convert).
 /// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write is [`Memory`](Limit::Memory); decode and transform are
 ///    [`Workers`](Limit::Workers) where there are fewer workers than processors, else [`Decode`](Limit::Decode) and [`Transform`](Limit::Transform).
@@ -196,17 +197,35 @@ impl Evidence<'_> {
         )
     }
 
+    /// Seconds that a usual sample takes.
+    fn usual(&self) -> f64 {
+        self.stats.stages().iter().map(|(_, s)| s.p50_seconds).sum()
+    }
+
+    /// Samples that took so much longer than a usual one that their batch waits for them: `together` those that ended at the same moment as another, or
+    /// those that did not. With the seconds they took beyond what is usual.
+    fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
+        let (stats, usual) = (self.stats, self.usual());
+        let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
+        let slow: Vec<_> =
+            stats.slowest.iter().filter(|s| s.seconds > 10.0 * usual && s.seconds > 2.0 * batch).collect();
+        let meets = |a: &Straggler, b: &Straggler| {
+            a.sample != b.sample && (a.at_seconds - b.at_seconds).abs() < 0.1 * a.seconds.min(b.seconds)
+        };
+        let chosen = slow.iter().filter(|a| slow.iter().any(|b| meets(a, b)) == together);
+        chosen.map(|s| (*s, s.total_seconds - s.times as f64 * usual)).collect()
+    }
+
     fn stragglers(&self) -> Option<String> {
-        let stats = self.stats;
-        let usual: f64 = stats.stages().iter().map(|(_, s)| s.p50_seconds).sum();
-        let per_batch = ratio(stats.samples as f64, stats.batches as f64);
-        let batch = usual * per_batch / stats.workers.max(1) as f64;
-        let slow = || stats.slowest.iter().filter(|s| s.seconds > 10.0 * usual && s.seconds > 2.0 * batch);
-        let excess: f64 = slow().map(|s| s.total_seconds - s.times as f64 * usual).sum();
-        let first = slow().next()?;
-        (excess >= 0.5 * self.waited * stats.seconds).then(|| {
+        let (stats, usual, slow) = (self.stats, self.usual(), self.slow(false));
+        let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let excess: f64 = slow.iter().map(|(_, seconds)| seconds).sum();
+        // A sample during which its thread had no processor looks slow too.
+        let delayed = stats.process.delayed_seconds.unwrap_or(0.0);
+        (excess - delayed >= 0.5 * self.waited * stats.seconds).then(|| {
             let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
-            let count = slow().count();
+            // What is a tenth of the worst is not worth a name beside it.
+            let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
             format!(
                 "bound by {count} slow sample{}: sample {} ({}) takes {ms:.1} ms, most of it in {}, where others take {usual:.2} ms, and its batch waits for it; {}; \
                  re-encode or drop {}, or raise prefetch above {}",
@@ -238,6 +257,19 @@ impl Evidence<'_> {
         );
         if running < 0.7 {
             evidence += &format!("; busy threads were on a processor only {:.0} % of the time", 100.0 * running);
+        }
+        let delayed = stats.process.delayed_seconds.unwrap_or(0.0);
+        if delayed >= 0.2 * total {
+            evidence += &format!(
+                "; threads were ready and had none for {delayed:.1} s: more threads or programs than processors, or a container's limit (`cpu.max`)"
+            );
+        }
+        let together = self.slow(true);
+        if together.iter().map(|(_, seconds)| seconds).sum::<f64>() >= 0.1 * total {
+            evidence += &format!(
+                "; {} samples were slow at the same moments on several workers: something held up the machine or the disk",
+                together.len()
+            );
         }
         let halved = 1.0 / (1.0 - share / 2.0);
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
@@ -291,6 +323,7 @@ impl Evidence<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::ProcessStats;
 
     fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
         let each = seconds / count as f64;
@@ -345,6 +378,78 @@ mod tests {
         assert_eq!(verdict.limit, Limit::Unclear, "{verdict}");
         assert_eq!(Stats { batches: 3, ..loader() }.verdict().limit, Limit::Unclear);
         assert_eq!(Stats::default().verdict().limit, Limit::Unclear);
+    }
+
+    fn slow(sample: u64, seconds: f64, at_seconds: f64) -> Straggler {
+        Straggler {
+            sample,
+            key: format!("key{sample}"),
+            stage: "decode".into(),
+            seconds,
+            times: 1,
+            total_seconds: seconds,
+            at_seconds,
+        }
+    }
+
+    #[test]
+    fn samples_that_were_slow_at_the_same_moment_are_not_blamed() {
+        let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.01), slow(9, 2.4, 2.9)];
+        let stats = Stats { slowest, decode: StageStats { seconds: 24.0, ..loader().decode }, ..loader() };
+        let verdict = stats.verdict();
+        assert_eq!(verdict.limit, Limit::Decode, "{verdict}");
+        assert!(verdict.text.contains("3 samples were slow at the same moments on several workers"), "{verdict}");
+        let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.3), slow(9, 2.4, 2.7)];
+        assert_eq!(Stats { slowest, ..stats }.verdict().limit, Limit::Straggler);
+    }
+
+    #[test]
+    fn a_slow_sample_is_named_unless_its_thread_had_no_processor() {
+        let slowest = vec![slow(7, 2.5, 3.0), slow(8, 1.0, 5.0), slow(9, 0.1, 6.0)];
+        let stats = Stats { slowest, ..loader() };
+        let verdict = stats.verdict();
+        assert_eq!(verdict.limit, Limit::Straggler);
+        let words = "bound by 2 slow samples: sample 7 (key7) takes 2500.0 ms, most of it in decode, where others take 3.13 ms,";
+        assert!(verdict.text.starts_with(words), "{verdict}");
+        let process = ProcessStats { delayed_seconds: Some(3.0), ..ProcessStats::default() };
+        assert_eq!(Stats { process, ..stats }.verdict().limit, Limit::Unclear);
+    }
+
+    #[test]
+    fn each_rule_holds_on_its_numbers() {
+        let cases = [
+            (Limit::Step, Stats { waited_seconds: 0.4, ..loader() }, "a step takes 60.0 ms, 640 samples/s. 2.0 of 4"),
+            (Limit::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound: 3.9 of 4 workers"),
+            (Limit::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound: 3.6 of 4 workers"),
+            (Limit::Transform, Stats { transform: stage(6400, 20.0, 0), ..loader() }, "transform-bound: 3.6 of 4"),
+            (Limit::Memory, Stats { write: stage(6400, 20.0, 1 << 34), ..loader() }, "memory-bound: 3.9 of 4 workers"),
+            (
+                Limit::Workers,
+                Stats { decode: stage(6400, 30.0, 0), processors: 16, ..loader() },
+                "workers(16), as many as there are processors, would give up to 4.0 times",
+            ),
+            (
+                Limit::EpochStart,
+                Stats { epochs: 10, start_seconds: 3.0, ..loader() },
+                "75 % of that for the first batch of 10 epochs of 10.0 batches (300.0 ms each)",
+            ),
+            (Limit::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) in place of 2"),
+        ];
+        for (limit, stats, words) in cases {
+            let verdict = stats.verdict();
+            assert_eq!(verdict.limit, limit, "{verdict}");
+            assert!(verdict.text.contains(words), "{words:?} is not in {:?}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn threads_without_a_processor_are_part_of_the_evidence() {
+        let process = ProcessStats { cpu_seconds: 12.0, delayed_seconds: Some(18.0), ..ProcessStats::default() };
+        let verdict = Stats { decode: stage(6400, 30.0, 0), process, ..loader() }.verdict();
+        assert_eq!(verdict.limit, Limit::Decode);
+        let words =
+            "busy threads were on a processor only 33 % of the time; threads were ready and had none for 18.0 s";
+        assert!(verdict.text.contains(words), "{verdict}");
     }
 
     #[test]
