@@ -106,8 +106,10 @@ fn sets(root: &Path) -> [PathBuf; 3] {
     all
 }
 
+const WORKERS: usize = 2;
+
 fn open_loader(path: &Path) -> Batches<HostBatch> {
-    let loader = Loader::new(path).augment(Augment::train(48)).shuffle(7).batch(10).workers(2).prefetch(3);
+    let loader = Loader::new(path).augment(Augment::train(48)).shuffle(7).batch(10).workers(WORKERS).prefetch(3);
     loader.host().unwrap()
 }
 
@@ -129,7 +131,9 @@ fn soak(length: Duration) {
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
         "memory grew: {middle:?}, then {last:?}, KiB"
     );
-    assert!(last.files == middle.files && last.threads <= middle.threads, "{middle:?}, then {last:?}");
+    // Of an epoch that was left early each worker may still have a file open.
+    let open = WORKERS * all.len();
+    assert!(last.files <= middle.files + open && last.threads <= middle.threads, "{middle:?}, then {last:?}");
     drop(all);
     wait_for_threads(0);
 
@@ -187,7 +191,7 @@ fn loaders_that_come_and_go() {
         );
     }
     // The crate's threads were counted in every round; others that have ended may be listed a moment longer.
-    assert_eq!(last.files, middle.files);
+    assert!(last.files <= middle.files, "{middle:?}, then {last:?}");
     assert_eq!(stays.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
 }
 
