@@ -8,7 +8,7 @@
 //! - workers that idle because all slots are taken, while the consumer waits, mean steps or samples of unequal times: twice as many batches ahead are tried.
 //!
 //! A try stays if more samples come than before, and is taken back if not; then the next one of its kind waits, each time twice as long, until the rate
-//! changes by a quarter.
+//! is another one: less than 0.7 or more than 1.4 times what it was.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
