@@ -62,6 +62,32 @@ fn the_difference_of_two_is_what_lies_between() {
 }
 
 #[test]
+fn time_before_between_and_after_epochs_is_not_the_loaders() {
+    no_hang(|| {
+        let pause = || std::thread::sleep(Duration::from_millis(200));
+        let mut batches = loader(Numbers::new(70)).workers(2).host().unwrap();
+        pause();
+        let opened = batches.stats();
+        assert_eq!((opened.seconds, opened.worker_seconds), (0.0, 0.0));
+        assert!(opened.until_seconds >= 0.2);
+        let mut within = 0.0;
+        for number in 0..2 {
+            let since = std::time::Instant::now();
+            let mut epoch = batches.epoch(number);
+            epoch.by_ref().for_each(|batch| drop(batch.unwrap()));
+            within += since.elapsed().as_secs_f64();
+            pause(); // a validation, with the epoch still alive
+            drop(epoch);
+            pause();
+        }
+        let stats = batches.stats();
+        assert!(stats.seconds > 0.0 && stats.seconds <= within, "{stats}");
+        assert!((stats.worker_seconds - 2.0 * stats.seconds).abs() < 1e-6, "{stats}");
+        assert_eq!(batches.stats().seconds, stats.seconds, "no epoch is under way");
+    });
+}
+
+#[test]
 fn it_survives_json_and_reads_as_a_table() {
     let (_, stats) = run(30, 1);
     let json = serde_json::to_string(&stats).unwrap();

@@ -182,7 +182,7 @@ fn a_slow_consumer_is_step_bound() {
 #[test]
 fn uneven_steps_over_few_slots_are_named() {
     // A batch takes 8 ms; of nine steps one takes 100 ms, so that 27 ms of work fit into it, and the others none.
-    named(Limit::Slots, &["too few slots: ", "all 3 slots were full", "in place of 1"], || {
+    named(Limit::Slots, &["too few slots: ", "all 3 slots were taken", "in place of 1"], || {
         run(loader(samples(8 * 45), slow(2)).prefetch(1), 1, |n| if n % 9 == 8 { ms(100) } else { ms(0) })
     });
 }

@@ -335,7 +335,10 @@ impl<B> Batches<B> {
         let mut stats = work.counters.stats();
         (stats.workers, stats.most_workers) = (settings.workers(), settings.workers.most);
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
-        (stats.worker_seconds, stats.processors) = (settings.worker_seconds(), settings.processors);
+        let time = settings.time();
+        (stats.seconds, stats.worker_seconds, stats.processors) =
+            (time.seconds, time.worker_seconds, settings.processors);
+        stats.delayed_seconds = settings.delayed();
         stats.slots = Settings::slots_for(stats.prefetch);
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
             (plan.host_bytes, plan.pinned_bytes, plan.device_bytes);
@@ -408,6 +411,8 @@ impl<B> Iterator for Epoch<'_, B> {
 
     fn next(&mut self) -> Option<Result<B>> {
         if self.next == self.end {
+            // What the program does now, with the epoch still alive, is none of its time.
+            self.batches.opened.work.end();
             return None;
         }
         let batch = self.batches.next();

@@ -112,7 +112,10 @@ impl Engine {
             let mut worker = None;
             while work.settings.admits(index) {
                 let Ok(part) = queue.recv() else { break };
-                let worker = worker.get_or_insert_with(|| worker::Worker::new(work.clone(), index));
+                let worker = worker.get_or_insert_with(|| {
+                    work.settings.enters();
+                    worker::Worker::new(work.clone(), index)
+                });
                 let Some(full) = worker.run(part) else { continue };
                 if full.header().run == work.run.load(Ordering::Relaxed) {
                     let _ = filled.send(Ok(full));

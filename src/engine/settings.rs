@@ -6,6 +6,7 @@ use crossbeam::channel::Sender;
 
 use super::MAX_GROUP;
 use crate::batch::Free;
+use crate::trace::Task;
 
 /// What a number may be. Where the user has set it that is one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(crate) struct Settings {
     /// Threads that there are.
     threads: AtomicUsize,
     ahead: AtomicUsize,
+    /// What the scheduler says of the workers that were ever in use.
+    tasks: Mutex<Vec<Task>>,
     gate: Mutex<Gate>,
     changed: Condvar,
     reserve: Mutex<Reserve>,
@@ -49,9 +52,26 @@ pub(crate) struct Settings {
 
 struct Gate {
     closed: bool,
-    since: Instant,
-    /// The workers' time up to `since`.
-    worker_seconds: f64,
+    /// Since when what is not in `time` counts; none while no epoch is under way.
+    since: Option<Instant>,
+    time: Time,
+}
+
+/// Time in which epochs were under way: what a program does before, between and after them is not the loader's time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Time {
+    pub(crate) seconds: f64,
+    /// That of the workers in use: those who waited at the gate had none.
+    pub(crate) worker_seconds: f64,
+}
+
+impl Gate {
+    /// The time up to `now`, with `workers` in use since the last change.
+    fn time(&self, workers: usize, now: Instant) -> Time {
+        let new = self.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+        let Time { seconds, worker_seconds } = self.time;
+        Time { seconds: seconds + new, worker_seconds: worker_seconds + workers as f64 * new }
+    }
 }
 
 #[derive(Default)]
@@ -74,7 +94,8 @@ impl Settings {
             active: AtomicUsize::new(workers.least),
             threads: AtomicUsize::new(workers.most),
             ahead: AtomicUsize::new(prefetch.least),
-            gate: Mutex::new(Gate { closed: false, since: Instant::now(), worker_seconds: 0.0 }),
+            tasks: Mutex::default(),
+            gate: Mutex::new(Gate { closed: false, since: None, time: Time::default() }),
             changed: Condvar::new(),
             reserve: Mutex::default(),
         }
@@ -118,10 +139,22 @@ impl Settings {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
 
-    /// The time that workers in use had since the loader was opened, in seconds: those who waited at the gate had none.
-    pub(crate) fn worker_seconds(&self) -> f64 {
-        let gate = self.gate();
-        gate.worker_seconds + self.workers() as f64 * gate.since.elapsed().as_secs_f64()
+    /// An epoch begins.
+    pub(super) fn begin(&self) {
+        self.end();
+        self.gate().since = Some(Instant::now());
+    }
+
+    /// No epoch is under way any more.
+    pub(super) fn end(&self) {
+        let mut gate = self.gate();
+        gate.time = gate.time(self.workers(), Instant::now());
+        gate.since = None;
+    }
+
+    /// The time that epochs took so far.
+    pub(crate) fn time(&self) -> Time {
+        self.gate().time(self.workers(), Instant::now())
     }
 
     /// Waits until worker `index` is in use; false if there will be no more work.
@@ -134,6 +167,17 @@ impl Settings {
             gate = self.changed.wait(gate).expect("nothing panics while holding it");
         }
         !gate.closed
+    }
+
+    /// The calling worker is in use for the first time.
+    pub(super) fn enters(&self) {
+        self.tasks.lock().expect("nothing panics while holding it").extend(Task::this());
+    }
+
+    /// Seconds that workers were ready to run and had no processor, so far; 0 where the system does not say.
+    pub(super) fn delayed(&self) -> f64 {
+        let tasks = self.tasks.lock().expect("nothing panics while holding it");
+        tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
     /// Lets those who wait at the gate end.
@@ -151,8 +195,8 @@ impl Settings {
         let workers = workers.min(self.threads.load(Relaxed));
         let mut gate = self.gate();
         let now = Instant::now();
-        gate.worker_seconds += self.workers() as f64 * now.duration_since(gate.since).as_secs_f64();
-        gate.since = now;
+        gate.time = gate.time(self.workers(), now);
+        gate.since = gate.since.map(|_| now);
         self.active.store(workers, Relaxed);
         self.changed.notify_all();
     }
@@ -287,15 +331,22 @@ mod tests {
     }
 
     #[test]
-    fn the_workers_time_counts_those_in_use() {
+    fn time_counts_within_epochs_and_for_workers_in_use() {
         let settings = Settings::new(1, Bounds { least: 1, most: 8 }, Bounds::exactly(2));
-        let start = Instant::now();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
+        pause();
+        assert_eq!(settings.time(), Time::default(), "no epoch was under way");
+        settings.begin();
+        pause();
         settings.use_workers(8);
-        let one = settings.worker_seconds();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let all = settings.worker_seconds();
-        assert!((0.02..=start.elapsed().as_secs_f64()).contains(&one), "{one}");
-        assert!(all - one >= 0.16, "{one} {all}");
+        let one = settings.time();
+        pause();
+        settings.end();
+        let all = settings.time();
+        pause();
+        assert_eq!(settings.time(), all, "nor is one any more");
+        assert!(one.seconds >= 0.02 && (one.worker_seconds / one.seconds - 1.0).abs() < 0.5, "{one:?}");
+        let new = all.seconds - one.seconds;
+        assert!(new >= 0.02 && (all.worker_seconds - one.worker_seconds - 8.0 * new).abs() < 1e-6, "{one:?} {all:?}");
     }
 }

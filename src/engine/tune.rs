@@ -3,9 +3,11 @@
 //! What is done is hill climbing, told by the counters which way to try. The time in which batches were delivered is cut into windows. While the consumer
 //! waits for batches,
 //!
-//! - workers that are all busy and still leave processors idle wait for something (a disk, a network, a lock): more of them are tried, at most twice as many;
-//! - more workers than processors that leave none idle are too many: half of them are tried;
+//! - workers that are all busy and yet do not want all processors wait for something (a disk, a network, a lock): more of them are tried, at most twice as many;
+//! - more workers than processors that want them all are too many: half of them are tried, and stay if hardly fewer samples come;
 //! - workers that idle because all slots are taken, while the consumer waits, mean steps or samples of unequal times: twice as many batches ahead are tried.
+//!
+//! What threads want is the time they ran and the time they were ready to run while others had the processors, be it another program.
 //!
 //! A try stays if more samples come than before, and is taken back if not; then the next one of its kind waits, each time twice as long, until the rate
 //! is another one: less than 0.7 or more than 1.4 times what it was.
@@ -28,7 +30,7 @@ const BLOCK: u32 = 4;
 const LONGEST_TRY: u32 = 12;
 /// Below this share of the time there is no wait worth a try.
 const STALLED: f64 = 0.03;
-/// Processors that are busy for this share of the time have no more to give.
+/// Processors that are wanted for this share of the time have no more to give.
 const SATURATED: f64 = 0.92;
 /// Blocks without a try after the first one that was taken back, and at most.
 const REST: u32 = 4;
@@ -47,12 +49,13 @@ struct Sums {
     blocked: f64,
     /// The workers' time in their stages.
     busy: f64,
-    /// Processor time of the process.
+    /// Processor time of the process, and the time in which workers were ready to run and had no processor.
     cpu: f64,
+    delayed: f64,
 }
 
 impl Sums {
-    fn now(since: Instant, counters: &Counters) -> Self {
+    fn now(since: Instant, counters: &Counters, settings: &Settings) -> Self {
         let seconds = |ns: u64| ns as f64 * 1e-9;
         Sums {
             seconds: since.elapsed().as_secs_f64(),
@@ -63,6 +66,7 @@ impl Sums {
             blocked: seconds(counters.slot.ns()),
             busy: seconds(counters.busy().iter().sum()),
             cpu: ProcessStats::cpu_now(),
+            delayed: settings.delayed(),
         }
     }
 
@@ -76,6 +80,7 @@ impl Sums {
             blocked: f(self.blocked, other.blocked),
             busy: f(self.busy, other.busy),
             cpu: f(self.cpu, other.cpu),
+            delayed: f(self.delayed, other.delayed),
         }
     }
 
@@ -203,6 +208,7 @@ impl Climb {
         if gain >= stays {
             self.trial = None;
             self.rests[change.knob as usize] = Rest::default();
+            self.steady = self.block;
             return self.look();
         }
         if gain >= goes {
@@ -218,14 +224,14 @@ impl Climb {
 
     /// Looks for something to try; `None` if more windows are needed to say.
     fn look(&mut self) -> Option<Option<Change>> {
-        let Sums { seconds, blocked, busy, cpu, .. } = self.block;
-        let (wait, running) = (self.block.wait(), cpu / seconds);
+        let Sums { seconds, blocked, busy, cpu, delayed, .. } = self.block;
+        let (wait, demand) = (self.block.wait(), (cpu + delayed.max(0.0)) / seconds);
         let (workers, bounds) = self.workers;
         let (prefetch, room) = self.prefetch;
         let processors = self.processors as f64;
         let busy = busy / (workers as f64 * seconds);
         // One window is enough for what cannot be chance: the consumer mostly waits, and so do all the workers.
-        if self.windows < BLOCK && (wait < 0.5 || running > 0.5 * processors || busy < 0.8) {
+        if self.windows < BLOCK && (wait < 0.5 || demand > 0.5 * processors || busy < 0.8) {
             return None;
         }
         if (0.7..=1.4).contains(&(self.block.rate() / self.steady.rate())) {
@@ -246,12 +252,17 @@ impl Climb {
         }
         // What can be gained is the wait: a share of that will do.
         let wanted = 1.0 + (0.25 * wait).min(0.03);
-        let tried = if rested[0] && workers < bounds.most && busy >= 0.8 && running < SATURATED * processors {
-            let times = (processors / running.max(0.01)).clamp(1.25, 2.0);
+        let tried = if rested[0] && workers < bounds.most && busy >= 0.8 && demand < SATURATED * processors {
+            let times = (processors / demand.max(0.01)).clamp(1.25, 2.0);
             Some((Knob::Workers, workers, ((workers as f64 * times).ceil() as usize).min(bounds.most), wanted))
-        } else if rested[0] && workers > bounds.least && running >= SATURATED * processors {
+        } else if rested[0] && workers > bounds.least && demand >= SATURATED * processors {
             Some((Knob::Workers, workers, (workers / 2).max(bounds.least), 0.99))
-        } else if rested[1] && prefetch < room.most && busy < 0.95 && blocked >= STALLED * seconds {
+        } else if rested[1]
+            && prefetch < room.most
+            && busy < 0.95
+            && demand < SATURATED * processors
+            && blocked >= STALLED * seconds
+        {
             Some((Knob::Prefetch, prefetch, (2 * prefetch).min(room.most), wanted))
         } else {
             None
@@ -308,14 +319,14 @@ impl Tuner {
     /// An epoch begins.
     pub(super) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
-        state.pause(counters);
-        state.from = Some(Sums::now(state.opened, counters));
+        self.pause(&mut state, counters);
+        state.from = Some(self.sums(&state, counters));
         state.skip = 0.0;
     }
 
     /// An epoch ends: what the program does until the next one is none of the loader's time.
     pub(super) fn end(&self, counters: &Counters) {
-        self.state().pause(counters);
+        self.pause(&mut self.state(), counters);
     }
 
     /// A batch was delivered.
@@ -323,24 +334,39 @@ impl Tuner {
         let mut state = self.state();
         let now = Instant::now();
         let Some(from) = state.from.filter(|_| now >= state.due) else { return };
-        let sums = Sums::now(state.opened, counters);
         state.due = now + LOOK;
+        let batches = counters.batches() as f64 - from.batches;
         if state.skip > 0.0 {
-            if sums.batches - from.batches >= state.skip {
-                (state.from, state.skip) = (Some(sums), 0.0);
+            if batches >= state.skip {
+                (state.from, state.skip) = (Some(self.sums(&state, counters)), 0.0);
             }
             return;
         }
-        let mut window = state.window;
-        window += sums - from;
-        if window.seconds < WINDOW_SECONDS || window.batches < WINDOW_BATCHES {
+        let seconds = now.duration_since(state.opened).as_secs_f64() - from.seconds;
+        if state.window.seconds + seconds < WINDOW_SECONDS || state.window.batches + batches < WINDOW_BATCHES {
             return;
         }
+        let sums = self.sums(&state, counters);
+        let mut window = state.window;
+        window += sums - from;
         (state.window, state.from) = (Sums::default(), Some(sums));
         let Some(change) = state.climb.window(window) else { return };
         // Batches that are under way were begun with the old numbers.
         state.skip = self.settings.slots() as f64;
         self.apply(change, window.rate());
+    }
+
+    fn sums(&self, state: &State, counters: &Counters) -> Sums {
+        Sums::now(state.opened, counters, &self.settings)
+    }
+
+    /// Adds what was counted since the window was taken up to it.
+    fn pause(&self, state: &mut State, counters: &Counters) {
+        if let Some(from) = state.from.take()
+            && state.skip == 0.0
+        {
+            state.window += self.sums(state, counters) - from;
+        }
     }
 
     fn apply(&self, Change { knob, from, to, why }: Change, rate: f64) {
@@ -360,17 +386,6 @@ impl Tuner {
         match knob {
             Knob::Workers => self.settings.use_workers(to),
             Knob::Prefetch => self.settings.use_prefetch(to),
-        }
-    }
-}
-
-impl State {
-    fn pause(&mut self, counters: &Counters) {
-        if let Some(from) = self.from.take()
-            && self.skip == 0.0
-        {
-            let sums = Sums::now(self.opened, counters);
-            self.window += sums - from;
         }
     }
 }

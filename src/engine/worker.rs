@@ -276,6 +276,7 @@ impl Clock {
 impl Work {
     /// An epoch begins.
     pub(super) fn begin(&self) {
+        self.settings.begin();
         self.counters.begin();
         if let Some(tuner) = &self.tuner {
             tuner.begin(&self.counters);
@@ -290,8 +291,9 @@ impl Work {
         }
     }
 
-    /// An epoch ends.
+    /// An epoch ends, if one is under way.
     pub(super) fn end(&self) {
+        self.settings.end();
         if let Some(tuner) = &self.tuner {
             tuner.end(&self.counters);
         }

@@ -262,7 +262,7 @@ impl Counters {
         Stage::ALL.map(|stage| self.workers.iter().map(|w| w.stages[stage as usize].ns()).sum())
     }
 
-    /// Everything but what only the loader knows: its memory, and the workers and batches ahead that are in use.
+    /// Everything but what only the loader knows: its memory, the workers and batches ahead that are in use, and the time of its epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage as usize]));
         let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
@@ -275,7 +275,6 @@ impl Counters {
         slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         Stats {
-            seconds: self.opened.elapsed().as_secs_f64(),
             until_seconds: self.opened.elapsed().as_secs_f64(),
             batches: self.batches.load(Relaxed),
             retries: self.retries.load(Relaxed),

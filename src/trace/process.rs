@@ -5,6 +5,7 @@
 //! 1. `getrusage` fills the whole structure it is given when it returns 0.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,9 +16,6 @@ use serde::{Deserialize, Serialize};
 pub struct ProcessStats {
     /// Seconds of processor time, all threads, user and system.
     pub cpu_seconds: f64,
-    /// Seconds that threads were ready to run and had no processor, since others used it or a container's limit held them; of threads that still live
-    /// (Linux: the second number of `/proc/PID/task/TID/schedstat`, see the kernel's `sched-stats.rst`).
-    pub delayed_seconds: Option<f64>,
     /// Page faults served from memory.
     pub minor_faults: u64,
     /// Page faults that waited for the disk.
@@ -41,13 +39,20 @@ fn cpu_seconds(usage: &libc::rusage) -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// The run delays of all threads there are. A thread that ends meanwhile counts nothing.
-fn delayed_seconds() -> Option<f64> {
-    let delay = |task: fs::DirEntry| -> Option<u64> {
-        fs::read_to_string(task.path().join("schedstat")).ok()?.split_whitespace().nth(1)?.parse().ok()
-    };
-    let delays: Vec<u64> = fs::read_dir("/proc/self/task").ok()?.flatten().filter_map(delay).collect();
-    (!delays.is_empty()).then(|| delays.iter().sum::<u64>() as f64 * 1e-9)
+/// A thread, as the scheduler counts it.
+pub(crate) struct Task(PathBuf);
+
+impl Task {
+    /// The calling thread, if the system counts it (Linux).
+    pub(crate) fn this() -> Option<Self> {
+        Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?)))
+    }
+
+    /// Seconds that it was ready to run and had no processor: the second number of its `schedstat`, in ns (the kernel's `sched-stats.rst`). None after its end.
+    pub(crate) fn delayed_seconds(&self) -> Option<f64> {
+        let line = fs::read_to_string(self.0.join("schedstat")).ok()?;
+        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? as f64 * 1e-9)
+    }
 }
 
 impl ProcessStats {
@@ -64,7 +69,6 @@ impl ProcessStats {
         };
         ProcessStats {
             cpu_seconds: cpu_seconds(&usage),
-            delayed_seconds: delayed_seconds(),
             minor_faults: usage.ru_minflt as u64,
             major_faults: usage.ru_majflt as u64,
             disk_bytes: number("/proc/self/io", "read_bytes:"),
@@ -77,7 +81,6 @@ impl ProcessStats {
         let less = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
         ProcessStats {
             cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
-            delayed_seconds: self.delayed_seconds.zip(earlier.delayed_seconds).map(|(now, then)| (now - then).max(0.0)),
             minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
             disk_bytes: less(self.disk_bytes, earlier.disk_bytes),
@@ -92,25 +95,19 @@ mod tests {
 
     #[test]
     fn threads_that_share_a_processor_are_delayed() {
-        if delayed_seconds().is_none() {
+        if Task::this().is_none_or(|task| task.delayed_seconds().is_none()) {
             return println!("skipped: this kernel has no schedstat");
         }
         let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        let before = ProcessStats::now();
-        let barrier = std::sync::Barrier::new(threads + 1);
-        let delayed = std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while ProcessStats::cpu_now() - before.cpu_seconds < 0.2 {}
-                    barrier.wait(); // its delay counts while it lives
-                    barrier.wait();
-                });
-            }
-            barrier.wait();
-            let delayed = ProcessStats::now().since(&before).delayed_seconds;
-            barrier.wait();
-            delayed
+        let begun = ProcessStats::cpu_now();
+        let delayed: Vec<f64> = std::thread::scope(|scope| {
+            let turn = || {
+                while ProcessStats::cpu_now() - begun < 0.2 {}
+                Task::this().and_then(|task| task.delayed_seconds()).unwrap()
+            };
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(turn)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert!(delayed.unwrap() > 0.0, "{delayed:?}");
+        assert!(delayed.iter().sum::<f64>() > 0.0, "{delayed:?}");
     }
 }

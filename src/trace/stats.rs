@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Interval, ProcessStats, StageStats, Verdict};
 
-/// What a loader did since it was opened; [`since`](Stats::since) gives what it did in between.
+/// What a loader did in its epochs since it was opened; [`since`](Stats::since) gives what it did in between.
 ///
 /// It is counted always, at about 60 ns a stage and sample. [`verdict`](Stats::verdict) says what it means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -15,8 +15,11 @@ pub struct Stats {
     pub workers: usize,
     /// The most there may be; as many as [`workers`](Stats::workers) where their number was set.
     pub most_workers: usize,
-    /// The time that workers in use had, in seconds: their number times [`seconds`](Stats::seconds) where it did not change.
+    /// The time that workers in use had within epochs, in seconds: their number times [`seconds`](Stats::seconds) where it did not change.
     pub worker_seconds: f64,
+    /// Seconds that workers were ready to run and had no processor, since other threads or programs used it or a container's limit (`cpu.max`) held them; 0 where
+    /// the system does not say (it does on Linux).
+    pub delayed_seconds: f64,
     /// Processors that this process may use; of those it shares with other ranks, its share.
     pub processors: usize,
     /// Batches made ahead of the consumer, as of now where their number is [automatic](crate::Loader::prefetch).
@@ -25,7 +28,8 @@ pub struct Stats {
     pub most_prefetch: usize,
     /// Batch buffers on the host that are in use.
     pub slots: usize,
-    /// Seconds since the loader was opened.
+    /// Seconds in which an epoch was under way: from when it was asked for until it had no more batches or was dropped. What a program does before, between
+    /// and after its epochs is not the loader's time, and no share or rate counts it.
     pub seconds: f64,
     /// When these were taken, in seconds after the loader was opened.
     pub until_seconds: f64,
@@ -169,6 +173,7 @@ impl Stats {
         Stats {
             seconds: self.seconds - earlier.seconds,
             worker_seconds: (self.worker_seconds - earlier.worker_seconds).max(0.0),
+            delayed_seconds: (self.delayed_seconds - earlier.delayed_seconds).max(0.0),
             batches: self.batches.saturating_sub(earlier.batches),
             samples: self.samples.saturating_sub(earlier.samples),
             prepared: self.prepared.saturating_sub(earlier.prepared),
@@ -254,15 +259,15 @@ impl fmt::Display for Stats {
             }
         }
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let ProcessStats { cpu_seconds, delayed_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } =
-            self.process;
+        let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;
         write!(f, "{}", automatic(self.most_prefetch, self.prefetch))?;
-        write!(f, "; process: {cpu_seconds:.1} s of processor time")?;
-        if let Some(seconds) = delayed_seconds {
-            write!(f, " and {seconds:.1} s ready without a processor")?;
-        }
-        write!(f, ", {major_faults} major and {minor_faults} minor page faults")?;
+        write!(
+            f,
+            "; workers were ready without a processor for {:.1} s; process: {cpu_seconds:.1} s of processor time, {major_faults} major and {minor_faults} \
+             minor page faults",
+            self.delayed_seconds
+        )?;
         if let Some(bytes) = disk_bytes {
             write!(f, ", {:.1} MiB from the disk", mib(bytes))?;
         }

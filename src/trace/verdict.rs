@@ -11,6 +11,8 @@ const STALLED: f64 = 0.05;
 const SATURATED: f64 = 0.75;
 /// A copy or convert stream that is busy for this share of the time has no more to give.
 const STREAM_SATURATED: f64 = 0.8;
+/// Workers that wait for a processor for this share of their busy time have too few processors.
+const DELAYED: f64 = 0.2;
 /// How many times as fast random crops of packed photographs are decoded as those of plain ones: on two cores the whole path, of which decoding was 80 %,
 /// was 1.66 times as fast, on sixteen 2.03 (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
@@ -56,13 +58,14 @@ pub enum Limit {
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Limit::Step).
 /// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up half of the wait or more, beyond what a usual sample takes
-///    and what threads [waited for a processor](super::ProcessStats::delayed_seconds): [`Straggler`](Limit::Straggler).
+///    and what workers [waited for a processor](Stats::delayed_seconds): [`Straggler`](Limit::Straggler).
 ///    Samples that were slow at the same moment on several workers do not count: what held them all up is not in the samples.
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream: [`Convert`](Limit::Convert).
 /// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write is [`Memory`](Limit::Memory); decode and transform are
 ///    [`Workers`](Limit::Workers) where there are fewer workers than processors, else [`Decode`](Limit::Decode) and [`Transform`](Limit::Transform).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
-/// 7. The coordinator waited for slots 10 % of the time or more, so that workers idled while at other times the consumer waited: [`Slots`](Limit::Slots).
+/// 7. The coordinator waited for slots 10 % of the time or more, so that workers idled while at other times the consumer waited, and hardly ever had to wait for a
+///    processor: [`Slots`](Limit::Slots).
 /// 8. [`Unclear`](Limit::Unclear).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -158,12 +161,12 @@ impl Evidence<'_> {
             return (Limit::EpochStart, text);
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
-        if blocked >= 0.1 {
+        if blocked >= 0.1 && self.delayed() < DELAYED {
             let interval = ratio(stats.seconds, stats.batches as f64);
             let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
             let text = format!(
-                "too few slots: {step_waited} although workers are busy only {:.0} % of it, since at other times all {} slots were full ({:.0} % of the \
-                 time); steps or samples take unequal times: prefetch({}) in place of {} would even them out",
+                "too few slots: {step_waited} although workers are busy only {:.0} % of it, since all {} slots were taken for {:.0} % of the time, full or being \
+                 filled; steps or samples take unequal times: prefetch({}) in place of {} would even them out",
                 100.0 * busy,
                 stats.slots,
                 100.0 * blocked,
@@ -173,7 +176,7 @@ impl Evidence<'_> {
             return (Limit::Slots, text);
         }
         let text = format!(
-            "no single cause: {step_waited}, workers are busy {:.0} % of it, slots were full {:.0} %; a trace (`Loader::trace`) shows who waits for whom",
+            "no single cause: {step_waited}, workers are busy {:.0} % of it, slots were taken {:.0} %; a trace (`Loader::trace`) shows who waits for whom",
             100.0 * busy,
             100.0 * blocked
         );
@@ -186,15 +189,20 @@ impl Evidence<'_> {
     }
 
     fn step_bound(&self) -> String {
-        let Evidence { stats, busy, step_waited, .. } = self;
+        let Evidence { stats, step_waited, .. } = self;
         let (step, rate, capacity) = (1e3 * stats.step.mean_seconds(), stats.samples_per_second(), self.capacity());
         format!(
             "step-bound: {step_waited}; a step takes {step:.1} ms, {rate:.0} samples/s. {:.1} of {} workers are busy: the loader could give about {capacity:.0} \
              samples/s, {:.1} times as many; there is nothing to lift in it",
-            busy * stats.workers as f64,
+            stats.busy_workers(),
             stats.workers,
             ratio(capacity, rate)
         )
+    }
+
+    /// Share of their busy time in which workers were ready to run and had no processor.
+    fn delayed(&self) -> f64 {
+        ratio(self.stats.delayed_seconds, self.stats.busy_workers() * self.stats.seconds)
     }
 
     /// Seconds that a usual sample takes.
@@ -221,8 +229,7 @@ impl Evidence<'_> {
         let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let excess: f64 = slow.iter().map(|(_, seconds)| seconds).sum();
         // A sample during which its thread had no processor looks slow too.
-        let delayed = stats.process.delayed_seconds.unwrap_or(0.0);
-        (excess - delayed >= 0.5 * self.waited * stats.seconds).then(|| {
+        (excess - stats.delayed_seconds >= 0.5 * self.waited * stats.seconds).then(|| {
             let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
             // What is a tenth of the worst is not worth a name beside it.
             let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
@@ -242,7 +249,7 @@ impl Evidence<'_> {
 
     /// The workers are busy: with what?
     fn work_bound(&self) -> (Limit, String) {
-        let Evidence { stats, busy, step_waited, .. } = self;
+        let Evidence { stats, step_waited, .. } = self;
         let total: f64 = stats.stages().iter().map(|(_, s)| s.seconds).sum();
         let (name, stage): (_, &StageStats) =
             stats.stages().into_iter().max_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).expect("there are four");
@@ -252,16 +259,16 @@ impl Evidence<'_> {
         let (workers, processors) = (stats.workers, stats.processors);
         let mut evidence = format!(
             "{:.1} of {workers} workers are busy, {:.0} % of that with {name} ({mean:.0} us a sample, p99 {p99:.0}); {step_waited}",
-            busy * workers as f64,
+            stats.busy_workers(),
             100.0 * share
         );
         if running < 0.7 {
             evidence += &format!("; busy threads were on a processor only {:.0} % of the time", 100.0 * running);
         }
-        let delayed = stats.process.delayed_seconds.unwrap_or(0.0);
-        if delayed >= 0.2 * total {
+        if self.delayed() >= DELAYED {
             evidence += &format!(
-                "; threads were ready and had none for {delayed:.1} s: more threads or programs than processors, or a container's limit (`cpu.max`)"
+                "; for {:.0} % of it they were ready and had none: more threads or programs than processors, or a container's limit (`cpu.max`)",
+                100.0 * self.delayed().min(1.0)
             );
         }
         let together = self.slow(true);
@@ -282,7 +289,7 @@ impl Evidence<'_> {
                 (Limit::Read, format!("read-bound: {evidence}; {speed:.1} MB/s are read{disk}; {advice}"))
             }
             "write" => {
-                let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * busy * workers as f64;
+                let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * stats.busy_workers();
                 let advice = "it moves memory and hardly computes: u8 batches, normalised on the device, are a quarter of f32's bytes";
                 (Limit::Memory, format!("memory-bound: {evidence}; batches are written at {speed:.1} GB/s; {advice}"))
             }
@@ -411,8 +418,7 @@ mod tests {
         assert_eq!(verdict.limit, Limit::Straggler);
         let words = "bound by 2 slow samples: sample 7 (key7) takes 2500.0 ms, most of it in decode, where others take 3.13 ms,";
         assert!(verdict.text.starts_with(words), "{verdict}");
-        let process = ProcessStats { delayed_seconds: Some(3.0), ..ProcessStats::default() };
-        assert_eq!(Stats { process, ..stats }.verdict().limit, Limit::Unclear);
+        assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Limit::Unclear);
     }
 
     #[test]
@@ -444,11 +450,11 @@ mod tests {
 
     #[test]
     fn threads_without_a_processor_are_part_of_the_evidence() {
-        let process = ProcessStats { cpu_seconds: 12.0, delayed_seconds: Some(18.0), ..ProcessStats::default() };
-        let verdict = Stats { decode: stage(6400, 30.0, 0), process, ..loader() }.verdict();
+        let process = ProcessStats { cpu_seconds: 12.0, ..ProcessStats::default() };
+        let verdict = Stats { decode: stage(6400, 30.0, 0), delayed_seconds: 18.0, process, ..loader() }.verdict();
         assert_eq!(verdict.limit, Limit::Decode);
         let words =
-            "busy threads were on a processor only 33 % of the time; threads were ready and had none for 18.0 s";
+            "busy threads were on a processor only 33 % of the time; for 50 % of it they were ready and had none";
         assert!(verdict.text.contains(words), "{verdict}");
     }
 

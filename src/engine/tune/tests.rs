@@ -49,6 +49,7 @@ impl Load {
             blocked,
             busy,
             cpu: (rate * self.costs(workers)).min(self.processors as f64),
+            delayed: 0.0,
         }
     }
 }
@@ -114,6 +115,44 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
     let calm = Sums { seconds: 1.0, batches: 20.0, samples: 640.0, busy: 4.0, blocked: 0.5, ..Sums::default() };
     let mut climb = climb(4);
     assert!((0..200).all(|_| climb.window(calm).is_none()));
+}
+
+#[test]
+fn processors_that_other_programs_use_are_no_reason_for_more_workers() {
+    // Two processors' worth of another program: the workers run half of the time, and are ready in the other half.
+    let beside = Sums {
+        seconds: 1.0,
+        batches: 20.0,
+        samples: 640.0,
+        waited: 0.99,
+        blocked: 0.9,
+        busy: 4.0,
+        cpu: 2.0,
+        delayed: 2.0,
+        ..Sums::default()
+    };
+    let mut alone = climb(4);
+    assert!((0..200).all(|_| alone.window(beside).is_none()));
+    // Workers beyond the processors go.
+    let mut many = climb(4);
+    many.workers.0 = 16;
+    let crowded = |workers: usize| Sums { busy: workers as f64, delayed: workers as f64 - 2.0, ..beside };
+    for _ in 0..200 {
+        many.window(crowded(many.workers.0));
+    }
+    assert_eq!((many.workers.0, many.prefetch.0), (4, 2));
+}
+
+#[test]
+fn a_try_that_stays_leaves_the_other_number_its_rest() {
+    let mut climb = climb(4);
+    let waiting = Load { waits: 10e-3, computes: 0.01e-3, ..COMPUTES };
+    climb.window(waiting.window(4, 2)).expect("all workers wait, which one window shows");
+    climb.rests[Knob::Prefetch as usize] = Rest { left: 100, next: 128 };
+    while climb.workers.0 < 16 {
+        climb.window(waiting.window(climb.workers.0, climb.prefetch.0));
+    }
+    assert!(climb.rests[Knob::Prefetch as usize].left > 90, "{:?}", climb.rests);
 }
 
 #[test]
