@@ -141,6 +141,45 @@ fn an_order_that_errs_is_an_error_and_not_a_hang() {
     });
 }
 
+/// What was asked for in order comes in order, errors of the order among it: not sooner because more is made ahead.
+#[test]
+fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
+    quiet();
+    /// Errs in batch 10.
+    struct Wild(bool);
+    impl Order for Wild {
+        fn len(&self, _: u64) -> u64 {
+            140
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            assert!(!self.0 || position != 73, "lost");
+            if position == 73 { 5000 } else { position }
+        }
+    }
+    no_hang(|| {
+        for (panics, words) in
+            [(false, "sample 5000 in batch 10 of epoch 0"), (true, "panicked at batch 10 of epoch 0")]
+        {
+            for (workers, prefetch) in [(1, 1), (1, 8), (4, 2), (4, 8), (0, 0)] {
+                let order = loader(Numbers::new(140)).order(Wild(panics)).workers(workers).prefetch(prefetch);
+                let mut batches = order.host().unwrap();
+                let mut epoch = batches.epoch(0);
+                for number in 0..10 {
+                    let batch = epoch.next().unwrap();
+                    let batch = batch.unwrap_or_else(|e| panic!("batch {number} with prefetch {prefetch}: {e}"));
+                    assert_eq!(batch.number(), number);
+                }
+                let e = epoch.next().unwrap().unwrap_err();
+                assert!(e.to_string().contains(words), "{e}");
+                assert!(epoch.next().is_none(), "an error ends the epoch");
+                assert_eq!((epoch.state().epoch(), epoch.state().batch()), (0, 10));
+                drop(epoch);
+                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().number()).collect::<Vec<_>>().len(), 9);
+            }
+        }
+    });
+}
+
 #[test]
 fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     use warpfeed::{Dtype, Normalize};

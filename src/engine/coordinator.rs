@@ -6,7 +6,7 @@ use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
 use super::retry::guarded;
-use super::{Filled, Settings, Work};
+use super::{Broken, Filled, Settings, Work};
 use crate::batch::{Free, Part};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Pick, Schedule};
@@ -42,7 +42,7 @@ impl Coordinator {
             if let Err(e) = self.check() {
                 // Of a run that is not wanted any more nobody takes the error.
                 if self.work.run.load(Ordering::Relaxed) == run {
-                    let _ = self.broken.send(Err((run, e)));
+                    let _ = self.broken.send(Err(Broken { run, number: first, error: e }));
                 }
                 next_start = self.started.recv().ok();
                 continue;
@@ -70,7 +70,7 @@ impl Coordinator {
                 if !wanted || picked.is_err() {
                     let _ = self.free.send(slot);
                     if let Err(e) = picked {
-                        let _ = self.broken.send(Err((run, e)));
+                        let _ = self.broken.send(Err(Broken { run, number, error: e }));
                     }
                     break;
                 }

@@ -64,8 +64,15 @@ pub(crate) struct Parts {
     pub(crate) timeout: Duration,
 }
 
-/// A full slot, or why a run (the first number) has no more of them.
-type Filled = Result<Full, (u64, Error)>;
+/// A full slot, or why a run ends with the batch before this one.
+type Filled = Result<Full, Broken>;
+
+/// A batch that could not be begun, the last of its run.
+struct Broken {
+    run: u64,
+    number: u64,
+    error: Error,
+}
 
 /// Workers, coordinator and the order of what comes out.
 pub(crate) struct Engine {
@@ -75,8 +82,8 @@ pub(crate) struct Engine {
     full: Receiver<Filled>,
     home: Home,
     slots: usize,
-    /// Slots that arrived before their turn, at `number % slots`.
-    early: Box<[Option<Full>]>,
+    /// What arrived before its turn, at `number % slots`.
+    early: Box<[Option<Result<Full>>]>,
     run: u64,
     next: u64,
     end: u64,
@@ -183,7 +190,7 @@ impl Engine {
         self.end = self.next;
         self.work.run.store(0, Ordering::Relaxed);
         for slot in &mut self.early {
-            if let Some(full) = slot.take() {
+            if let Some(Ok(full)) = slot.take() {
                 let _ = self.home.free.send(full.release());
             }
         }
@@ -194,7 +201,7 @@ impl Engine {
 
     /// Full slots that wait for the consumer, in their turn or not.
     pub(crate) fn ready(&self) -> usize {
-        self.full.len() + self.early.iter().flatten().count()
+        self.full.len() + self.early.iter().flatten().flatten().count()
     }
 
     /// The next batch of the run, in order; `None` after the last, and after an error.
@@ -217,22 +224,27 @@ impl Engine {
         Some(batch)
     }
 
+    /// Where batch `number` waits for its turn.
+    fn place(&self, number: u64) -> usize {
+        (number % self.slots as u64) as usize
+    }
+
     fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
         let since = Instant::now();
         let mut logged = since;
         loop {
-            if let Some(full) = self.early[(self.next % self.slots as u64) as usize].take() {
-                return Some(Ok(full));
+            if let Some(batch) = self.early[self.place(self.next)].take() {
+                return Some(batch);
             }
             self.work.settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(idle()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {
-                    let number = full.header().number;
-                    self.early[(number % self.slots as u64) as usize] = Some(full);
+                    let place = self.place(full.header().number);
+                    self.early[place] = Some(Ok(full));
                 }
-                Ok(Err((run, e))) if run == self.run => return Some(Err(e)),
-                Ok(Err(_)) => {}
+                Ok(Err(broken)) if broken.run != self.run => {}
+                Ok(Err(broken)) => self.early[self.place(broken.number)] = Some(Err(broken.error)),
                 Err(RecvTimeoutError::Timeout) => {
                     let held = self.home.held.load(Ordering::Relaxed);
                     if held >= self.work.settings.slots_in_use() && since.elapsed() > self.timeout {
