@@ -4,8 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Numbers, loader, no_hang};
-use warpfeed::Stats;
+use support::{Draw, Numbers, loader, no_hang};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Error, Loader, OnError, Result, Stats};
 
 fn run(samples: usize, epochs: u64) -> (Stats, Stats) {
     no_hang(|| {
@@ -59,6 +60,49 @@ fn the_difference_of_two_is_what_lies_between() {
     assert!((first.decode.seconds + later.decode.seconds - all.decode.seconds).abs() < 1e-9);
     assert!((first.seconds + later.seconds - all.seconds).abs() < 1e-9);
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
+}
+
+/// Samples 3 and 13 fail, before a neighbour and at the end: 3 for a time, retried; 13 has no picture, which is found after as long.
+struct Halting(Numbers);
+
+impl Source for Halting {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        match index {
+            3 => Err(Error::source("not now").transient()),
+            13 => {
+                std::thread::sleep(Duration::from_millis(110));
+                Ok(Sample::new("empty").with_field("img", b"no number")?)
+            }
+            _ => self.0.read(index, scratch),
+        }
+    }
+}
+
+#[test]
+fn a_sample_that_fails_has_the_time_it_took_and_its_neighbours_have_not() {
+    no_hang(|| {
+        let loader = Loader::source(Halting(Numbers::new(14))).decode(Draw).augment(Augment::train(16)).batch(7);
+        // 5 ms, then 20, then 80 before the last try.
+        let loader = loader.workers(1).retries(3).on_error(OnError::Skip { at_most: 2 });
+        let mut batches = loader.host().unwrap();
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+        let stats = batches.stats();
+        assert_eq!((stats.prepared, stats.read.count, stats.decode.count), (14, 14, 12), "failed ones are read");
+        for (sample, key) in [(3, ""), (13, "empty")] {
+            let slow = stats.slowest.iter().find(|s| s.sample == sample);
+            let slow = slow.unwrap_or_else(|| panic!("no sample {sample} in {:?}", stats.slowest));
+            assert!(slow.stage == "read" && slow.key == key && slow.seconds >= 0.105, "{slow:?}");
+        }
+        // The pauses are those two's: in all other samples together there is none.
+        let others = stats.slowest.iter().filter(|s| ![3, 13].contains(&s.sample));
+        let failed = stats.slowest.iter().filter(|s| [3, 13].contains(&s.sample)).map(|s| s.seconds).sum::<f64>();
+        assert!(stats.read.seconds >= failed - 1e-6, "{stats:?}");
+        assert!(others.map(|s| s.seconds).sum::<f64>() < failed, "{:?}", stats.slowest);
+    });
 }
 
 #[test]

@@ -137,26 +137,31 @@ impl Worker {
             let meta = part.meta(place);
             meta.key.clear();
             meta.fault = None;
-            match work.read(id, run, encoded) {
-                Ok(sample) => {
-                    meta.key.push_str(sample.key());
-                    let rng = Rng::new(work.seed, variant, id);
-                    match guarded(|| work.prepare(&sample, rng)) {
-                        Ok((bytes, plan, rng)) => {
-                            let mut planning = Planned { place, id, sample, plan, rng, ns: [0; 4] };
-                            if is_plain_jpeg(bytes) {
-                                counters.plain_jpeg();
-                            }
-                            planning.ns[0] = clock.lap();
-                            clock.book(&work.counters, *index, Stage::Read, &planning, at, bytes.len());
-                            pixels.time = None;
-                            jobs.push(Job { bytes, want: planning.plan.want(), out: pixels, result: Ok(()) });
-                            planned.push(planning);
-                        }
-                        Err(e) => meta.fault = Some(place_of(e, id, &sample)),
+            let read = work.read(id, run, encoded).map_err(|e| e.at_sample(id, "")).and_then(|sample| {
+                meta.key.push_str(sample.key());
+                let prepared = guarded(|| work.prepare(&sample, Rng::new(work.seed, variant, id)));
+                prepared.map_err(|e| place_of(e, id, &sample)).map(|prepared| (sample, prepared))
+            });
+            match read {
+                Ok((sample, (bytes, plan, rng))) => {
+                    if is_plain_jpeg(bytes) {
+                        counters.plain_jpeg();
                     }
+                    let ns = [clock.lap(), 0, 0, 0];
+                    let planning = Planned { place, id, sample, plan, rng, ns };
+                    clock.book(&work.counters, *index, Stage::Read, ns[0], bytes.len(), |b| planning.args(at, b));
+                    pixels.time = None;
+                    jobs.push(Job { bytes, want: planning.plan.want(), out: pixels, result: Ok(()) });
+                    planned.push(planning);
                 }
-                Err(e) => meta.fault = Some(e.at_sample(id, "")),
+                // All its time, the pauses before it was read again among it, is its own and not the next one's.
+                Err(e) => {
+                    let ns = [clock.lap(), 0, 0, 0];
+                    clock.book(&work.counters, *index, Stage::Read, ns[0], 0, |b| at.args(id, &meta.key, b));
+                    counters.sample();
+                    work.counters.sample_took(ns, id, &meta.key);
+                    meta.fault = Some(e);
+                }
             }
         }
 
@@ -182,12 +187,14 @@ impl Worker {
             let written = job.result.and_then(|()| {
                 guarded(|| work.finish(job.out, &mut planned, resizer, image, part))?;
                 planned.ns[2] = clock.lap();
-                clock.book(&work.counters, *index, Stage::Transform, &planned, at, image.len());
+                clock.book(&work.counters, *index, Stage::Transform, planned.ns[2], image.len(), |b| {
+                    planned.args(at, b)
+                });
                 counters.enter(Stage::Write, planned.id);
                 guarded(|| work.write(image, &planned, part))
             });
             planned.ns[3] = clock.lap();
-            clock.book(&work.counters, *index, Stage::Write, &planned, at, sample_bytes);
+            clock.book(&work.counters, *index, Stage::Write, planned.ns[3], sample_bytes, |b| planned.args(at, b));
             let meta = part.meta(planned.place);
             counters.sample();
             work.counters.sample_took(planned.ns, planned.id, &meta.key);
@@ -206,16 +213,23 @@ struct Place {
     batch: u64,
 }
 
-impl Planned<'_> {
-    fn args(&self, place: Place, bytes: u64) -> Args {
+impl Place {
+    fn args(self, sample: u64, key: &str, bytes: u64) -> Args {
         Args {
-            epoch: Some(place.epoch),
-            batch: Some(place.batch),
-            sample: Some(self.id),
-            key: Some(self.sample.key().into()),
+            epoch: Some(self.epoch),
+            batch: Some(self.batch),
+            sample: Some(sample),
+            // One that could not be read has none that is known.
+            key: (!key.is_empty()).then(|| key.into()),
             bytes: Some(bytes),
             ..Args::default()
         }
+    }
+}
+
+impl Planned<'_> {
+    fn args(&self, place: Place, bytes: u64) -> Args {
+        place.args(self.id, self.sample.key(), bytes)
     }
 }
 
@@ -231,12 +245,19 @@ impl Clock {
         nanos(self.now, start)
     }
 
-    /// Counts and traces the lap of one sample that just ended, out of which came `bytes` bytes.
-    fn book(&self, counters: &Counters, worker: usize, stage: Stage, sample: &Planned<'_>, place: Place, bytes: usize) {
-        let ns = sample.ns[stage as usize];
+    /// Counts and traces the lap of one sample that just ended: `ns`, out of which came `bytes` bytes.
+    fn book(
+        &self,
+        counters: &Counters,
+        worker: usize,
+        stage: Stage,
+        ns: u64,
+        bytes: usize,
+        args: impl FnOnce(u64) -> Args,
+    ) {
         counters.worker(worker).spent(stage, ns, bytes);
         if let Some(trace) = counters.tracing() {
-            self.trace(trace, worker, stage.name(), ns, sample.args(place, bytes as u64));
+            self.trace(trace, worker, stage.name(), ns, args(bytes as u64));
         }
     }
 
