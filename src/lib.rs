@@ -60,13 +60,14 @@
 //! # A bad sample
 //!
 //! ends the epoch with an error like `sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 of 9120`. With [`OnError::Skip`] another sample of the
-//! batch stands in for it, [`HostBatch::valid`] says which, and [`Batches::faults`] lists them all. A panic in your own source, decoder or
+//! batch stands in for it, [`HostBatch::valid`] says which, and [`Batches::faults`] lists them, each once. A panic in your own source, decoder or
 //! transform is such an error too.
 //!
 //! # How much memory
 //!
 //! [`Batches::plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as one batch; where [`prefetch`](Loader::prefetch) is automatic, as many as it may
-//! try. Beside it each worker keeps scratch for the pictures it has in hand. Nothing grows beyond that. [`memory_limit`](Loader::memory_limit) refuses a plan that is too large, and is
+//! try. Beside it each worker keeps scratch for the pictures it has in hand. Nothing grows beyond that but the list of skipped samples, as far as [`OnError::Skip`] allows.
+//! [`memory_limit`](Loader::memory_limit) refuses a plan that is too large, and is
 //! what automatic values stay within.
 //!
 //! # What blocks

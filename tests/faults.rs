@@ -104,7 +104,7 @@ fn more_failures_than_allowed_are_an_error() {
     let results: Vec<_> = batches.epoch(0).collect();
     let e = results.last().unwrap().as_ref().unwrap_err();
     assert_eq!((results.len(), e.kind()), (3, ErrorKind::TooManySkipped));
-    assert!(e.to_string().contains("3 samples failed, at most 2 may") && e.to_string().contains("sample 20"), "{e}");
+    assert!(e.to_string().contains("more than 2 samples failed") && e.to_string().contains("sample 20"), "{e}");
 
     let all = Faulty { bad: |_| true, panic: false };
     let e = loader(Numbers::new(60))
@@ -177,6 +177,40 @@ fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
                 assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().number()).collect::<Vec<_>>().len(), 9);
             }
         }
+    });
+}
+
+#[test]
+fn a_bad_sample_counts_once_however_often_it_comes() {
+    no_hang(|| {
+        let bad = Faulty { bad: |n| n == 13, panic: false };
+        let policy = OnError::Skip { at_most: 1 };
+        let mut batches =
+            loader(Numbers::new(60)).shuffle(3).repeat(2).batch(8).decode(bad).on_error(policy).host().unwrap();
+        for epoch in 0..5 {
+            let invalid =
+                batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
+            assert_eq!((invalid, batches.faults().len()), (2, 1), "epoch {epoch}");
+        }
+        let faults = batches.faults();
+        assert_eq!((faults[0].epoch, faults[0].error.sample()), (0, Some(13)), "it is listed where it came first");
+    });
+}
+
+#[test]
+fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
+    no_hang(|| {
+        let bad = Faulty { bad: |n| n % 3 == 0, panic: false };
+        let mut batches = loader(Numbers::new(60)).decode(bad).on_error(OnError::Skip { at_most: 4 }).host().unwrap();
+        for epoch in 0..3 {
+            for first in 0..9 {
+                let _ = batches.epoch_from(epoch, first).count();
+            }
+            let listed: Vec<_> = batches.faults().iter().map(|f| f.error.sample().unwrap()).collect();
+            assert_eq!(listed, [0, 3, 6, 9, 12], "what is allowed, and one more");
+        }
+        let e = batches.epoch(5).next().unwrap().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::TooManySkipped, "once there were too many there are too many: {e}");
     });
 }
 

@@ -209,8 +209,8 @@ fn run(schedule: &Schedule) -> Account {
     // Of an automatic number those that are always in use; the others may lie in reserve.
     let slots = if schedule.prefetch == 0 { 4 } else { batches.plan().slots };
     let mut account = Account::default();
-    let mut failed_so_far = 0;
-    let mut faults = Vec::new();
+    // Each sample where it failed first; as many as are allowed, and one more.
+    let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
     for (epoch, (first, keeps)) in (0..).zip(&schedule.epochs) {
         let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(*first as usize);
@@ -226,9 +226,12 @@ fn run(schedule: &Schedule) -> Account {
             let (stops, skips) = match schedule.policy {
                 OnError::Stop => (!bad.is_empty(), false),
                 OnError::Skip { at_most } => {
-                    failed_so_far += bad.len() as u64;
-                    faults.extend(bad.iter().map(|&s| (epoch, number, s)));
-                    (!bad.is_empty() && (failed_so_far > at_most || bad.len() == samples.len()), true)
+                    for &sample in &bad {
+                        if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= at_most {
+                            faults.push((epoch, number, sample));
+                        }
+                    }
+                    (!bad.is_empty() && (faults.len() as u64 > at_most || bad.len() == samples.len()), true)
                 }
             };
             if stops {

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::Serialize;
 
+use super::faults::{Fault, Faults};
 use super::resume::{self, Probe};
 use super::{Engine, Settings, State, Work};
 use crate::batch::HostBatch;
@@ -10,32 +11,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
 use crate::source::Source;
 use crate::trace::Stats;
-
-/// What happens when a sample cannot be read, decoded or transformed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnError {
-    /// The batch is an `Err` that names the sample, and the epoch ends.
-    #[default]
-    Stop,
-    /// Another sample of the batch stands in for it, marked as not [valid](crate::HostBatch::valid), so that the batch keeps its shape. Each is
-    /// logged and listed in [`Batches::faults`].
-    Skip {
-        /// More failures than this, over the life of the loader, are an `Err`.
-        at_most: u64,
-    },
-}
-
-/// A sample that was skipped.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Fault {
-    /// Epoch in which it failed.
-    pub epoch: u64,
-    /// Number of the batch it was meant for.
-    pub batch: u64,
-    /// The sample, and why it failed.
-    pub error: Error,
-}
 
 /// The memory a loader holds, all of it taken when it was opened. In bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -104,7 +79,7 @@ pub(crate) trait Feed: Send {
 pub(crate) struct Opened {
     pub(crate) work: Arc<Work>,
     pub(crate) schedule: Schedule,
-    pub(crate) faults: Arc<Mutex<Vec<Fault>>>,
+    pub(crate) faults: Arc<Mutex<Faults>>,
     pub(crate) plan: MemoryPlan,
     /// Batches that the consumer may keep at least while others are made.
     pub(crate) room: usize,
@@ -345,9 +320,10 @@ impl<B> Batches<B> {
         stats
     }
 
-    /// The samples that were skipped so far, with their places and causes; see [`OnError::Skip`].
+    /// The samples that were skipped so far, in the order in which they came, each once: with the epoch and batch where it failed first, and why; see
+    /// [`OnError::Skip`](crate::OnError::Skip). At most `at_most` and one more.
     pub fn faults(&self) -> Vec<Fault> {
-        self.opened.faults.lock().expect("nothing panics while holding it").clone()
+        self.opened.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 }
 

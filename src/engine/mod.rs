@@ -9,11 +9,13 @@
 //! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left to the loader.
 //! 8. `resume`: where a run stands, and whether a loader may go on from there.
 //! 9. `retry`: what is done again when it fails for a moment; panics as errors.
+//! 10. `faults`: what happens to a sample that fails for good, and the list of those.
 
 mod batches;
 mod coordinator;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod faults;
 mod host;
 mod pool;
 #[cfg(feature = "progress")]
@@ -24,8 +26,8 @@ mod settings;
 mod tune;
 mod worker;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,11 +37,13 @@ use crate::batch::{Free, Full, Home};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
 
-pub use batches::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError, Replay};
+pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Replay};
 pub(crate) use batches::{Feed, Opened, Position};
 use coordinator::Start;
 #[cfg(feature = "cuda")]
 pub(crate) use cuda::CudaFeed;
+use faults::Faults;
+pub use faults::{Fault, OnError};
 pub(crate) use host::HostFeed;
 use pool::Pool;
 pub use resume::State;
@@ -88,7 +92,7 @@ pub(crate) struct Engine {
     next: u64,
     end: u64,
     on_error: OnError,
-    faults: Arc<std::sync::Mutex<Vec<Fault>>>,
+    faults: Arc<Mutex<Faults>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
     // Dropped, and so joined, last: after the coordinator let go of the channel that the workers wait on.
@@ -171,7 +175,7 @@ impl Engine {
         &self.home
     }
 
-    pub(crate) fn faults(&self) -> &Arc<std::sync::Mutex<Vec<Fault>>> {
+    pub(crate) fn faults(&self) -> &Arc<Mutex<Faults>> {
         &self.faults
     }
 
@@ -281,35 +285,34 @@ impl Engine {
 
     /// Applies the policy for failed samples.
     fn judge(&mut self, full: Full) -> Result<Full> {
-        let failed = (0..full.len()).filter(|&place| full.meta(place).fault.is_some()).count();
-        if failed == 0 {
-            return Ok(full);
-        }
-        let errors = || (0..full.len()).filter_map(|place| full.meta(place).fault.clone());
-        let result = match self.on_error {
-            OnError::Stop => Err(errors().next().expect("at least one failed")),
+        let failed = || (0..full.len()).filter_map(|place| Some((place, full.meta(place).fault.clone()?)));
+        let Some((_, first)) = failed().next() else { return Ok(full) };
+        let error = match self.on_error {
+            OnError::Stop => first,
             OnError::Skip { at_most } => {
                 let mut faults = self.faults.lock().expect("nothing panics while holding it");
                 let (epoch, batch) = (full.header().epoch, full.header().number);
-                for error in errors() {
-                    tracing::warn!(epoch, batch, "skipped: {error}");
-                    faults.push(Fault { epoch, batch, error });
+                let (mut count, mut last) = (0, first);
+                for (place, error) in failed() {
+                    faults.note(
+                        full.header().picks[place].sample,
+                        Fault { epoch, batch, error: error.clone() },
+                        at_most,
+                    );
+                    (count, last) = (count + 1, error);
                 }
-                let last = faults.last().expect("at least one failed").error.clone();
-                if faults.len() as u64 > at_most {
-                    let cause = format!("{} samples failed, at most {at_most} may; the last: {last}", faults.len());
-                    Err(Error::new(ErrorKind::TooManySkipped, cause))
-                } else if failed == full.len() {
-                    let cause =
-                        format!("all {failed} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
-                    Err(Error::new(ErrorKind::TooManySkipped, cause))
+                let cause = if faults.are_more_than(at_most) {
+                    format!("more than {at_most} samples failed; the last: {last}")
+                } else if count == full.len() {
+                    format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}")
                 } else {
                     return Ok(full);
-                }
+                };
+                Error::new(ErrorKind::TooManySkipped, cause)
             }
         };
         let _ = self.home.free.send(full.release());
-        result
+        Err(error)
     }
 }
 
