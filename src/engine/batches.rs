@@ -154,41 +154,53 @@ impl<B> Batches<B> {
     /// In a loader that was [resumed](crate::Loader::resume), the saved epoch begins at the saved batch, and those before it have no batches any more, until
     /// the saved epoch or a later one has begun: the same `for` loop serves a new run and a resumed one.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
-        match self.opened.resume {
-            Some(saved) if epoch < saved.epoch => self.begin(epoch, u64::MAX),
-            Some(saved) if epoch == saved.epoch => self.epoch_from(epoch, saved.batch),
-            _ => self.epoch_from(epoch, 0),
-        }
+        Epoch { cursor: self.enter(epoch), batches: self }
     }
 
     /// The batches of epoch `epoch` from number `first` on, which costs no more than from 0.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
-        self.opened.resume = None;
-        let end = self.batches(epoch);
-        self.reach(epoch, first, end);
-        self.begin(epoch, first)
+        Epoch { cursor: self.enter_at(epoch, first), batches: self }
     }
 
-    fn begin(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
+    /// Begins `epoch` where it is to begin.
+    fn enter(&mut self, epoch: u64) -> Cursor {
+        match self.opened.resume {
+            Some(saved) if epoch < saved.epoch => self.begin(epoch, u64::MAX),
+            Some(saved) if epoch == saved.epoch => self.enter_at(epoch, saved.batch),
+            _ => self.enter_at(epoch, 0),
+        }
+    }
+
+    /// Begins `epoch` at batch `first`, which is where the run then stands.
+    fn enter_at(&mut self, epoch: u64, first: u64) -> Cursor {
+        self.opened.resume = None;
+        let cursor = self.begin(epoch, first);
+        self.reach(&cursor);
+        cursor
+    }
+
+    fn begin(&mut self, epoch: u64, first: u64) -> Cursor {
         let end = self.batches(epoch);
         tracing::debug!(epoch, first, end, "epoch begins");
         if let Some(feed) = self.feed() {
             feed.start(epoch, first.min(end));
         }
-        Epoch {
+        Cursor {
             epoch,
             next: first.min(end),
             end,
             #[cfg(feature = "progress")]
             bar: self.opened.work.progress.then(|| super::progress::bar(epoch, first.min(end), end)),
-            batches: self,
         }
     }
 
-    /// Notes that the next batch is `batch` of `epoch`, which has `end`: after its last one that is the next epoch's first.
-    fn reach(&mut self, epoch: u64, batch: u64, end: u64) {
-        self.at =
-            if batch < end { Position { epoch, batch } } else { Position { epoch: epoch.saturating_add(1), batch: 0 } };
+    /// Notes where the run stands: after an epoch's last batch that is the next epoch's first.
+    fn reach(&mut self, &Cursor { epoch, next, end, .. }: &Cursor) {
+        self.at = if next < end {
+            Position { epoch, batch: next }
+        } else {
+            Position { epoch: epoch.saturating_add(1), batch: 0 }
+        };
     }
 
     /// The epoch to begin with: that of the state it was [resumed](crate::Loader::resume) from, else 0.
@@ -254,7 +266,8 @@ impl<B> Batches<B> {
         }
         // A measurement is no part of the run that a state speaks of.
         let at = self.at;
-        let batches = self.begin(0, 0).take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
+        let epoch = Epoch { cursor: self.begin(0, 0), batches: self };
+        let batches = epoch.take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
         self.at = at;
         let batches = batches?;
         if batches.is_empty() {
@@ -370,32 +383,28 @@ impl<B> Iterator for Replay<B> {
     }
 }
 
-/// The batches of one epoch; see [`Batches::epoch`].
-///
-/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch: one that drops some may go on.
-pub struct Epoch<'a, B> {
+/// The way through an epoch.
+struct Cursor {
     epoch: u64,
-    batches: &'a mut Batches<B>,
     next: u64,
     end: u64,
     #[cfg(feature = "progress")]
     bar: Option<indicatif::ProgressBar>,
 }
 
-impl<B> Iterator for Epoch<'_, B> {
-    type Item = Result<B>;
-
-    fn next(&mut self) -> Option<Result<B>> {
+impl Cursor {
+    /// The next of `batches`, which have begun with the epoch.
+    fn next<B>(&mut self, batches: &mut Batches<B>) -> Option<Result<B>> {
         if self.next == self.end {
             // What the program does now, with the epoch still alive, is none of its time.
-            self.batches.opened.work.end();
+            batches.opened.work.end();
             return None;
         }
-        let batch = self.batches.next();
+        let batch = batches.next();
         match &batch {
             Some(Ok(_)) => {
                 self.next += 1;
-                self.batches.reach(self.epoch, self.next, self.end);
+                batches.reach(self);
                 #[cfg(feature = "progress")]
                 if let Some(bar) = &self.bar {
                     bar.inc(1);
@@ -409,9 +418,29 @@ impl<B> Iterator for Epoch<'_, B> {
         batch
     }
 
+    fn left(&self) -> u64 {
+        self.end - self.next
+    }
+}
+
+/// The batches of one epoch; see [`Batches::epoch`].
+///
+/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch: one that drops some may go on.
+pub struct Epoch<'a, B> {
+    cursor: Cursor,
+    batches: &'a mut Batches<B>,
+}
+
+impl<B> Iterator for Epoch<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        self.cursor.next(self.batches)
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         // An error ends the epoch early.
-        (0, usize::try_from(self.end - self.next).ok())
+        (0, usize::try_from(self.cursor.left()).ok())
     }
 }
 
@@ -431,7 +460,7 @@ impl<B> Epoch<'_, B> {
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
-        tracing::debug!(epoch = self.epoch, left = self.end - self.next, "epoch ends");
+        tracing::debug!(epoch = self.cursor.epoch, left = self.cursor.left(), "epoch ends");
         if let Some(feed) = self.batches.feed() {
             feed.stop();
         }
@@ -444,7 +473,7 @@ impl<B> Drop for Epoch<'_, B> {
 pub struct IntoIter(Pass);
 
 enum Pass {
-    Open(Box<Batches<HostBatch>>),
+    Open(Box<Batches<HostBatch>>, Cursor),
     Failed(Option<Error>),
 }
 
@@ -452,11 +481,8 @@ impl IntoIter {
     pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
         IntoIter(match opened {
             Ok(mut batches) => {
-                let Position { epoch, batch } = batches.at;
-                if let Some(feed) = batches.feed() {
-                    feed.start(epoch, batch);
-                }
-                Pass::Open(Box::new(batches))
+                let cursor = batches.enter(batches.first_epoch());
+                Pass::Open(Box::new(batches), cursor)
             }
             Err(e) => Pass::Failed(Some(e)),
         })
@@ -468,14 +494,7 @@ impl Iterator for IntoIter {
 
     fn next(&mut self) -> Option<Result<HostBatch>> {
         match &mut self.0 {
-            Pass::Open(batches) => {
-                let batch = batches.next();
-                // As in an epoch: whoever drops a batch after a timeout may go on.
-                if matches!(&batch, Some(Err(e)) if e.kind() != ErrorKind::Timeout) {
-                    self.0 = Pass::Failed(None);
-                }
-                batch
-            }
+            Pass::Open(batches, cursor) => cursor.next(batches),
             Pass::Failed(error) => error.take().map(Err),
         }
     }
