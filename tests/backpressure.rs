@@ -35,6 +35,16 @@ fn no_more_is_read_than_the_slots_hold() {
 }
 
 #[test]
+fn debug_says_what_the_plan_says() {
+    for prefetch in [0, 3] {
+        let batches = loader(Numbers::new(100)).prefetch(prefetch).host().unwrap();
+        let plan = batches.plan();
+        assert!(format!("{batches:?}").contains(&format!("{plan:?}")), "{batches:?} and {plan:?}");
+        assert_eq!(plan.slots_in_use, if prefetch == 0 { 4 } else { 5 });
+    }
+}
+
+#[test]
 fn with_automatic_prefetch_a_consumer_may_hold_as_many_batches_as_there_are_slots() {
     no_hang(|| {
         let wait = Duration::from_millis(300);

@@ -108,6 +108,19 @@ fn a_state_is_small_and_says_where_it_is() {
 }
 
 #[test]
+fn the_first_epoch_stays_that_of_the_state() {
+    let mut batches = loader(Numbers::new(50)).host().unwrap();
+    for _ in batches.epoch(4).take(3) {}
+    assert_eq!(batches.first_epoch(), 0);
+    let mut resumed = loader(Numbers::new(50)).resume(batches.state()).host().unwrap();
+    for epoch in 4..7 {
+        assert_eq!(resumed.first_epoch(), 4, "before epoch {epoch}");
+        assert!(resumed.epoch(epoch).all(|batch| batch.is_ok()));
+    }
+    assert_eq!((resumed.first_epoch(), resumed.state().epoch()), (4, 7));
+}
+
+#[test]
 fn a_resumed_loader_goes_straight_into_for() {
     let mut batches = loader(Numbers::new(50)).shuffle(1).host().unwrap();
     for _ in batches.epoch(2).take(5) {}

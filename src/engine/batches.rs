@@ -118,6 +118,8 @@ pub struct Batches<B> {
     feed: Option<Box<dyn Feed<Batch = B>>>,
     opened: Opened,
     process: u32,
+    /// Where it began.
+    first: Position,
     /// The first batch that was not delivered.
     at: Position,
     probes: OnceLock<Vec<Probe>>,
@@ -125,8 +127,8 @@ pub struct Batches<B> {
 
 impl<B> Batches<B> {
     pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, opened: Opened) -> Self {
-        let at = opened.resume.unwrap_or(Position { epoch: 0, batch: 0 });
-        Batches { feed: Some(feed), opened, process: std::process::id(), at, probes: OnceLock::new() }
+        let first = opened.resume.unwrap_or(Position { epoch: 0, batch: 0 });
+        Batches { feed: Some(feed), opened, process: std::process::id(), first, at: first, probes: OnceLock::new() }
     }
 
     /// The feed, if this is the process that it belongs to.
@@ -224,7 +226,7 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     pub fn first_epoch(&self) -> u64 {
-        self.opened.resume.map_or(0, |saved| saved.epoch)
+        self.first.epoch
     }
 
     /// Where the run stands: [`Loader::resume`](crate::Loader::resume) goes on with the first batch that was not delivered. A batch counts as
@@ -359,10 +361,7 @@ impl<B> Drop for Batches<B> {
 
 impl<B> fmt::Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batches")
-            .field("source", &self.opened.work.source.kind())
-            .field("plan", &self.opened.plan)
-            .finish()
+        f.debug_struct("Batches").field("source", &self.opened.work.source.kind()).field("plan", &self.plan()).finish()
     }
 }
 
