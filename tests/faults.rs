@@ -215,6 +215,34 @@ fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
 }
 
 #[test]
+fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
+    quiet();
+    struct Short;
+    impl Order for Short {
+        fn len(&self, epoch: u64) -> u64 {
+            assert!(epoch != 1, "no epoch 1");
+            20
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            position
+        }
+    }
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(20)).order(Short).host().unwrap();
+        assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
+        assert_eq!(batches.state().epoch(), 1, "asking where it stands is no panic either");
+        for first in [0, 2] {
+            let mut epoch = batches.epoch_from(1, first);
+            let e = epoch.next().unwrap().unwrap_err();
+            assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 1: no epoch 1");
+            assert!(epoch.next().is_none(), "an error ends the epoch");
+            assert_eq!((epoch.state().epoch(), epoch.state().batch()), (1, first));
+        }
+        assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader lives on");
+    });
+}
+
+#[test]
 fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     use warpfeed::{Dtype, Normalize};
     let refused = |loader: warpfeed::Loader, words: &str| {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::faults::{Fault, Faults};
 use super::resume::{self, Probe};
-use super::{Engine, Settings, State, Work};
+use super::{Engine, Settings, State, Work, length};
 use crate::batch::HostBatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
@@ -182,7 +182,8 @@ impl<B> Batches<B> {
     }
 
     fn begin(&mut self, epoch: u64, first: u64) -> Cursor {
-        let end = self.batches(epoch);
+        // Where the order panics, the feed gives its error in the place of the first batch.
+        let end = length::batches(&self.opened.schedule, epoch).unwrap_or(first.saturating_add(1));
         tracing::debug!(epoch, first, end, "epoch begins");
         if let Some(feed) = self.feed() {
             feed.start(epoch, first.min(end));
@@ -279,6 +280,9 @@ impl<B> Batches<B> {
     }
 
     /// Number of batches in `epoch`.
+    ///
+    /// # Panics
+    /// If an [`Order`](crate::order::Order) of your own does when asked for its length. Of such an epoch [`epoch`](Batches::epoch) gives an error.
     pub fn batches(&self, epoch: u64) -> u64 {
         self.opened.schedule.batches(epoch)
     }

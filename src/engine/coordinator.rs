@@ -5,10 +5,10 @@ use std::time::Instant;
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
-use super::retry::guarded;
+use super::retry::{guarded, panicked};
 use super::{Broken, Filled, Settings, Work};
 use crate::batch::{Free, Part};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::order::{Pick, Schedule};
 use crate::trace::{self, WAIT_FOR_SLOT};
 
@@ -111,12 +111,4 @@ impl Coordinator {
             None => Ok(()),
         }
     }
-}
-
-/// Says whose panic it was, and where, before what it said; other errors stay as they are.
-fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
-    if e.kind() != ErrorKind::Panic {
-        return e;
-    }
-    Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
 }

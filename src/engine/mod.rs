@@ -9,7 +9,8 @@
 //! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left to the loader.
 //! 8. `resume`: where a run stands, and whether a loader may go on from there.
 //! 9. `retry`: what is done again when it fails for a moment; panics as errors.
-//! 10. `faults`: what happens to a sample that fails for good, and the list of those.
+//! 10. `length`: how many batches an epoch has, asked of an order that may be the user's.
+//! 11. `faults`: what happens to a sample that fails for good, and the list of those.
 
 mod batches;
 mod coordinator;
@@ -17,6 +18,7 @@ mod coordinator;
 mod cuda;
 mod faults;
 mod host;
+mod length;
 mod pool;
 #[cfg(feature = "progress")]
 mod progress;
@@ -184,9 +186,19 @@ impl Engine {
         self.stop();
         self.run += 1;
         self.work.run.store(self.run, Ordering::Relaxed);
-        (self.next, self.end) = (first, self.schedule.batches(epoch));
-        let start = Start { run: self.run, epoch, first, end: self.end };
-        self.starts.as_ref().expect("open until drop").send(start).expect("the coordinator lives until drop");
+        self.next = first;
+        match length::batches(&self.schedule, epoch) {
+            Ok(end) => {
+                self.end = end;
+                let start = Start { run: self.run, epoch, first, end };
+                self.starts.as_ref().expect("open until drop").send(start).expect("the coordinator lives until drop");
+            }
+            // It comes as the first batch would.
+            Err(e) => {
+                self.end = first.saturating_add(1);
+                self.early[self.place(first)] = Some(Err(e));
+            }
+        }
     }
 
     /// Ends the run; its slots go back as soon as their parts are passed on.

@@ -77,7 +77,8 @@ impl State {
             seed: work.seed,
             global_batch: schedule.global_batch(),
             samples: work.source.len() as u64,
-            epoch_samples: schedule.order().len(epoch),
+            // Of an epoch that the order panics at none is to be resumed: `check` asks for its batches.
+            epoch_samples: guarded(|| Ok(schedule.order().len(epoch))).unwrap_or(0),
             probes,
         }
     }

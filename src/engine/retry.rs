@@ -39,3 +39,11 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
         Err(Error::new(ErrorKind::Panic, text.unwrap_or_else(|| "with a value that is no text".into())))
     })
 }
+
+/// Says whose panic it was, and where, before what it said; other errors stay as they are.
+pub(super) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
+    if e.kind() != ErrorKind::Panic {
+        return e;
+    }
+    Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
+}
