@@ -14,7 +14,7 @@ use crate::decode::{Auto, Decode};
 use crate::device::SampleOps;
 use crate::engine::{
     Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MemoryPlan, OnError, Opened, Parts, Position, Settings, State,
-    Tuner, Work,
+    Tuner, Work, some_batches,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Last, Rank, Schedule};
@@ -350,8 +350,8 @@ impl Loader {
     /// Opens the loader with batches in host memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for an option that cannot work, [`ErrorKind::Io`] or [`ErrorKind::Source`] for a data set that cannot be
-    /// opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit).
+    /// [`ErrorKind::Config`] for an option that cannot work, or for options that together leave an epoch without a batch, [`ErrorKind::Io`] or
+    /// [`ErrorKind::Source`] for a data set that cannot be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit).
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
@@ -419,9 +419,11 @@ impl Loader {
             Layout::Nhwc => vec![h, w, 3],
             Layout::Nchw => vec![3, h, w],
         };
+        let skip = self.sampling.skip;
         let order =
             self.sampling.open(&*source, mixture, self.seed, global_batch, workers.least, self.limits.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
+        some_batches(&schedule, skip, source.len())?;
         let batch = schedule.places() as usize;
         let mut fields = vec![
             Field { name: "image".into(), dtype, shape },

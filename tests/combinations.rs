@@ -209,6 +209,11 @@ proptest! {
                 let loader = loader(source.clone()).global_batch(global).last(last).rank(rank, world);
                 choice.of(loader, len, seed)
             };
+            if expected.is_empty() {
+                let refused = make(rank, world).host().map(|_| ()).unwrap_err();
+                assert!(refused.to_string().starts_with("config: an epoch has no batch"), "{refused}");
+                return;
+            }
             assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
 
             // Another process, on another world, stops somewhere; this one goes on.

@@ -4,9 +4,9 @@ mod support;
 
 use support::{Content, Draw, Numbers, loader, no_hang};
 use warpfeed::decode::{Decode, Pixels, Size, Want};
-use warpfeed::order::{Order, Rng};
+use warpfeed::order::{Order, Rng, Sequential};
 use warpfeed::transform::ImageMut;
-use warpfeed::{Error, ErrorKind, OnError, Result};
+use warpfeed::{Error, ErrorKind, Last, OnError, Result};
 
 /// Fails or panics for some numbers.
 struct Faulty {
@@ -181,6 +181,34 @@ fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
 }
 
 #[test]
+fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
+    quiet();
+    struct Short;
+    impl Order for Short {
+        fn len(&self, epoch: u64) -> u64 {
+            assert!(epoch != 1, "no epoch 1");
+            20
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            position
+        }
+    }
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(20)).order(Short).host().unwrap();
+        assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
+        assert_eq!(batches.state().epoch(), 1, "asking where it stands is no panic either");
+        for first in [0, 2] {
+            let mut epoch = batches.epoch_from(1, first);
+            let e = epoch.next().unwrap().unwrap_err();
+            assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 1: no epoch 1");
+            assert!(epoch.next().is_none(), "an error ends the epoch");
+            assert_eq!((epoch.state().epoch(), epoch.state().batch()), (1, first));
+        }
+        assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader lives on");
+    });
+}
+
+#[test]
 fn a_bad_sample_counts_once_however_often_it_comes() {
     no_hang(|| {
         let bad = Faulty { bad: |n| n == 13, panic: false };
@@ -214,32 +242,49 @@ fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
     });
 }
 
+/// An epoch without a batch would be over at once, and 90 of them a training run in no time.
 #[test]
-fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
-    quiet();
-    struct Short;
-    impl Order for Short {
+fn a_loader_without_a_batch_is_refused_with_what_to_change() {
+    let refused = |loader: warpfeed::Loader, words: &[&str]| {
+        let e = loader.host().map(|_| "opened").unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.to_string().contains(w)), "{e}");
+    };
+    let make = || loader(Numbers::new(500));
+    refused(make().batch(1000).last(Last::Drop), &["500 samples", "1000", "lower batch", "Last::Keep"]);
+    refused(make().batch(200).rank(1, 3).last(Last::Drop), &["500 samples", "batch of 600", "3 ranks"]);
+    refused(make().skip(1000), &["skip(1000)", "batches of 7", "lower skip"]);
+    refused(make().batch(100).skip(5), &["skip(5)", "batches of 100"]);
+    refused(make().batch(100).skip(4).rank(1, 2).last(Last::Drop), &["skip(4)", "batches of 200"]);
+    refused(make().batch(300).skip(1).last(Last::Drop), &["200 samples", "300", "skip(1)", "Last::Keep"]);
+    refused(make().order(Sequential::new(0)), &["the order has no samples in epoch 0"]);
+    assert!(make().batch(500).last(Last::Drop).host().is_ok() && make().batch(100).skip(4).host().is_ok());
+
+    /// Ends after its first epoch.
+    struct Once;
+    impl Order for Once {
         fn len(&self, epoch: u64) -> u64 {
-            assert!(epoch != 1, "no epoch 1");
-            20
+            if epoch == 0 { 10 } else { 0 }
         }
         fn index(&self, _: u64, position: u64) -> u64 {
             position
         }
     }
-    no_hang(|| {
-        let mut batches = loader(Numbers::new(20)).order(Short).host().unwrap();
-        assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
-        assert_eq!(batches.state().epoch(), 1, "asking where it stands is no panic either");
-        for first in [0, 2] {
-            let mut epoch = batches.epoch_from(1, first);
-            let e = epoch.next().unwrap().unwrap_err();
-            assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 1: no epoch 1");
-            assert!(epoch.next().is_none(), "an error ends the epoch");
-            assert_eq!((epoch.state().epoch(), epoch.state().batch()), (1, first));
+    let mut batches = make().order(Once).host().unwrap();
+    assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "a later epoch may be empty");
+    let state = batches.state();
+    assert_eq!(make().order(Once).resume(state).into_iter().count(), 0, "and a run may go on there");
+    quiet();
+    struct Lost;
+    impl Order for Lost {
+        fn len(&self, _: u64) -> u64 {
+            panic!("no list")
         }
-        assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader lives on");
-    });
+        fn index(&self, _: u64, position: u64) -> u64 {
+            position
+        }
+    }
+    let e = make().order(Lost).host().map(|_| "opened").unwrap_err();
+    assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
 }
 
 #[test]

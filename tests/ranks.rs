@@ -48,6 +48,10 @@ fn check(samples: usize, global: usize, last: Last, seed: Option<u64>, workers: 
         let loader = loader(Numbers::new(samples)).global_batch(global).last(last).workers(workers);
         seed.map_or(loader.clone(), |seed| loader.shuffle(seed))
     };
+    if last == Last::Drop && samples < global {
+        assert_eq!(options().host().map(|_| ()).unwrap_err().kind(), ErrorKind::Config);
+        return;
+    }
     let whole = epoch(options(), 2);
     let whole: Vec<_> = whole.iter().map(|batch| join(std::iter::once(batch))).collect();
     let mut seen: Vec<_> = whole.iter().flat_map(|batch| &batch.ids).copied().collect();

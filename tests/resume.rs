@@ -68,6 +68,10 @@ proptest! {
                 let loader = loader(Numbers::new(samples)).shuffle(seed).global_batch(global).last(last);
                 loader.workers(workers).rank(rank, world)
             };
+            if last == Last::Drop && samples < global {
+                assert_eq!(make(1, 0, 1).host().map(|_| ()).unwrap_err().kind(), ErrorKind::Config);
+                return;
+            }
             let steps = rest(make(1, 0, 1), false).len();
             let seen = (point * steps as f64) as usize;
             // Every rank saves the same.

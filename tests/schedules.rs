@@ -93,7 +93,8 @@ impl Schedule {
             // 0 is automatic: threads at a gate, slots in reserve.
             workers: below(5) as usize,
             prefetch: below(5) as usize,
-            last: [Last::Keep, Last::Drop][below(2) as usize],
+            // A loader that has no batch is refused.
+            last: [Last::Keep, Last::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
             shuffle: below(2) == 0,
             policy,
             epochs,

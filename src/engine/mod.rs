@@ -47,6 +47,7 @@ pub(crate) use cuda::CudaFeed;
 use faults::Faults;
 pub use faults::{Fault, OnError};
 pub(crate) use host::HostFeed;
+pub(crate) use length::some_batches;
 use pool::Pool;
 pub use resume::State;
 pub(crate) use retry::retried;

@@ -21,7 +21,7 @@ pub(super) struct Sampling {
     subset: Option<Arc<[u64]>>,
     weights: Option<Weights>,
     repeat: Option<u64>,
-    skip: u64,
+    pub(super) skip: u64,
 }
 
 #[derive(Clone)]
@@ -64,7 +64,8 @@ impl Loader {
         self
     }
 
-    /// An order of your own, in place of [`shuffle`](Loader::shuffle). With a [`subset`](Loader::subset), it is one of places in that.
+    /// An order of your own, in place of [`shuffle`](Loader::shuffle). With a [`subset`](Loader::subset), it is one of places in that. Its epoch 0 must have a
+    /// batch, or opening the loader is an error; later ones may be empty.
     pub fn order(mut self, order: impl Order + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
         self

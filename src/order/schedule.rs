@@ -15,7 +15,7 @@ pub enum Last {
     /// from the epoch's start, marked as not valid.
     #[default]
     Keep,
-    /// It is left out. PyTorch's `drop_last=True`.
+    /// It is left out. PyTorch's `drop_last=True`. A loader whose epoch would have no batch at all is refused when it is opened.
     Drop,
     /// It is filled with samples from the epoch's start, marked as not valid (see [`HostBatch::valid`](crate::HostBatch::valid)).
     ///

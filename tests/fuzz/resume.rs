@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Loader, Opening};
 use crate::engine::State;
 use crate::fuzz::{self, Random};
-use crate::order::{Order, Shuffled};
+use crate::order::Order;
 use crate::source::{Memory, OwnedSample, Source};
 use crate::{Augment, Dtype, ErrorKind, Layout};
 
@@ -49,6 +49,19 @@ impl Order for Careless {
     }
 }
 
+/// An order with nothing in it after epoch 0.
+struct Brief;
+
+impl Order for Brief {
+    fn len(&self, epoch: u64) -> u64 {
+        if epoch == 0 { SAMPLES } else { 0 }
+    }
+
+    fn index(&self, _: u64, position: u64) -> u64 {
+        position
+    }
+}
+
 /// A loader, opened but for its threads and slots, and the state it saves.
 struct Saved {
     loader: Loader,
@@ -75,7 +88,7 @@ fn saved() -> Vec<Saved> {
         plain().shuffle(5).repeat(3).skip(2),
         plain().shuffle(1).subset((0..SAMPLES / 2).map(|i| 2 * i)),
         Loader::mixture_of([(source(0), 0.5), (source(100), 0.5)]),
-        plain().order(Shuffled::new(0, 1)),
+        plain().order(Brief),
         plain().order(Careless),
     ];
     let careless = loaders.len() - 1;
