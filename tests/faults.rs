@@ -5,8 +5,9 @@ mod support;
 use support::{Content, Draw, Numbers, loader, no_hang};
 use warpfeed::decode::{Decode, Pixels, Size, Want};
 use warpfeed::order::{Order, Rng, Sequential};
+use warpfeed::source::{Sample, Source};
 use warpfeed::transform::ImageMut;
-use warpfeed::{Error, ErrorKind, Last, OnError, Result};
+use warpfeed::{Augment, Error, ErrorKind, Last, Loader, OnError, Result};
 
 /// Fails or panics for some numbers.
 struct Faulty {
@@ -245,7 +246,7 @@ fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
 /// An epoch without a batch would be over at once, and 90 of them a training run in no time.
 #[test]
 fn a_loader_without_a_batch_is_refused_with_what_to_change() {
-    let refused = |loader: warpfeed::Loader, words: &[&str]| {
+    let refused = |loader: Loader, words: &[&str]| {
         let e = loader.host().map(|_| "opened").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.to_string().contains(w)), "{e}");
     };
@@ -287,10 +288,37 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
     assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
 }
 
+/// A source may call its own error a timeout; it is no reason to wait for a batch that will not come.
+#[test]
+fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
+    struct Slow(Numbers);
+    impl Source for Slow {
+        fn len(&self) -> usize {
+            self.0.len
+        }
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            match index {
+                20 => Err(Error::new(ErrorKind::Timeout, "no answer for 3 s")),
+                _ => self.0.read(index, scratch),
+            }
+        }
+    }
+    no_hang(|| {
+        let loader = Loader::source(Slow(Numbers::new(60))).decode(Draw).augment(Augment::train(16)).batch(7);
+        let mut batches = loader.host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert!(epoch.by_ref().take(2).all(|batch| batch.is_ok()));
+        let e = epoch.next().unwrap().unwrap_err();
+        assert_eq!((e.kind(), e.sample()), (ErrorKind::Timeout, Some(20)));
+        assert!(epoch.next().is_none(), "an error ends the epoch");
+        assert_eq!(epoch.state().batch(), 2);
+    });
+}
+
 #[test]
 fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     use warpfeed::{Dtype, Normalize};
-    let refused = |loader: warpfeed::Loader, words: &str| {
+    let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };

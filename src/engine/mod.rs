@@ -231,11 +231,13 @@ impl Engine {
         if self.next == self.end {
             return None;
         }
-        let batch = self.wait(idle)?.and_then(|full| self.judge(full));
+        let batch = match self.wait(idle)? {
+            Ok(batch) => batch.and_then(|full| self.judge(full)),
+            // Nothing came. Whoever drops a batch may go on.
+            Err(e) => return Some(Err(e)),
+        };
         match &batch {
             Ok(_) => self.next += 1,
-            // Whoever drops a batch may go on.
-            Err(e) if e.kind() == ErrorKind::Timeout => {}
             Err(_) => self.stop(),
         }
         Some(batch)
@@ -246,12 +248,13 @@ impl Engine {
         (number % self.slots as u64) as usize
     }
 
-    fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
+    /// The next batch as it came, good or not; an error of its own if none comes.
+    fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
         let since = Instant::now();
         let mut logged = since;
         loop {
             if let Some(batch) = self.early[self.place(self.next)].take() {
-                return Some(batch);
+                return Some(Ok(batch));
             }
             self.work.settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(idle()?) {
