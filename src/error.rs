@@ -1,7 +1,7 @@
 //! One error type that names the place before the cause.
 //!
 //! `Display` reads like a path walked from the outside in:
-//! `sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 of 9120`.
+//! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 of 9120`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ impl Error {
         self
     }
 
-    /// The same error with the sample it belongs to. A sample that is already there stays.
+    /// The same error with the sample it belongs to. A sample that is already there stays. [`source::blame`](crate::source::blame) adds its file too.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
         if self.0.sample.is_none() {
@@ -149,7 +149,7 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// The file or folder the error belongs to.
+    /// The file or folder the error belongs to; of an error of a sample the file that it lies in, if the [source](crate::source::Source::path) knows one.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }

@@ -185,13 +185,16 @@ fn verify_lists_each_bad_sample_with_its_place() {
     assert_eq!(lines.len(), 2, "{out}");
     for (line, key) in lines.iter().zip(keys) {
         assert!(line.starts_with("sample ") && line.contains(&format!(" ({key}): ")), "{out}");
-        assert!(line.contains("decode: "), "{out}");
+        assert!(line.contains(&format!("set/{key}.jpg: decode: ")), "{out}");
     }
 
     let bad = warpfeed(dir.path(), &["verify", "set", "--json"]);
     assert_eq!(bad.status.code(), Some(1));
     let keys_again: Vec<_> = text(&bad.stdout).lines().map(|line| json(line)["key"].clone()).collect();
     assert_eq!(keys_again, keys);
+    for (line, key) in text(&bad.stdout).lines().zip(keys) {
+        assert_eq!(json(line)["path"], format!("set/{key}.jpg"));
+    }
 
     assert!(ok(dir.path(), &["inspect", "set"]).contains("unreadable   1; "), "the cut one has a whole header");
 }

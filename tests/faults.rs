@@ -2,10 +2,14 @@
 
 mod support;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use support::{Content, Draw, Numbers, loader, no_hang};
 use warpfeed::decode::{Decode, Pixels, Size, Want};
 use warpfeed::order::{Order, Rng, Sequential};
-use warpfeed::source::{Sample, Source};
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Error, ErrorKind, Last, Loader, OnError, Result};
 
@@ -46,8 +50,8 @@ fn the_first_bad_sample_in_order_is_named_whatever_the_workers() {
                     epoch.next().unwrap().unwrap();
                 }
                 let e = epoch.next().unwrap().unwrap_err();
-                assert_eq!(e.to_string(), "sample 25 (class5/000025.img): decode: 25 is bad");
-                assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(25), Some("class5/000025.img")));
+                assert_eq!(e.to_string(), "sample 25 (class5/000025): decode: 25 is bad");
+                assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(25), Some("class5/000025")));
                 assert!(epoch.next().is_none(), "an error ends the epoch");
                 drop(epoch);
                 assert!(batches.epoch_from(0, 5).all(|b| b.is_ok()), "the loader lives on");
@@ -64,7 +68,7 @@ fn a_panic_in_the_users_code_is_an_error_that_names_the_sample() {
         let mut batches = loader(Numbers::new(60)).decode(bad).workers(3).host().unwrap();
         for _ in 0..3 {
             let e = batches.epoch(0).find_map(Result::err).unwrap();
-            assert_eq!(e.to_string(), "sample 13 (class3/000013.img): panic: cannot draw 13");
+            assert_eq!(e.to_string(), "sample 13 (class3/000013): panic: cannot draw 13");
         }
         let transform = |_: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> { panic!("no transform today") };
         let e = loader(Numbers::new(60)).transform(transform).into_iter().find_map(Result::err).unwrap();
@@ -94,7 +98,7 @@ fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
         let faults = batches.faults();
         assert_eq!(faults.iter().map(|f| f.error.sample().unwrap()).collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50]);
         assert_eq!(faults[1].batch, 1);
-        assert_eq!(faults[1].error.to_string(), "sample 10 (class0/000010.img): decode: 10 is bad");
+        assert_eq!(faults[1].error.to_string(), "sample 10 (class0/000010): decode: 10 is bad");
     }
 }
 
@@ -330,4 +334,81 @@ fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     refused(make().field("label", Dtype::F32, &[1]), "there already");
     refused(make().batch(usize::MAX), "larger than the address space");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
+}
+
+fn jpeg() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    jpeg_encoder::Encoder::new(&mut bytes, 90).encode(&[99; 3072], 32, 32, jpeg_encoder::ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// ImageNet's extension, one picture without its second half, and what is packed from it.
+fn one_cut_short(root: &Path) -> [PathBuf; 3] {
+    let set = root.join("set");
+    for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {
+        let path = set.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let cut = bytes.len() / if name.contains("trunc") { 2 } else { 1 };
+        fs::write(path, &bytes[..cut]).unwrap();
+    }
+    let pack = |name: &str| {
+        let source = warpfeed::source::open(&set).unwrap();
+        let pack = Pack::new(&*source).recode(Recode::KeepBytes);
+        pack.to(root.join(name)).unwrap().written.paths[0].clone()
+    };
+    [set.join("a/trunc.JPEG"), pack("x.tar"), pack("x.lmdb")]
+}
+
+#[test]
+fn an_error_of_a_sample_names_the_file_to_open() {
+    let root = tempfile::tempdir().unwrap();
+    let files = one_cut_short(root.path());
+    let sets = ["set", "x.tar", "x.lmdb"].map(|name| root.path().join(name));
+    let open = |path: &PathBuf| warpfeed::source::open(path).unwrap();
+    let check = |e: Error, sample, file: &PathBuf| {
+        assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(sample), Some("a/trunc")));
+        assert_eq!(e.path(), Some(&**file), "{e}");
+        assert!(file.exists() && e.to_string().contains(file.to_str().unwrap()), "{e}");
+    };
+    for (set, file) in sets.iter().zip(&files) {
+        check(Loader::new(set).augment(Augment::resize(8, 8)).into_iter().find_map(Result::err).unwrap(), 1, file);
+    }
+    // Of several sets, the file of the one that the sample is in.
+    let all = Concat::new(sets.iter().map(open).collect()).unwrap();
+    let mut batches =
+        Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { at_most: 3 }).host().unwrap();
+    assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+    for ((fault, sample), file) in batches.faults().into_iter().zip([1, 4, 7]).zip(&files) {
+        check(fault.error, sample, file);
+    }
+}
+
+#[test]
+fn a_sample_without_the_label_that_balancing_needs_is_named_with_its_key_and_file() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("x.jpg"), jpeg()).unwrap();
+    let e = Loader::new(root.path()).balanced().host().unwrap_err();
+    assert_eq!((e.sample(), e.key(), e.path()), (Some(0), Some("x"), Some(&*root.path().join("x.jpg"))), "{e}");
+    let e =
+        Loader::source(Memory::new(vec![OwnedSample::new("k").field("jpg", jpeg())])).balanced().host().unwrap_err();
+    assert_eq!(e.to_string(), "sample 0 (k): source: no label, which balanced() needs");
+}
+
+#[test]
+fn a_source_that_panics_when_asked_for_a_file_does_not_hide_the_error() {
+    struct Lost;
+    impl Source for Lost {
+        fn len(&self) -> usize {
+            1
+        }
+        fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            Err(Error::source("gone"))
+        }
+        fn path(&self, _: usize) -> Option<PathBuf> {
+            panic!("no path")
+        }
+    }
+    quiet();
+    let e = Loader::source(Lost).into_iter().find_map(Result::err).unwrap();
+    assert_eq!(e.to_string(), "sample 0: source: gone");
 }

@@ -13,7 +13,7 @@ use crate::decode::{Decode, Job, Pixels, Size, is_plain_jpeg};
 use crate::device::SampleOps;
 use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
-use crate::source::{Sample, Source};
+use crate::source::{self, Sample, Source};
 use crate::trace::{Args, Counters, Row, Stage, Trace, nanos};
 use crate::transform::{self, Augment, ImageMut, Mixing, Resizer, Transform};
 
@@ -137,10 +137,10 @@ impl Worker {
             let meta = part.meta(place);
             meta.key.clear();
             meta.fault = None;
-            let read = work.read(id, run, encoded).map_err(|e| e.at_sample(id, "")).and_then(|sample| {
+            let read = work.read(id, run, encoded).map_err(|e| work.blame(id, "", e)).and_then(|sample| {
                 meta.key.push_str(sample.key());
                 let prepared = guarded(|| work.prepare(&sample, Rng::new(work.seed, variant, id)));
-                prepared.map_err(|e| place_of(e, id, &sample)).map(|prepared| (sample, prepared))
+                prepared.map_err(|e| work.blame(id, sample.key(), e)).map(|prepared| (sample, prepared))
             });
             match read {
                 Ok((sample, (bytes, plan, rng))) => {
@@ -199,7 +199,7 @@ impl Worker {
             counters.sample();
             work.counters.sample_took(planned.ns, planned.id, &meta.key);
             if let Err(e) = written {
-                meta.fault = Some(place_of(e, planned.id, &planned.sample));
+                meta.fault = Some(work.blame(planned.id, planned.sample.key(), e));
             }
         }
         counters.idle();
@@ -334,6 +334,11 @@ impl Work {
         retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one for each try")))
     }
 
+    /// The error of sample `id`.
+    fn blame(&self, id: u64, key: &str, error: Error) -> Error {
+        source::blame(&*self.source, id as usize, key, error)
+    }
+
     /// Finds the image of a sample and decides what happens to it.
     fn prepare<'a>(&self, sample: &Sample<'a>, mut rng: Rng) -> Result<(&'a [u8], transform::Plan, Rng)> {
         let (_, bytes) = sample.image().ok_or_else(|| {
@@ -417,13 +422,6 @@ fn decode(decoder: &dyn Decode, jobs: &mut [Job<'_>]) {
         for job in jobs {
             job.result = guarded(|| decoder.decode(job.bytes, job.want, job.out));
         }
-    }
-}
-
-fn place_of(e: Error, id: u64, sample: &Sample<'_>) -> Error {
-    match sample.image() {
-        Some((extension, _)) => e.at_sample(id, &format!("{}.{extension}", sample.key())),
-        None => e.at_sample(id, sample.key()),
     }
 }
 

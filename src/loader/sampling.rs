@@ -10,7 +10,7 @@ use super::{Input, Loader, Proportions};
 use crate::engine::retried;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
-use crate::source::Source;
+use crate::source::{self, Source};
 
 /// Which samples come, and in which order.
 #[derive(Clone, Default)]
@@ -263,7 +263,15 @@ impl Labels<'_> {
             let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
             let label = retried(retries, index, || true, || source.label(index as usize, scratch))
                 .and_then(|label| label.ok_or_else(|| Error::source("no label, which balanced() needs")));
-            label.map_err(|e| e.at_sample(index, ""))
+            label.map_err(|e| {
+                // What cannot be read has no key to be had either.
+                let key = || match e.kind() {
+                    ErrorKind::Io | ErrorKind::Panic => Ok(String::new()),
+                    _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),
+                };
+                let key = retried(0, index, || false, key).unwrap_or_default();
+                source::blame(source, index as usize, &key, e)
+            })
         };
         let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
         // The pool is gone before the loader's starts.

@@ -11,7 +11,7 @@ use crossbeam::channel;
 use super::recode::{Recode, Treatment};
 use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{Sample, Source};
+use crate::source::{self, Sample, Source};
 
 /// Told how far packing is.
 type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
@@ -273,10 +273,10 @@ impl Prepared {
     }
 
     fn fill(&mut self, source: &dyn Source, index: usize, recode: Recode) -> Result<()> {
-        let sample = source.read(index, &mut self.scratch).map_err(|e| e.at_sample(index as u64, ""))?;
+        let sample = source.read(index, &mut self.scratch).map_err(|e| source::blame(source, index, "", e))?;
         self.key.clear();
         self.key.push_str(sample.key());
-        self.label = sample.label().map_err(|e| e.at_sample(index as u64, sample.key()))?;
+        self.label = sample.label().map_err(|e| source::blame(source, index, sample.key(), e))?;
         self.fields.clear();
         self.bytes.clear();
         (self.treatment, self.refused, self.image_in, self.image_out) = (None, None, 0, 0);
@@ -310,7 +310,7 @@ impl Prepared {
 fn prepare(source: &dyn Source, index: usize, recode: Recode, mut prepared: Prepared) -> Result<Prepared> {
     catch_unwind(AssertUnwindSafe(|| prepared.fill(source, index, recode).map(|()| prepared))).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(Error::new(ErrorKind::Panic, message.unwrap_or("no message")).at_sample(index as u64, ""))
+        Err(source::blame(source, index, "", Error::new(ErrorKind::Panic, message.unwrap_or("no message"))))
     })
 }
 

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Sample, Source};
@@ -62,6 +63,11 @@ impl Source for Concat {
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let (part, index) = self.locate(index);
         self.parts[part].label(index, scratch)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        let (part, index) = self.locate(index);
+        self.parts[part].path(index)
     }
 
     fn part(&self, index: usize) -> usize {

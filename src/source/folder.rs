@@ -121,7 +121,7 @@ impl Folder {
     }
 
     /// Path of sample `index` below the root.
-    fn path(&self, index: usize) -> &str {
+    fn name(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.paths[start..self.ends[index]]
     }
@@ -133,7 +133,7 @@ impl Source for Folder {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let path = self.path(index);
+        let path = self.name(index);
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
         let field = image_field(extension).unwrap_or("img");
 
@@ -158,6 +158,10 @@ impl Source for Folder {
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(self.labels.get(index).map(|&label| label.into()))
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(format!("{}{}", self.root, self.name(index)).into())
     }
 
     fn classes(&self) -> &[String] {
@@ -376,7 +380,7 @@ mod tests {
         symlink(elsewhere.path(), root.path().join("b")).unwrap();
         symlink("nowhere.jpg", root.path().join("b/broken.jpg")).unwrap();
         let set = Folder::open(root.path()).unwrap();
-        let keys: Vec<&str> = (0..set.len()).map(|i| set.path(i)).collect();
+        let keys: Vec<&str> = (0..set.len()).map(|i| set.name(i)).collect();
         assert_eq!(keys, ["a/x.jpg", "b/broken.jpg", "b/deep/y.jpg"]);
         assert_eq!(
             set.read(1, &mut Vec::new()).unwrap_err().kind(),

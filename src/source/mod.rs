@@ -30,7 +30,10 @@ pub use tar::Tar;
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};
 
-use crate::error::Result;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
 
 /// A data set: `len` samples that can be read in any order, from many threads at once.
 pub trait Source: Send + Sync {
@@ -71,6 +74,11 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)?.label()
     }
 
+    /// The file that sample `index` lies in, for errors that name it: a picture of its own, a shard, a database. None by default, for what lies in no file.
+    fn path(&self, _index: usize) -> Option<PathBuf> {
+        None
+    }
+
     /// Which of several data sets sample `index` comes from, where they were joined as by [`Concat`]; else 0.
     fn part(&self, _index: usize) -> usize {
         0
@@ -84,5 +92,16 @@ pub trait Source: Send + Sync {
     /// What it is, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a name of your own.
     fn kind(&self) -> &'static str {
         "custom"
+    }
+}
+
+/// `error` as one of sample `index` of `source`, with its key (empty if that could not be read) and its [file](Source::path). The loader makes all its
+/// errors of samples by this; it is for programs that read a source themselves.
+pub fn blame(source: &dyn Source, index: usize, key: &str, error: Error) -> Error {
+    let error = error.at_sample(index as u64, key);
+    // The path may be the user's code, and what it panics with says less than the error at hand.
+    match catch_unwind(AssertUnwindSafe(|| source.path(index))) {
+        Ok(Some(path)) => error.at_path(path),
+        _ => error,
     }
 }

@@ -265,11 +265,10 @@ impl Workbench {
         let mut plans: Vec<Plan> = Vec::new();
         let mut jobs = Vec::new();
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
-            let sample = source.read(index, encoded)?;
-            let (_, image) =
-                sample.image().ok_or_else(|| Error::source("no image").at_sample(index as u64, sample.key()))?;
+            let sample = source.read(index, encoded).map_err(|e| source::blame(source, index, "", e))?;
+            let at = |e: Error| source::blame(source, index, sample.key(), e);
+            let (_, image) = sample.image().ok_or_else(|| at(Error::source("no image")))?;
             let mut rng = Rng::new(0, 0, index as u64);
-            let at = |e: Error| e.at_sample(index as u64, sample.key());
             let plan = self.augment.plan(decoder.size(image).map_err(at)?, &mut rng).map_err(at)?;
             jobs.push(Job { bytes: image, want: plan.want(), out, result: Ok(()) });
             plans.push(plan);

@@ -15,7 +15,7 @@ use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
 ///
-/// Each bad sample is a line on stdout with its number, key, place and cause, in the order of the data set; a count goes to stderr. The exit code is 1
+/// Each bad sample is a line on stdout with its number, key, file and cause, in the order of the data set; a count goes to stderr. The exit code is 1
 /// if there is one.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Threads; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// A JSON object a line for each bad sample: sample, key, kind, error
+    /// A JSON object a line for each bad sample: sample, key, path, kind, error
     #[arg(long)]
     json: bool,
 }
@@ -65,7 +65,7 @@ impl Args {
                     true => writeln!(
                         out,
                         "{}",
-                        json!({"sample": e.sample(), "key": e.key(), "kind": format!("{:?}", e.kind()), "error": e.to_string()})
+                        json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string()})
                     ),
                     false => writeln!(out, "{e}"),
                 })?;
@@ -101,5 +101,5 @@ fn check(
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         Err(Error::new(ErrorKind::Panic, text.unwrap_or("without a message")))
     });
-    result.map_err(|e| e.at_sample(index as u64, &key))
+    result.map_err(|e| source::blame(source, index, &key, e))
 }

@@ -159,6 +159,10 @@ impl Source for Lmdb {
         self.identity.check(&self.data, true)
     }
 
+    fn path(&self, _index: usize) -> Option<PathBuf> {
+        Some(self.path.clone())
+    }
+
     fn classes(&self) -> &[String] {
         &self.classes
     }

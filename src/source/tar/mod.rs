@@ -268,6 +268,10 @@ impl Source for Tar {
         .map_err(|e| e.at_path(&shard.path))
     }
 
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.locate(index).0.path.clone())
+    }
+
     fn classes(&self) -> &[String] {
         &self.classes
     }
