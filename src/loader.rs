@@ -328,7 +328,7 @@ impl Loader {
     ///
     /// A row a worker, the coordinator, the consumer, and on a device the copy stream, the convert stream and the consumer's stream, each placed by
     /// the device's own clock. Spans carry the sample, its key, its bytes and its batch; [`trace::span`](crate::trace::span()) adds your own. Outside of the schedule's
-    /// windows it costs next to nothing. The file is made when the loader is opened, and is whole after each window and after the loader is dropped.
+    /// windows it costs next to nothing. The file is made when the loader is opened, as the last step of that, and is whole after each window and after the loader is dropped.
     ///
     /// ```no_run
     /// # use warpfeed::{Loader, trace::Schedule};
@@ -355,7 +355,7 @@ impl Loader {
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
-        let opening = self.open(dtype, layout, false, pinned, |_, _| 0)?;
+        let mut opening = self.open(dtype, layout, false, pinned, |_, _| 0)?;
         let slots = opening.slots();
         let bytes = slots.saturating_mul(opening.plan.bytes);
         opening.check_limit(bytes)?;
@@ -370,8 +370,9 @@ impl Loader {
             device_bytes: 0,
             staging_bytes: 0,
         };
-        let (room, resume) = (opening.prefetch.least + 1, opening.resume);
+        let (room, resume, trace) = (opening.prefetch.least + 1, opening.resume, opening.trace.take());
         let engine = Engine::new(opening.into_parts(slots))?;
+        begin_trace(trace, engine.work())?;
         let opened = Opened::new(&engine, plan, room, resume);
         Ok(Batches::new(Box::new(HostFeed(engine)), opened))
     }
@@ -431,7 +432,6 @@ impl Loader {
         ];
         fields.extend(self.fields);
         fields.extend(ops.then(|| Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] }));
-        let trace = self.trace.map(|(path, schedule)| Trace::new(&path, schedule, workers.most)).transpose()?;
         let plan = Arc::new(Plan::new(batch, fields)?);
         let slots_only = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
         let bytes = |prefetch| slots_only(prefetch).saturating_add(beside(&plan, prefetch.min(AHEAD)));
@@ -456,7 +456,7 @@ impl Loader {
             mix_as: (!ops).then_some((dtype, layout)),
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
-            counters: Arc::new(Counters::new(workers.most, trace)),
+            counters: Arc::new(Counters::new(workers.most, None)),
             tuner: Tuner::new(&settings),
             settings,
             limits: self.limits,
@@ -473,6 +473,7 @@ impl Loader {
             on_error: self.on_error,
             timeout: self.timeout,
             memory_limit: self.memory_limit,
+            trace: self.trace,
         })
     }
 }
@@ -504,6 +505,15 @@ struct Opening {
     on_error: OnError,
     timeout: Duration,
     memory_limit: Option<usize>,
+    trace: Option<(PathBuf, trace::Schedule)>,
+}
+
+/// Makes the file of the trace and begins it. The last step of opening, so that a loader that is refused leaves a file of that name as it was.
+fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, work: &Work) -> Result<()> {
+    if let Some((path, schedule)) = trace {
+        work.counters.trace_to(Trace::new(&path, schedule, work.settings.workers.most)?);
+    }
+    Ok(())
 }
 
 /// Batches ahead that an automatic number begins with; on a device there are never more.

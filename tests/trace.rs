@@ -4,14 +4,15 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::Value;
 use support::{Numbers, loader, no_hang};
-use warpfeed::ErrorKind;
 use warpfeed::trace::{Schedule, span};
+use warpfeed::{ErrorKind, Loader};
 
 /// Spans of the program go to every trace that is open, so the tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -186,4 +187,19 @@ fn a_traced_batch_is_the_same_batch() {
     };
     let traced = contents(loader(Numbers::new(70)).workers(2).trace(dir.path().join("trace.json"), schedule));
     assert!(traced == contents(loader(Numbers::new(70)).workers(2)));
+}
+
+#[test]
+fn a_loader_that_is_refused_leaves_an_older_trace_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.json");
+    fs::write(&path, "of the run before").unwrap();
+    let traced = |loader: Loader| loader.trace(&path, Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 }).host();
+    let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().state();
+    assert!(traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(), "another seed");
+    assert!(traced(loader(Numbers::new(60)).memory_limit(1)).is_err(), "no memory");
+    assert!(traced(loader(Numbers::new(0))).is_err(), "no samples");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "of the run before");
+    drop(traced(loader(Numbers::new(60))).unwrap());
+    assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "one that is opened writes it");
 }

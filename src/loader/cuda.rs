@@ -1,7 +1,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Loader;
+use super::{Loader, begin_trace};
 use crate::batch::{Dtype, Layout, Memory, Normalize, Plan, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, PinMode, Pinned, Stream};
@@ -56,7 +56,7 @@ impl Loader {
             soft_labels,
         };
         let beside = |plan: &Plan, prefetch| spec(plan).memory(prefetch).total();
-        let opening = self.open(Dtype::U8, Layout::Nhwc, ops, true, beside)?;
+        let mut opening = self.open(Dtype::U8, Layout::Nhwc, ops, true, beside)?;
 
         let spec = spec(&opening.plan);
         // An automatic number is of the host's slots alone: they even out what varies, and the device's memory is the model's.
@@ -83,10 +83,12 @@ impl Loader {
         }
         let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
         let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
+        let trace = opening.trace.take();
         let engine = Engine::new(opening.into_parts(slots))?;
         let (opened, work) = (Opened::new(&engine, plan, prefetch + 1, resume), engine.work().clone());
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, work.counters.clone());
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
+        begin_trace(trace, &work)?;
         Ok(Batches::new(Box::new(CudaFeed { ring, work }), opened))
     }
 }

@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
@@ -87,7 +87,7 @@ pub(crate) struct Counters {
     /// A sample that takes longer is a straggler: it rises until few are, and falls with time.
     slow_ns: AtomicU64,
     slowest: Mutex<Vec<Slow>>,
-    trace: Option<Arc<Trace>>,
+    trace: OnceLock<Arc<Trace>>,
 }
 
 impl Counters {
@@ -115,18 +115,23 @@ impl Counters {
             }),
             slow_ns: AtomicU64::new(0),
             slowest: Mutex::new(Vec::with_capacity(STRAGGLERS + 1)),
-            trace,
+            trace: trace.map_or_else(OnceLock::new, OnceLock::from),
         }
+    }
+
+    /// Traces from now on.
+    pub(crate) fn trace_to(&self, trace: Arc<Trace>) {
+        assert!(self.trace.set(trace).is_ok(), "a loader has one trace");
     }
 
     /// The trace, if one is asked for.
     pub(crate) fn trace(&self) -> Option<&Trace> {
-        self.trace.as_deref()
+        self.trace.get().map(|trace| &**trace)
     }
 
     /// The trace, while a window is open.
     pub(crate) fn tracing(&self) -> Option<&Trace> {
-        self.trace.as_deref().filter(|trace| trace.is_on())
+        self.trace().filter(|trace| trace.is_on())
     }
 
     pub(crate) fn worker(&self, index: usize) -> &WorkerCounters {
@@ -155,7 +160,7 @@ impl Counters {
                 trace.record(Row::Thread(span::this_thread()), STEP, delivered, now, args);
             }
         }
-        let Some(trace) = &self.trace else { return now };
+        let Some(trace) = self.trace() else { return now };
         trace.step(self.batches.load(Relaxed), now);
         // At the end of a window it writes, which is no wait for a batch.
         Instant::now()
