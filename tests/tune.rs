@@ -144,3 +144,53 @@ fn what_was_set_stays() {
         assert_eq!(batches.plan().slots, 4);
     });
 }
+
+/// The process that is allowed few threads: this test again, as a user who has no other.
+#[cfg(target_os = "linux")]
+#[test]
+fn where_threads_are_short_the_loader_opens_with_those_it_begins_with() {
+    const INSIDE: &str = "WARPFEED_TEST_FEW_THREADS";
+    let this = "where_threads_are_short_the_loader_opens_with_those_it_begins_with";
+    if std::env::var_os(INSIDE).is_some() {
+        let mut batches = loader(400, Duration::from_millis(1)).host().unwrap();
+        let least = available_parallelism().unwrap().get();
+        let start = Instant::now();
+        let over = Duration::from_secs(2);
+        assert!(run(
+            &mut batches,
+            |_| Duration::ZERO,
+            |_| (),
+            |stats| {
+                assert_eq!((stats.workers, stats.most_workers), (least, least), "{stats}");
+                start.elapsed() > over
+            }
+        ));
+        println!("opened with {least}");
+        return;
+    }
+    if available_parallelism().unwrap().get() > 8 {
+        return eprintln!("skipped: the limit is for a machine of up to eight processors");
+    }
+    // A user without other processes cannot read what lies under root's temporary folders, but what it has open and what is copied to a place of its own.
+    let root = tempfile::tempdir().unwrap();
+    let program = root.path().join("tune");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::set_permissions(root.path(), open).unwrap();
+    // The limit holds in the process that `prlimit` becomes, and counts all of the user's.
+    for time in 0..5 {
+        let output = std::process::Command::new("setpriv")
+            .args(["--reuid=65534", "--clear-groups", "prlimit", "--nproc=20:20"])
+            .arg(&program)
+            .args(["--exact", this, "--nocapture", "--test-threads=1"])
+            .env(INSIDE, "1")
+            .current_dir("/")
+            .output();
+        let Ok(output) = output else { return eprintln!("skipped: no setpriv") };
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if ["setpriv: ", "prlimit: "].iter().any(|tool| err.contains(tool)) {
+            return eprintln!("skipped: {err}");
+        }
+        assert!(output.status.success() && out.contains("opened with"), "time {time}: {out}\n{err}");
+    }
+}

@@ -327,7 +327,7 @@ impl<B> Batches<B> {
         let Opened { work, plan, .. } = &self.opened;
         let settings = &work.settings;
         let mut stats = work.counters.stats();
-        (stats.workers, stats.most_workers) = (settings.workers(), settings.workers.most);
+        (stats.workers, stats.most_workers) = (settings.workers(), settings.most_workers());
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
         let time = settings.time();
         (stats.seconds, stats.worker_seconds, stats.processors) =

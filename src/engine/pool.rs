@@ -50,19 +50,29 @@ fn build(workers: usize) -> Result<(rayon::ThreadPool, Threads)> {
             started.lock().expect("nothing panics while holding it").push(handle);
             Ok(())
         })
-        .build()
-        .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {workers} worker threads: {e}")))?;
-    Ok((pool, threads))
+        .build();
+    match pool {
+        Ok(pool) => Ok((pool, threads)),
+        Err(e) => {
+            // rayon lets those go that it has started. Until they have ended they count, and fewer could not be started either.
+            join(&threads);
+            Err(Error::new(ErrorKind::Io, format!("cannot start {workers} worker threads: {e}")))
+        }
+    }
+}
+
+fn join(threads: &Threads) {
+    let threads = std::mem::take(&mut *threads.lock().expect("nothing panics while holding it"));
+    for thread in threads {
+        // A worker's panics are caught sample by sample; what is left to report has been printed by the panic hook.
+        let _ = thread.join();
+    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.settings.close();
         drop(self.pool.take());
-        let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics while holding it"));
-        for thread in threads {
-            // A worker's panics are caught sample by sample; what is left to report has been printed by the panic hook.
-            let _ = thread.join();
-        }
+        join(&self.threads);
     }
 }

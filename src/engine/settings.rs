@@ -186,13 +186,18 @@ impl Settings {
         self.changed.notify_all();
     }
 
+    /// The most workers that can be put to use: as many as there are threads.
+    pub(crate) fn most_workers(&self) -> usize {
+        self.threads.load(Relaxed)
+    }
+
     /// Says that there are no more than so many threads.
     pub(super) fn limit_workers(&self, threads: usize) {
         self.threads.store(threads, Relaxed);
     }
 
     pub(super) fn use_workers(&self, workers: usize) {
-        let workers = workers.min(self.threads.load(Relaxed));
+        let workers = workers.min(self.most_workers());
         let mut gate = self.gate();
         let now = Instant::now();
         gate.time = gate.time(self.workers(), now);

@@ -320,6 +320,8 @@ impl Tuner {
     pub(super) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.pause(&mut state, counters);
+        // Fewer threads may have been had than were asked for.
+        state.climb.workers.1.most = self.settings.most_workers();
         state.from = Some(self.sums(&state, counters));
         state.skip = 0.0;
     }
