@@ -1,3 +1,4 @@
+mod available;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod limits;
@@ -270,7 +271,7 @@ impl Loader {
     ///
     /// 0, the default, is automatic: 2 to begin with, and twice as many, up to 16, when the consumer waits although workers idle because all slots are taken; kept
     /// if more samples come. A consumer that keeps batches alive is given more slots, as long as there are any. All slots there may be are allocated when the
-    /// loader is opened, within the [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but always for 2). Ordinary memory
+    /// loader is opened, within the [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but always for 2) and what the machine has left. Ordinary memory
     /// that was never used stays the system's. On a device there are 2 batches, and what adapts is the host's slots.
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = batches;
@@ -351,15 +352,14 @@ impl Loader {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for an option that cannot work, or for options that together leave an epoch without a batch, [`ErrorKind::Io`] or
-    /// [`ErrorKind::Source`] for a data set that cannot be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit).
+    /// [`ErrorKind::Source`] for a data set that cannot be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit), or what the
+    /// machine has left.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
         let mut opening = self.open(dtype, layout, false, pinned, |_, _| 0)?;
-        let slots = opening.slots();
-        let bytes = slots.saturating_mul(opening.plan.bytes);
-        opening.check_limit(bytes)?;
-        let memory = host_memory(opening.plan.bytes, slots, pinned, opening.schedule.rank())?;
+        let bytes = opening.check_memory(0)?;
+        let memory = host_memory(opening.plan.bytes, opening.slots(), pinned, opening.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&opening.plan, memory)).collect();
         let plan = MemoryPlan {
             slots: slots.len(),
@@ -435,14 +435,18 @@ impl Loader {
         let plan = Arc::new(Plan::new(batch, fields)?);
         let slots_only = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
         let bytes = |prefetch| slots_only(prefetch).saturating_add(beside(&plan, prefetch.min(AHEAD)));
-        let prefetch = match self.prefetch {
-            0 => match self.memory_limit {
-                Some(limit) => automatic_prefetch(limit, bytes),
+        let room = match self.memory_limit {
+            Some(limit) => Room::Limit(limit),
+            None => Room::Available(available::memory().unwrap_or(usize::MAX)),
+        };
+        let prefetch = match (self.prefetch, room) {
+            (0, Room::Limit(limit)) => automatic_prefetch(limit, bytes),
+            (0, Room::Available(room)) => {
+                let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
                 // What is on the device is not adapted.
-                None if pinned => automatic_prefetch(LOCKED_BYTES, slots_only).or_more(AHEAD),
-                None => automatic_prefetch(ORDINARY_BYTES, slots_only).or_more(AHEAD),
-            },
-            n => Bounds::exactly(n),
+                automatic_prefetch(most.min(room), slots_only).or_more(AHEAD)
+            }
+            (n, _) => Bounds::exactly(n),
         };
         let settings = Arc::new(Settings::new(processors, workers, prefetch));
         let work = Work {
@@ -472,7 +476,7 @@ impl Loader {
             prefetch,
             on_error: self.on_error,
             timeout: self.timeout,
-            memory_limit: self.memory_limit,
+            room,
             trace: self.trace,
         })
     }
@@ -504,8 +508,17 @@ struct Opening {
     prefetch: Bounds,
     on_error: OnError,
     timeout: Duration,
-    memory_limit: Option<usize>,
+    room: Room,
     trace: Option<(PathBuf, trace::Schedule)>,
+}
+
+/// Bytes that batch memory may take.
+#[derive(Clone, Copy)]
+enum Room {
+    /// As the user says, on host and device together.
+    Limit(usize),
+    /// What the host has left; its memory alone is held against it, the device's is for its driver to refuse.
+    Available(usize),
 }
 
 /// Makes the file of the trace and begins it. The last step of opening, so that a loader that is refused leaves a file of that name as it was.
@@ -536,19 +549,30 @@ impl Opening {
         Settings::slots_for(self.prefetch.most)
     }
 
-    fn check_limit(&self, bytes: usize) -> Result<()> {
-        match self.memory_limit {
-            Some(limit) if bytes > limit => Err(Error::new(
+    /// Bytes of all host slots, if there is room for them and for `device` bytes beside them. Asked before any of it is allocated.
+    fn check_memory(&self, device: usize) -> Result<usize> {
+        let (slots, slot) = (self.slots(), self.plan.bytes);
+        let refuse = |bytes: String, why: String| {
+            let device = if device > 0 { format!(", {device} on the device") } else { String::new() };
+            let (prefetch, batch) = (self.prefetch.most, self.plan.batch);
+            Err(Error::new(
                 ErrorKind::Memory,
                 format!(
-                    "{bytes} bytes of batch memory ({} slots of {}) exceed the limit of {limit}; lower prefetch ({}) or batch ({})",
-                    self.slots(),
-                    self.plan.bytes,
-                    self.prefetch.most,
-                    self.plan.batch
+                    "{bytes} of batch memory ({slots} slots of {slot}{device}) {why}; lower prefetch ({prefetch}) or batch ({batch})"
                 ),
-            )),
-            _ => Ok(()),
+            ))
+        };
+        let host = slots.checked_mul(slot);
+        let (Some(host), Some(all)) = (host, host.and_then(|host| host.checked_add(device))) else {
+            return refuse("more bytes than can be counted".to_owned(), "cannot be had".to_owned());
+        };
+        match self.room {
+            Room::Limit(limit) if all > limit => refuse(format!("{all} bytes"), format!("exceed the limit of {limit}")),
+            Room::Available(left) if host > left => refuse(
+                format!("{host} bytes"),
+                format!("exceed the {left} that this machine or its container has left"),
+            ),
+            _ => Ok(host),
         }
     }
 

@@ -134,7 +134,43 @@ fn pinned_without_a_driver_falls_back_and_the_plan_says_so() {
 
 #[test]
 fn memory_that_cannot_be_had_is_an_error_and_not_an_abort() {
-    let e = loader(Numbers::new(10)).batch(1 << 44).host().unwrap_err();
+    let e = loader(Numbers::new(10)).batch(1 << 44).memory_limit(usize::MAX).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
     assert!(e.to_string().contains("lower batch or prefetch"), "{e}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated() {
+    let available = || {
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    };
+    let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().plan().slot_bytes;
+    // Half as much again as there is: the system would lend it, and end the process when it is used.
+    let prefetch = available() / slot * 3 / 2;
+    let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory);
+    let text = e.to_string();
+    let plan = (prefetch + 2) * slot;
+    assert!(
+        text.starts_with(&format!(
+            "memory: {plan} bytes of batch memory ({} slots of {slot}) exceed the ",
+            prefetch + 2
+        )),
+        "{e}"
+    );
+    assert!(text.ends_with(&format!("has left; lower prefetch ({prefetch}) or batch (7)")), "{e}");
+    let left: usize = text.split("exceed the ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(left <= 2 * available(), "{e}");
+}
+
+#[test]
+fn a_plan_that_cannot_be_counted_is_refused() {
+    for limited in [loader(Numbers::new(10)), loader(Numbers::new(10)).memory_limit(usize::MAX)] {
+        let e = limited.prefetch(usize::MAX).host().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Memory);
+        assert!(e.to_string().contains("more bytes than can be counted"), "{e}");
+    }
 }

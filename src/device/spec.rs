@@ -90,7 +90,7 @@ impl Spec {
         // Two staging buffers: one is filled while the other is converted.
         let staging = if self.is_copy() { 0 } else { 2 };
         DeviceMemory {
-            slots: prefetch.max(1) + 1,
+            slots: prefetch.max(1).saturating_add(1),
             slot_bytes: self.slot().bytes,
             staging,
             staging_bytes: self.upload_bytes(self.batch).next_multiple_of(ALIGN),

@@ -7,7 +7,7 @@ use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, PinMode, Pinned, Stream};
 use crate::device::{CudaBatch, MAX_AXES, Nvidia, Ring, Spec};
 use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan, Opened};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 impl Loader {
     /// Delivers labels also as f32 rows of (N, `classes`), mixed as the images are ([`Augment::mix`](crate::Augment::mix)), with `smoothing` (0 to 1)
@@ -27,7 +27,7 @@ impl Loader {
     /// [`cuda::stream`](crate::cuda::stream) makes a stream for programs that have none, or says that there is no driver.
     ///
     /// # Errors
-    /// As [`host`](Loader::host); [`ErrorKind::Memory`] if the device has too little left, [`ErrorKind::Cuda`] from the driver.
+    /// As [`host`](Loader::host); [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has too little left, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub fn cuda(mut self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         let context = Context::of(stream)?;
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
@@ -62,25 +62,16 @@ impl Loader {
         // An automatic number is of the host's slots alone: they even out what varies, and the device's memory is the model's.
         let (prefetch, timeout, resume) = (opening.prefetch.least, opening.timeout, opening.resume);
         let (device, slots, slot_bytes) = (spec.memory(prefetch), opening.slots(), opening.plan.bytes);
+        let host_bytes = opening.check_memory(device.total())?;
         let plan = MemoryPlan {
             slots,
             slots_in_use: slots,
             slot_bytes,
-            host_bytes: slots.saturating_mul(slot_bytes),
-            pinned_bytes: slots.saturating_mul(slot_bytes),
+            host_bytes,
+            pinned_bytes: host_bytes,
             device_bytes: device.total(),
             staging_bytes: device.staging * device.staging_bytes,
         };
-        let total = plan.host_bytes.saturating_add(plan.device_bytes);
-        if let Some(limit) = opening.memory_limit.filter(|&limit| total > limit) {
-            let batch = spec.batch;
-            return Err(Error::new(
-                ErrorKind::Memory,
-                format!(
-                    "{total} bytes of batch memory ({plan}) exceed the limit of {limit}; lower prefetch ({prefetch}) or batch ({batch})"
-                ),
-            ));
-        }
         let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
         let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
         let trace = opening.trace.take();

@@ -49,7 +49,8 @@ impl Loader {
     }
 
     /// Refuses to open if the loader would hold more than `bytes` of batch memory, on host and device together; where [`prefetch`](Loader::prefetch) is automatic it
-    /// stays within. No limit by default.
+    /// stays within. By default there is no limit but what is there: a plan of more host memory than the machine has available, or the control group of its container has left (on Linux;
+    /// elsewhere nothing is asked), is refused too. With a limit that is not asked: the limit is then what you know of the machine.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
         self
