@@ -170,8 +170,8 @@ impl Loader {
         }
     }
 
-    /// Whether tar shards are memory-mapped, as they are by default. `false` reads them instead: a shard that is cut short or a medium that fails is then an error of
-    /// the sample whatever the moment, never a `SIGBUS`, which suits network file systems too. It costs a copy of the encoded bytes, and an open file a shard; see
+    /// Whether tar shards are memory-mapped, as they are by default. `false` reads them instead, for files that may be cut short while they are open: that, and a medium that fails, is then an error of
+    /// the sample whatever the moment, never a `SIGBUS` that ends the process, as it is if a mapped shard is cut short while workers are busy. It suits network file systems too. It costs a copy of the encoded bytes, and an open file a shard; see
     /// [`Tar::open_unmapped`](source::Tar::open_unmapped).
     ///
     /// Without effect on folders, which are always read, and on sources that were opened before. An LMDB is always mapped, by its library: with `false` it is refused

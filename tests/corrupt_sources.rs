@@ -168,7 +168,7 @@ fn shards_that_disagree_or_are_missing_are_named() {
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
-/// A tar cut short after it was opened must not kill the process.
+/// A tar cut short after it was opened, and before a sample of it is read, must not kill the process. (While one is in use it does: see `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tar_that_shrinks_while_open_is_an_error() {

@@ -3,7 +3,8 @@
 //! Touching a mapped page that cannot be had (the file was cut short, the disk failed) kills the process with `SIGBUS`. Linux 5.14 and
 //! newer can be asked to bring pages in and to say when it cannot (`MADV_POPULATE_READ`), which turns that into an error. It is one
 //! system call in place of a page fault every 64 KiB: nothing to be seen at 110 KB a sample, about half a µs at 3 KB, where decoding takes
-//! 20. It cannot rule out a file cut short between the call and the use. On other systems nothing is asked, and the risk of every
+//! 20. It says what is there now: a file that is cut short after the call and before the last use of the bytes, which is all the while that a sample is decoded,
+//! still kills the process. Workers that are busy have such samples in hand nearly always. On other systems nothing is asked, and the risk of every
 //! memory map remains.
 //!
 //! # Invariants

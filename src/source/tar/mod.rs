@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //! 1. Shards are mapped for reading and never written here. A map stays valid after its file is closed, renamed or removed; a file that
-//!    another process cuts short is caught by [`fetch`] (see there), one that it overwrites yields other bytes.
+//!    another process has cut short before a sample is read is caught by [`fetch`] (see there for one that it cuts short while the sample is used), one that it
+//!    overwrites yields other bytes.
 //! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` compare them to its length.
 #![allow(unsafe_code)]
 
@@ -53,8 +54,9 @@ const KEEP_INDEX: u64 = 16 << 20;
 /// any time.
 ///
 /// **Mapped or not.** [`open`](Tar::open) maps all shards: that takes addresses, not memory, and no file stays open, so that ten thousand shards meet no limit
-/// on open files. A file that is cut short while open is noticed on Linux 5.14 and newer, but for the moment between looking and using; anything else that
-/// takes mapped bytes away ends the process with `SIGBUS`. [`open_unmapped`](Tar::open_unmapped) reads instead.
+/// on open files. A file that was cut short since it was opened is noticed when a sample is read, on Linux 5.14 and newer; one that is cut short while samples are
+/// in use, as some nearly always are while a loader's workers are busy, ends the process with `SIGBUS`, and so does anything else that takes mapped bytes away. For
+/// files that may be cut short there is [`open_unmapped`](Tar::open_unmapped), which reads instead.
 #[derive(Debug)]
 pub struct Tar {
     shards: Vec<Shard>,
