@@ -93,6 +93,7 @@ impl Input {
             Input::Path(path) if mapped => Ok((source::open(&path)?, None)),
             Input::Path(path) => Ok((source::open_unmapped(&path)?, None)),
             Input::Source(source) => Ok((source, None)),
+            Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: there are no data sets in it")),
             Input::Mixture(parts) => {
                 let open = |(part, proportion): (Input, f64)| Ok((part.open(mapped)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;

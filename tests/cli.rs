@@ -220,6 +220,8 @@ fn preview_draws_a_sheet_of_the_batch() {
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).starts_with("all.png: 14 of 14 samples"));
     assert!(text(&output.stderr).contains("warpfeed: warning: "), "{}", text(&output.stderr));
+    let err = fails(dir.path(), 1, &["preview", "set", "--out", "grid.jpg"]);
+    assert_eq!(err, "warpfeed: grid.jpg: config: the sheet is a PNG file: its name must end in .png\n");
     let err = fails(dir.path(), 1, &["preview", "set", "--out", "no/such/folder.png", "--images", "1"]);
     assert!(err.contains("no/such/folder.png: io: "), "{err}");
 }
@@ -243,6 +245,8 @@ fn pack_goes_from_any_kind_to_any_kind() {
     let shown =
         ok(dir.path(), &["pack", "--from", "one.tar", "--to", "many.tar", "--keep-bytes", "--shard-size", "20KB"]);
     assert!(shown.starts_with("many-000000.tar to many-00000"), "{shown}");
+    let pattern = shown.trim_end().split_once("\nopen as '").unwrap().1.trim_end_matches('\'');
+    assert!(samples(&dir.path().join(pattern)) == samples(&dir.path().join("one.tar")), "{pattern}");
     fs::create_dir(dir.path().join("shards")).unwrap();
     for name in files(dir.path()).keys().filter(|name| name.to_string_lossy().starts_with("many-")) {
         fs::rename(dir.path().join(name), dir.path().join("shards").join(name)).unwrap();
@@ -290,6 +294,11 @@ fn pack_refuses_what_would_lose_data() {
     assert!(err.starts_with("warpfeed: set.zip: ") && err.contains(".lmdb or .tar"), "{err}");
     let err = fails(dir.path(), 1, &["pack", "--from", "nowhere", "--to", "out.tar"]);
     assert!(err.starts_with("warpfeed: nowhere: io: "), "{err}");
+    // What cannot be written is the target, and no sample's fault. (The name is taken by a folder.)
+    fs::create_dir(dir.path().join("taken.tar.partial")).unwrap();
+    let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken.tar"]);
+    assert!(err.starts_with("warpfeed: taken.tar.partial: io: "), "{err}");
+    fs::remove_dir(dir.path().join("taken.tar.partial")).unwrap();
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "the set and its LMDB, and nothing half: {left:?}");
 }

@@ -333,6 +333,8 @@ fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     refused(make().normalize(Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] }), "no std may be 0");
     refused(make().field("label", Dtype::F32, &[1]), "there already");
     refused(make().batch(usize::MAX), "larger than the address space");
+    let nothing: [(&str, f64); 0] = [];
+    refused(Loader::mixture(nothing), "mixture: there are no data sets in it");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
 }
 

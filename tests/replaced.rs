@@ -77,7 +77,8 @@ fn a_shard_that_is_written_to_is_an_error_at_the_next_epoch() {
     let mut epoch = batches.epoch(1);
     let error = epoch.next().unwrap().unwrap_err();
     assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");
-    assert!(error.cause().starts_with("the file was written to while open: it had"), "{error}");
+    assert!(error.cause().starts_with("the file was written to while open: its modification time was 1"), "{error}");
+    assert!(!error.cause().contains(" bytes"), "its length is what it was: {error}");
     assert!(epoch.next().is_none());
     drop(epoch);
     // It stays one, and starting many epochs without taking their errors blocks nothing.
@@ -85,4 +86,29 @@ fn a_shard_that_is_written_to_is_an_error_at_the_next_epoch() {
         drop(batches.epoch(epoch));
     }
     assert!(batches.epoch(50).next().unwrap().is_err());
+}
+
+#[test]
+fn a_shard_that_grew_says_by_how_much_and_one_that_was_touched_says_when() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.tar");
+    tar(&path, 10);
+    let old = fs::metadata(&path).unwrap().len();
+    let next = |batches: &mut Batches<HostBatch>| batches.epoch(0).next().unwrap().unwrap_err().cause().to_owned();
+    let time = |seconds| std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    let file = File::options().append(true).open(&path).unwrap();
+    file.set_modified(time(1_700_000_000)).unwrap();
+    let mut batches = open(&path);
+    file.set_modified(time(1_700_000_005)).unwrap();
+    let cause = next(&mut batches);
+    assert!(
+        cause.contains(
+            "its modification time was 1700000000.000000000 when it was opened and is 1700000005.000000000 now"
+        ),
+        "{cause}"
+    );
+    let mut batches = open(&path);
+    (&file).write_all(&[0; 512]).unwrap();
+    let cause = next(&mut batches);
+    assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }

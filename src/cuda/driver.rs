@@ -34,10 +34,12 @@ pub fn available() -> Result<()> {
             Err(e) => Err(e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string)),
         }
     });
-    found.clone().map_err(|why| {
-        let cause = format!("no NVIDIA driver found ({why}); use .host() for batches in host memory");
-        Error::new(ErrorKind::Cuda, cause)
-    })
+    found.clone().map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
+}
+
+/// [`available`] for those who want batches on a device: where there is no driver the error says what there is instead.
+fn available_for_batches() -> Result<()> {
+    available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
 
 /// A new non-blocking stream on device `ordinal`, for programs that have none of their own yet.
@@ -45,6 +47,7 @@ pub fn available() -> Result<()> {
 /// # Errors
 /// [`ErrorKind::Cuda`] without a driver, or without that device.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
+    available_for_batches()?;
     Context::new(ordinal)?.0.new_stream().doing(|| format!("making a stream on device {ordinal}"))
 }
 
@@ -67,7 +70,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if the context is no longer usable.
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
-        available()?;
+        available_for_batches()?;
         let context = Context(stream.context().clone());
         context.bind()?;
         Ok(context)
@@ -142,6 +145,12 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Cuda);
         let text = e.to_string();
         assert!(text.starts_with("cuda: no NVIDIA driver found (libcuda.so.1: "), "{text}");
-        assert!(text.ends_with("use .host() for batches in host memory"), "{text}");
+        assert!(text.ends_with("; use .host() for batches in host memory"), "{text}");
+        for e in [Context::new(0).unwrap_err(), available().unwrap_err()] {
+            assert!(
+                e.to_string().ends_with(')'),
+                "who asks for page-locked memory alone has called .host() already: {e}"
+            );
+        }
     }
 }

@@ -146,7 +146,8 @@ impl<'a> Pack<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the name ends in something else or an option makes no sense, or the target exists and
-    /// [`force`](Pack::force) is not set; the first sample that cannot be read, or not be written, by index and key. An image that cannot be
+    /// [`force`](Pack::force) is not set; the first sample that cannot be read, or cannot be stored as it is, by index and key; the target's
+    /// file that cannot be written. An image that cannot be
     /// recoded is no error, but listed in [`Report::refused`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         let target = target.as_ref();
@@ -223,7 +224,11 @@ impl<'a> Pack<'a> {
                         let prepared = ready?;
                         waiting.pop_front();
                         waiting_bytes -= prepared.bytes.len();
-                        let at = |e: Error| e.at_sample(written as u64, &prepared.key);
+                        let at = |e: Error| match e.path() {
+                            // The target could not be written, whatever the sample.
+                            Some(_) => e,
+                            None => source::blame(source, written, &prepared.key, e),
+                        };
                         prepared.sample().and_then(|sample| writer.put(&sample)).map_err(at)?;
                         tally.add(written as u64, &prepared);
                         written += 1;

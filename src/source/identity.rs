@@ -43,13 +43,26 @@ impl Identity {
         if now.file != self.file {
             tracing::warn!("{}: replaced by another file; the one that was opened is read on", path.display());
         } else if now != *self && !may_be_written {
+            let changed = if now.len != self.len {
+                format!("it had {} bytes when it was opened and has {} now", self.len, now.len)
+            } else {
+                let (was, is) = (seconds(self.modified), seconds(now.modified));
+                format!("its modification time was {was} when it was opened and is {is} now (`stat -c %.9Y`)")
+            };
             return Err(Error::source(format!(
-                "the file was written to while open: it had {} bytes and has {} now; open the loader anew, and replace files by renaming \
-                 new ones over them",
-                self.len, now.len
+                "the file was written to while open: {changed}; open the loader anew, and replace files by renaming new ones over them"
             ))
             .at_path(path));
         }
         Ok(())
     }
+}
+
+/// Seconds since 1970, as `stat` has them.
+fn seconds(time: Option<SystemTime>) -> String {
+    let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    since.map_or_else(
+        || "an unknown time".to_owned(),
+        |since| format!("{}.{:09}", since.as_secs(), since.subsec_nanos()),
+    )
 }

@@ -1,5 +1,5 @@
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use warpfeed::decode::Size;
@@ -18,7 +18,7 @@ use crate::{Outcome, progress};
 #[command(after_help = "\
 Examples:
   warpfeed pack --from pictures --to pictures.lmdb
-  warpfeed pack --from train.lmdb --to train.tar --shard-size 1GB      train-000000.tar, train-000001.tar, ...
+  warpfeed pack --from train.lmdb --to train.tar --shard-size 1GB      train-000000.tar, ...; opened as 'train-{000000..000123}.tar'
   warpfeed pack --from pictures --to same.tar --keep-bytes             files as they are
   warpfeed pack --from photos --to small.lmdb --max-side 500           photographs larger than the training needs
   warpfeed pack --from pictures --to raw.lmdb --raw 64x64              nothing left to decode, for small pictures")]
@@ -110,10 +110,10 @@ impl Args {
             (report.kept + report.refused_count, "as they were"),
         ];
         let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-        let place = match &report.written.paths[..] {
-            [only] => only.display().to_string(),
-            [first, .., last] => format!("{} to {}", first.display(), last.display()),
-            [] => self.to.display().to_string(),
+        let (place, pattern) = match &report.written.paths[..] {
+            [only] => (only.display().to_string(), None),
+            [first, .., last] => (format!("{} to {}", first.display(), last.display()), pattern(first, last)),
+            [] => (self.to.display().to_string(), None),
         };
         writeln!(
             std::io::stdout(),
@@ -124,6 +124,18 @@ impl Args {
             bytes(report.bytes_in),
             done.collect::<Vec<_>>().join(", ")
         )?;
+        if let Some(pattern) = pattern {
+            writeln!(std::io::stdout(), "open as '{pattern}'")?;
+        }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The pattern that stands for the shards from `OUT-000000.tar` to `OUT-000123.tar`.
+fn pattern(first: &Path, last: &Path) -> Option<String> {
+    let number = |path: &'_ Path| {
+        path.to_str()?.strip_suffix(".tar")?.rsplit_once('-').map(|(stem, n)| (stem.to_owned(), n.to_owned()))
+    };
+    let ((stem, first), (_, last)) = (number(first)?, number(last)?);
+    Some(format!("{stem}-{{{first}..{last}}}.tar"))
 }

@@ -20,7 +20,7 @@ Examples:
 pub(crate) struct Args {
     /// The data set
     path: PathBuf,
-    /// PNG file to write; one that is there is replaced
+    /// PNG file to write, NAME.png; one that is there is replaced
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Samples on the sheet, up to 1024
@@ -54,6 +54,9 @@ const MISSING: Rgb<u8> = Rgb([190, 190, 190]);
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
+        if !self.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
+            return Err(Error::config("the sheet is a PNG file: its name must end in .png").at_path(&self.out).into());
+        }
         let source = source::open(&self.path)?;
         let count = usize::from(self.images).min(source.len());
         let mut batches = Loader::shared_source(source)
