@@ -33,7 +33,8 @@ enum Weights {
 impl Loader {
     /// A loader of several data sets, of which samples are drawn in proportions, such as `[("photos.lmdb", 0.7), ("sketches", 0.3)]`.
     ///
-    /// Always shuffled, under the [`seed`](Loader::seed); see [`order::Mixture`](Mixture) for what is kept exactly. An epoch is as many samples
+    /// Always shuffled, under the [`seed`](Loader::seed); see [`order::Mixture`](Mixture) for what is kept exactly: proportions, and that each
+    /// sample of a set comes as often as any other of it, in every 10,000 draws. Within those a set of fewer samples than its share of them repeats some before others have come. An epoch is as many samples
     /// as all the sets have. Samples keep their labels; `batches.source().part(id)` says which set one comes from.
     ///
     /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and [`shuffle_window`](Loader::shuffle_window) choose within

@@ -9,8 +9,11 @@ use crate::error::{Error, Result};
 /// Several data sets, one behind the other, drawn from in proportions.
 ///
 /// Of every 10,000 draws the proportions are kept exactly, within them the sources alternate at random. Each source is gone through in passes,
-/// shuffled anew for each, that run on across the epochs: a small one comes several times an epoch, a large one needs several epochs, and none
-/// skips or repeats a sample within a pass. Augmentation is by (seed, pass, sample). It takes no memory, and finds any position in constant time.
+/// shuffled anew for each, that run on across the epochs: a small one comes several times an epoch, a large one needs several epochs. Each pass has
+/// every sample once, but a pass need not be over when the next begins: what a source gives in 10,000 draws comes in an order of its own, so that
+/// passes which end within them are mixed with their neighbours. After every 10,000 draws each sample of a source has come as often as any other of it, or once more; in
+/// between, of a source of fewer samples than its share of 10,000, some have come several times and some not yet (of two sources of 500 in equal shares, the
+/// first 500 draws from one give about 320 different samples). Augmentation is by (seed, pass, sample). It takes no memory, and finds any position in constant time.
 ///
 /// Within a source the passes may follow an order of its own ([`of`](Mixture::of)): a subset, windows, weights.
 #[derive(Clone)]
@@ -213,6 +216,25 @@ mod tests {
         // Cut into other epochs it is the same sequence.
         let other = mixture().draws(1000);
         assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
+    }
+
+    /// What the documentation says of small sources, in numbers.
+    #[test]
+    fn passes_of_small_sources_mix_within_a_period_and_are_even_after_it() {
+        let order = Mixture::new(&[(500, 1.0), (500, 1.0)], 7).unwrap();
+        let draw = |draw: u64| order.index(draw / 1000, draw % 1000);
+        let first: Vec<u64> = (0..10_000).map(draw).filter(|sample| *sample < 500).take(500).collect();
+        let different = first.iter().collect::<std::collections::HashSet<_>>().len();
+        assert!((290..350).contains(&different), "{different} of 500 by chance would be 316");
+        let mut turns = [0u64; 1000];
+        for period in 1..=3 {
+            ((period - 1) * 10_000..period * 10_000).for_each(|at| turns[draw(at) as usize] += 1);
+            assert!(turns.iter().all(|&n| n == period * 10), "every sample as often as any other");
+        }
+        let uneven = Mixture::new(&[(700, 1.0), (300, 1.0)], 7).unwrap();
+        let mut turns = [0u64; 1000];
+        (0..10_000).for_each(|at| turns[uneven.index(at / 1000, at % 1000) as usize] += 1);
+        assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
     /// With orders of their own, the sources give the same as a loop that takes from each its next quota in every period.
