@@ -156,6 +156,8 @@ fn real_processes_by_each_launchers_variables() {
         for (rank, world) in launchers {
             command.env_remove(rank).env_remove(world);
         }
+        // As srun sets it; others do not look at it.
+        command.env("SLURM_STEP_ID", "0");
         command.args(["--exact", name, "--ignored", "--nocapture"]).stdout(Stdio::piped());
         command
     };
@@ -191,4 +193,18 @@ fn real_processes_by_each_launchers_variables() {
         assert_eq!(marked, 5 * 24 - 103);
         assert!(printed.iter().all(|rank| rank.len() == 5));
     }
+}
+
+/// The process of a batch script, which `srun` did not start: it would deliver one rank's share, and wait for the others for ever.
+#[test]
+fn a_batch_script_that_was_not_started_by_srun_is_no_rank() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    for name in ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID"] {
+        command.env_remove(name);
+    }
+    command.env("SLURM_PROCID", "0").env("SLURM_NTASKS", "8");
+    let output =
+        command.args(["--exact", "one_process_without_a_launcher", "--ignored", "--nocapture"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("SLURM_PROCID is 0 and SLURM_NTASKS is 8, but SLURM_STEP_ID is not set"), "{text}");
 }

@@ -155,7 +155,7 @@ fn where_threads_are_short_the_loader_opens_with_those_it_begins_with() {
         let mut batches = loader(400, Duration::from_millis(1)).host().unwrap();
         let least = available_parallelism().unwrap().get();
         let start = Instant::now();
-        let over = Duration::from_secs(2);
+        let over = Duration::from_millis(300);
         assert!(run(
             &mut batches,
             |_| Duration::ZERO,

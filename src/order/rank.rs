@@ -32,6 +32,8 @@ struct Launcher {
     world: &'static str,
     local: &'static str,
     local_world: &'static str,
+    /// Set in all processes that it starts, where a process that it did not start may have a rank too; and how processes are started.
+    started: Option<(&'static str, &'static str)>,
 }
 
 /// From the inside out: torchrun may be started by mpirun, and that by srun, and the innermost has started this process.
@@ -42,6 +44,7 @@ const LAUNCHERS: [Launcher; 3] = [
         world: "WORLD_SIZE",
         local: "LOCAL_RANK",
         local_world: "LOCAL_WORLD_SIZE",
+        started: None,
     },
     Launcher {
         name: "Open MPI",
@@ -49,6 +52,7 @@ const LAUNCHERS: [Launcher; 3] = [
         world: "OMPI_COMM_WORLD_SIZE",
         local: "OMPI_COMM_WORLD_LOCAL_RANK",
         local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        started: None,
     },
     Launcher {
         name: "SLURM",
@@ -56,6 +60,8 @@ const LAUNCHERS: [Launcher; 3] = [
         world: "SLURM_NTASKS",
         local: "SLURM_LOCALID",
         local_world: "SLURM_NTASKS_PER_NODE",
+        // A batch script runs once, on the first machine, with process 0 and the number of tasks that were asked for.
+        started: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
 
@@ -78,6 +84,9 @@ impl Rank {
     /// (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`,
     /// `SLURM_NTASKS_PER_NODE`). `None` if there are none of
     /// these variables.
+    ///
+    /// SLURM gives a batch script the rank 0 of all tasks, although the script runs once: without `SLURM_STEP_ID`, which `srun` sets in the tasks that it starts,
+    /// rank 0 of several is an error.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if those of a launcher are incomplete or no numbers, or if two launchers contradict each other:
@@ -144,6 +153,15 @@ impl Launcher {
                 "{} is {rank}, but {} is {world}: ranks count from 0",
                 self.rank, self.world
             ))),
+            // Any other rank than 0 is proof enough.
+            (Some(0), Some(world)) if world > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) => {
+                let (missing, by) = self.started.expect("just looked at");
+                Err(Error::config(format!(
+                    "{} is 0 and {} is {world}, but {missing} is not set: this is the batch script's own process, of which there is one; start the \
+                     program with {by}, or set rank(r, world)",
+                    self.rank, self.world
+                )))
+            }
             (Some(rank), Some(world)) => {
                 // A job step inherits what was asked for the job, which may be more than there is; and this is advice alone.
                 let local_world = number(self.local_world).ok().flatten().map(|n| n.min(world));
@@ -197,7 +215,7 @@ mod tests {
     fn ranks_of_a_machine_are_no_more_than_there_are_and_advice_alone() {
         let local_world = |asked: &str| {
             let variable = |name: &str| match name {
-                "SLURM_PROCID" => Some("0".to_owned()),
+                "SLURM_PROCID" | "SLURM_STEP_ID" => Some("0".to_owned()),
                 "SLURM_NTASKS" => Some("2".to_owned()),
                 "SLURM_NTASKS_PER_NODE" => Some(asked.to_owned()),
                 _ => None,
@@ -216,6 +234,13 @@ mod tests {
         assert_eq!(rank_in("PATH=/bin").unwrap_err(), "none");
         refused("RANK=3", &["RANK is 3, but WORLD_SIZE is not set"]);
         refused("SLURM_NTASKS=8", &["SLURM_NTASKS is 8, but SLURM_PROCID is not set", "SLURM?"]);
+        refused("SLURM_PROCID=0 SLURM_NTASKS=8", &["but SLURM_STEP_ID is not set", "with srun, or set rank(r, world)"]);
+        assert_eq!(rank_in("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_ID=0 SLURM_LOCALID=0"), Ok((0, 8, Some(0))));
+        assert_eq!(
+            rank_in("SLURM_PROCID=0 SLURM_NTASKS=1"),
+            Ok((0, 1, None)),
+            "one is one, by whomever it was started"
+        );
         refused("RANK=8 WORLD_SIZE=8", &["RANK is 8, but WORLD_SIZE is 8"]);
         refused("RANK=x WORLD_SIZE=8", &["RANK is \"x\", which is no number"]);
         refused("RANK=-1 WORLD_SIZE=8", &["RANK is \"-1\""]);
