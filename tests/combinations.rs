@@ -290,7 +290,7 @@ fn choices_that_cannot_work_are_refused() {
     refused(make().balanced().shuffle_window(5), "weights or balanced and shuffle_window");
     refused(make().order(Backwards(10)).shuffle_window(5), "order and shuffle_window");
     let unlabelled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
-    refused(Loader::source(unlabelled).balanced(), "sample 1: source: no label, which balanced() needs");
+    refused(Loader::source(unlabelled).balanced(), "sample 1 (b): source: no label, which balanced() needs");
     struct Panics;
     impl Source for Panics {
         fn len(&self) -> usize {
