@@ -87,8 +87,19 @@ fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usi
     (at, written)
 }
 
+/// Where the first `ff` is.
 fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
     // Without a branch for each byte, which the compiler turns into vectors.
     let any = bytes.iter().fold(false, |any, &byte| any | (byte == 0xff));
-    if any { memchr::memchr(0xff, bytes) } else { None }
+    any.then(|| {
+        let mut mask = 0;
+        for (i, word) in bytes.chunks_exact(8).enumerate() {
+            let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            // The upper bit of each byte that is zero (no carry leaves a byte), then these bits side by side.
+            let low = 0x7f7f_7f7f_7f7f_7f7f;
+            let zero = !(((word & low) + low) | word | low);
+            mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);
+        }
+        mask.trailing_zeros() as usize
+    })
 }

@@ -136,5 +136,5 @@ unsafe fn one(memory: &Memory, bit: u32, table: u32) -> Step {
     };
     // No code: the lane goes to the end of everything, where its owner sees that it left its segment.
     let none = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
-    table.long(u64::from_be(bytes) << (bit & 7)).unwrap_or(none)
+    table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(none)
 }

@@ -4,14 +4,14 @@
 //! streams of different pictures, do not depend on each other: each goes into a lane, and lanes advance in turn.
 //!
 //! 1. `table`: look-up tables that give runs and values of one or two symbols in one step.
-//! 2. `scalar`: one to four lanes in plain registers.
+//! 2. `scalar`: one to three lanes in plain registers.
 //! 3. `avx512`: sixteen lanes in vectors.
 //!
 //! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file changes the fields that they name.
 //! - `stream` is followed by [`SLACK_BYTES`] that belong to nobody, and a lane's `bit` is at most `limit`, the first bit of those. A
-//!   backend clamps it after at most [`SLACK_BLOCKS`] look-ups, which move it by less than 16 bytes, and reads at most 8 bytes at it.
+//!   backend looks at it once a block or more often, which moves it by less than 256 bytes, and reads at most 24 bytes from it on.
 //! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A backend stores at `at` or later in the same
-//!   block, then moves behind it, and looks at `end` after at most `SLACK_BLOCKS + 1` look-ups.
+//!   block, or at the coefficient behind that, and stops at `end`.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's `link` and every link's `next` are
 //!   indices of links.
 //! - Memory grows, and never shrinks while a lane is busy.
@@ -41,9 +41,9 @@ const FEW_TABLES: usize = 8;
 #[cfg(target_arch = "x86_64")]
 const FEW_LANES: usize = 7;
 /// Bytes behind the stream that a window may reach.
-const SLACK_BYTES: usize = 64;
+const SLACK_BYTES: usize = 320;
 /// Blocks behind a lane's end that it may write before it stops.
-const SLACK_BLOCKS: usize = 4;
+const SLACK_BLOCKS: usize = 1;
 /// Links, and with them the blocks of all MCU patterns in use.
 const LINKS: usize = 32;
 /// Tables that are kept for the next picture, most of which have the same ones.

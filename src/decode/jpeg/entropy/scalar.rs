@@ -1,18 +1,19 @@
-//! One to four lanes in plain registers: while one lane waits for its look-up, the others go on.
+//! One to three lanes in plain registers: while one lane waits for its look-up, the others go on.
+//!
+//! Whether a block ends is decided by a branch, which is mispredicted about once a block. That costs less than what it takes at every
+//! look-up to choose the next table and the next place by conditional moves.
 
-use std::hint::select_unpredictable;
-use std::ptr;
+use super::table::{BITS, Entry, LONGEST, LONGEST_CODE, ODD, Table};
+use super::{Lanes, Link, Memory, SLACK_BYTES};
 
-use super::table::{BITS, Entry, LONGEST, Table};
-use super::{LINKS, Lanes, Memory};
+/// Bits that a lane holds at least after a refill.
+const HELD: usize = 56;
+/// Bytes behind the place of its next bit where a lane reads next, at most.
+const AHEAD: usize = 8;
+/// Two look-ups from one refill to the next. A lane looks whether the stream has ended when a block begins; a block has 64 symbols at most.
+const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
-/// Look-ups in one window of 64 bits, of which up to 7 are spent before the first.
-const STEPS: usize = 2;
-/// Coefficients that a lane moves by at most before its end is looked at, less than a block for each look-up.
-const FAR: u64 = 2 * STEPS as u64 * 64;
-const _: () = assert!(STEPS * LONGEST <= 57 && 2 * STEPS <= super::SLACK_BLOCKS + 1);
-
-/// Decodes the first `count` lanes, one to four, until at least one of them has reached its end; that one stops exactly there.
+/// Decodes the first `count` lanes, one to three, until at least one of them has reached its end; that one stops exactly there.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] hold for `memory` and for the first `count` of `lanes`.
@@ -22,8 +23,7 @@ pub(super) unsafe fn run(memory: &Memory, lanes: &mut Lanes, count: usize) {
         match count {
             1 => interleaved::<1>(memory, lanes),
             2 => interleaved::<2>(memory, lanes),
-            3 => interleaved::<3>(memory, lanes),
-            _ => interleaved::<4>(memory, lanes),
+            _ => interleaved::<3>(memory, lanes),
         }
     }
 }
@@ -31,201 +31,284 @@ pub(super) unsafe fn run(memory: &Memory, lanes: &mut Lanes, count: usize) {
 /// [`run`], compiled for processors that shift without flags.
 ///
 /// # Safety
-/// As [`run`], on a processor with BMI1, BMI2 and LZCNT.
+/// As [`run`], on a processor with BMI1, BMI2, LZCNT and MOVBE.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "bmi1,bmi2,lzcnt")]
+#[target_feature(enable = "bmi1,bmi2,lzcnt,movbe")]
 pub(super) unsafe fn run_bmi(memory: &Memory, lanes: &mut Lanes, count: usize) {
     // SAFETY: passed on.
     unsafe {
         match count {
             1 => interleaved::<1>(memory, lanes),
             2 => interleaved::<2>(memory, lanes),
-            3 => interleaved::<3>(memory, lanes),
-            _ => interleaved::<4>(memory, lanes),
+            _ => interleaved::<3>(memory, lanes),
         }
     }
 }
 
-/// A lane in registers, with pointers in place of offsets.
+/// A lane in registers, inside of a block, with pointers in place of offsets.
 #[derive(Clone, Copy)]
 struct Lane {
-    bit: u64,
-    /// The next coefficient.
-    at: u64,
+    /// The next bits of the stream, from the top.
+    bits: u64,
+    /// How many of them count, in the lower six bits of this; anything above those.
+    held: u64,
+    /// What to read next: the byte behind those of which `bits` hold all.
+    next: *const u8,
+    /// The table for the next symbol.
     table: *const Table,
+    /// The last coefficient of the block.
+    last: *mut i16,
+    /// The latest coefficient, counted from `last`: -63 is the block's first, 0 its end, and -64 stands before it.
+    place: isize,
     link: *const Link,
-}
-
-/// [`super::Link`] with pointers.
-#[derive(Clone, Copy)]
-struct Link {
-    ac: *const Table,
-    next_dc: *const Table,
-    next: *const Link,
+    /// What `last` is when the lane is finished.
+    end: *mut i16,
 }
 
 /// Everything is spelled out for each lane, since the compiler leaves a loop over lanes as one and their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
-    // SAFETY: they are offsets of tables.
-    let table = |offset: u32| unsafe { memory.tables.add(offset as usize).cast::<Table>() };
-    let mut links = [Link { ac: ptr::null(), next_dc: ptr::null(), next: ptr::null() }; LINKS];
-    let base = links.as_mut_ptr();
-    for i in 0..LINKS {
-        // SAFETY: there are as many of both, and `next` is the index of one.
-        unsafe {
-            let link = *memory.links.add(i);
-            let next = base.add(link.next as usize);
-            *base.add(i) = Link { ac: table(link.ac), next_dc: table(link.next_dc), next };
-        }
+    macro_rules! each {
+        ($lane:ident $body:block) => {
+            each!($lane 0 $body);
+            each!($lane 1 $body);
+            each!($lane 2 $body);
+        };
+        ($lane:ident $i:literal $body:block) => {
+            if $i < L {
+                const $lane: usize = $i;
+                $body
+            }
+        };
     }
-    let load = |i: usize| Lane {
-        bit: lanes.bit[i].into(),
-        at: lanes.at[i].into(),
-        table: table(lanes.table[i]),
-        // SAFETY: it is the index of a link.
-        link: unsafe { base.add(lanes.link[i] as usize) },
-    };
-    let end = |i: usize| u64::from(lanes.end[i]);
-    let mut lane: [Lane; 4] = [load(0), load(1 % L), load(2 % L), load(3 % L)];
-    let end: [u64; 4] = [end(0), end(1 % L), end(2 % L), end(3 % L)];
-    loop {
-        let mut bits = [0u64; 4];
-        // One step of each lane in turn, so that what a lane waits for lies within what the processor looks ahead.
-        macro_rules! each {
-            ($lane:ident $body:block) => {
-                each!($lane 0 $body);
-                each!($lane 1 $body);
-                each!($lane 2 $body);
-                each!($lane 3 $body);
-            };
-            ($lane:ident $i:literal $body:block) => {
-                if $i < L {
-                    const $lane: usize = $i;
-                    $body
-                }
-            };
+    // SAFETY: the first `L` lanes are valid.
+    let mut lane: [Lane; 3] = unsafe { [Lane::load(memory, lanes, 0); 3] };
+    let mut more = true;
+    each!(I {
+        // SAFETY: as above; a lane that stands at a block's first coefficient has that block.
+        unsafe {
+            lane[I] = Lane::load(memory, lanes, I);
+            more &= lane[I].place > -64 || dc(memory, &mut lane[I]);
         }
-        macro_rules! turn {
+    });
+    'all: while more {
+        macro_rules! step {
             () => {
-                // SAFETY: a lane that has not reached its end has room for this many blocks behind it.
-                each!(I { bits[I] = unsafe { window(memory, lane[I].bit) } });
-                // SAFETY: as above.
-                each!(I { unsafe { step(memory, &mut lane[I], &mut bits[I]) } });
-                // SAFETY: as above.
-                each!(I { unsafe { step(memory, &mut lane[I], &mut bits[I]) } });
-            };
-        }
-        macro_rules! turns {
-            () => {
-                turn!();
-                turn!();
-                each!(I { lane[I].bit = lane[I].bit.min(memory.limit) });
-            };
-        }
-        // Far from all ends nothing needs to be remembered. For three lanes the second loop costs more than that saves.
-        let mut far = L < 3;
-        each!(I { far &= lane[I].at + FAR < end[I] });
-        if far {
-            turns!();
-            continue;
-        }
-        let before = lane;
-        turns!();
-        let mut finished = false;
-        each!(I { finished |= lane[I].at >= end[I] });
-        if !finished {
-            continue;
-        }
-        macro_rules! store {
-            ($($i:literal)*) => {$(
-                if $i < L {
-                    let mut lane = lane[$i];
-                    if lane.at >= end[$i] {
-                        // The last steps once more, to stop where the lane does.
-                        lane = before[$i];
-                        while lane.at < end[$i] {
-                            // SAFETY: the lane has not reached its end, and stands at `limit` or before.
-                            unsafe {
-                                let mut bits = window(memory, lane.bit);
-                                step(memory, &mut lane, &mut bits);
-                            }
-                            lane.bit = lane.bit.min(memory.limit);
+                // One step of each lane in turn, so that what a lane waits for lies within what the processor looks ahead.
+                each!(I {
+                    // SAFETY: the lane has not reached its end, and holds as many bits as a look-up takes.
+                    unsafe {
+                        if !step(&mut lane[I]) && !turn(memory, &mut lane[I]) {
+                            break 'all;
                         }
                     }
-                    lanes.bit[$i] = lane.bit as u32;
-                    lanes.at[$i] = lane.at as u32;
-                    // SAFETY: each two point into the tables, or the links.
-                    unsafe {
-                        lanes.table[$i] = lane.table.cast::<u32>().offset_from(memory.tables) as u32;
-                        lanes.link[$i] = lane.link.offset_from(base) as u32;
-                    }
-                }
-            )*};
+                });
+            };
         }
-        store!(0 1 2 3);
-        return;
+        // SAFETY: the lane has not reached its end.
+        each!(I { unsafe { refill(&mut lane[I]) } });
+        step!();
+        step!();
+    }
+    // SAFETY: the lane is `load`'s.
+    each!(I { unsafe { lane[I].store(memory, lanes, I) } });
+}
+
+impl Memory {
+    /// Where no lane reads next that stands in its segment.
+    #[inline(always)]
+    fn beyond(&self) -> *const u8 {
+        // SAFETY: there is slack behind the limit.
+        unsafe { self.stream.add(self.limit as usize / 8 + AHEAD) }
     }
 }
 
-/// The 57 bits or more from `bit` on, at the top.
-#[inline(always)]
-unsafe fn window(memory: &Memory, bit: u64) -> u64 {
-    // SAFETY: `bit` is hardly behind `limit`, which has slack behind it.
-    let bytes = unsafe { memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned() };
-    u64::from_be(bytes) << (bit & 7)
-}
-
-/// Decodes the one or two symbols of a look-up. What comes next is chosen by conditional moves: a branch at each block's end would be
-/// mispredicted, and cost all lanes.
-#[inline(always)]
-unsafe fn step(memory: &Memory, lane: &mut Lane, bits: &mut u64) {
-    // SAFETY: `table` points to a table, which begins with an entry for each value of that many bits. Its parts are loaded one by one, which
-    // takes fewer instructions than to take one word apart.
-    let entry: *const Entry = unsafe { lane.table.cast::<Entry>().add((*bits >> (64 - BITS)) as usize) };
-    let last = lane.at | 63;
-    // SAFETY: as above.
-    let first = lane.at + u64::from(unsafe { (*entry).first });
-    let (reached, value);
-    if first >= last {
-        // SAFETY: as above, and as for the first window.
-        match unsafe { (*lane.table).long(window(memory, lane.bit)) } {
-            Some(long) => {
-                lane.bit = (lane.bit + u64::from(long.length)).min(memory.limit);
-                (reached, value) = (lane.at + u64::from(long.advance), long.value as i16);
+impl Lane {
+    /// # Safety
+    /// Lane `i` is a valid one of `memory`.
+    #[inline(always)]
+    unsafe fn load(memory: &Memory, lanes: &Lanes, i: usize) -> Lane {
+        let (bit, at) = (lanes.bit[i] as usize, lanes.at[i] as usize);
+        // SAFETY: offsets and indices of a valid lane are inside of the memory that they belong to, which has a block behind `end`.
+        let mut lane = unsafe {
+            Lane {
+                bits: 0,
+                held: 0,
+                next: memory.stream.add(bit >> 3),
+                table: memory.tables.add(lanes.table[i] as usize).cast(),
+                last: memory.coefficients.add(at | 63),
+                place: (at & 63) as isize - 64,
+                link: memory.links.add(lanes.link[i] as usize),
+                end: memory.coefficients.add(lanes.end[i] as usize | 63),
             }
-            None => {
-                // No code: the lane goes to the end of everything, where its owner sees that it left its segment.
-                lane.bit = memory.limit;
-                (reached, value) = (last, 0);
-            }
-        }
+        };
         // SAFETY: `bit` is at most `limit`.
-        *bits = unsafe { window(memory, lane.bit) };
-    } else {
-        // SAFETY: the entry is one as above; `first` is in the block of `at`, which is the lane's.
+        unsafe { refill(&mut lane) };
+        lane.bits <<= bit & 7;
+        lane.held -= (bit & 7) as u64;
+        lane
+    }
+
+    /// # Safety
+    /// The lane was [loaded](Lane::load) from `memory`.
+    #[inline(always)]
+    unsafe fn store(&self, memory: &Memory, lanes: &mut Lanes, i: usize) {
+        // SAFETY: each two point into the same memory.
         unsafe {
-            let length = u64::from((*entry).length);
-            lane.bit += length;
-            let behind = *bits << BITS >> 1 >> ((*entry).rest & 63);
-            *bits <<= length & 63;
-            *memory.coefficients.add(first as usize) = (*entry).values[0];
-            reached = first + u64::from((*entry).second);
-            value = (*entry).values[1].wrapping_add(behind as i16);
+            let read = self.next.offset_from(memory.stream) as u64 * 8;
+            lanes.bit[i] = (read - (self.held & 63)).min(memory.limit) as u32;
+            lanes.at[i] = (self.last.offset_from(memory.coefficients) + self.place + 1) as u32;
+            lanes.table[i] = self.table.cast::<u32>().offset_from(memory.tables) as u32;
+            lanes.link[i] = self.link.offset_from(memory.links) as u32;
         }
     }
-    let ends = reached >= last;
-    let place = select_unpredictable(ends, last, reached);
-    // SAFETY: `place` is in the block of `at`; there is at most one block behind the lane's end for each step behind it. The link is one of
-    // the array's.
-    unsafe {
-        *memory.coefficients.add(place as usize) = value;
-        lane.at = place + 1;
-        // Volatile, since the compiler would rather choose between the addresses and load after that, which all that follows waits for.
-        let ac = (&raw const (*lane.link).ac).read_volatile();
-        let next_dc = (&raw const (*lane.link).next_dc).read_volatile();
-        let next = (&raw const (*lane.link).next).read_volatile();
-        lane.table = select_unpredictable(ends, next_dc, ac);
-        lane.link = select_unpredictable(ends, next, lane.link);
+
+    /// Takes `length` bits, of which the lower six bits count.
+    #[inline(always)]
+    fn take(&mut self, length: u64) {
+        self.bits <<= length & 63;
+        self.held = self.held.wrapping_sub(length);
     }
+
+    /// Leaves the lane finished, behind the end of all segments, where its owner sees that it left its own.
+    #[inline(always)]
+    fn lose(&mut self, memory: &Memory) {
+        self.next = memory.beyond();
+        (self.held, self.last, self.place) = (0, self.end, -64);
+    }
+}
+
+/// Fills a lane up to [`HELD`] bits or more.
+///
+/// # Safety
+/// Eight bytes can be read at `next`.
+#[inline(always)]
+unsafe fn refill(lane: &mut Lane) {
+    // SAFETY: the caller's word. Bits that were read before are read again as they were.
+    unsafe {
+        lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.held & 63);
+        lane.next = lane.next.add((!lane.held >> 3 & 7) as usize);
+    }
+    lane.held |= HELD as u64;
+}
+
+/// The entry for what a lane's bits begin with.
+///
+/// # Safety
+/// The lane's table is one.
+#[inline(always)]
+unsafe fn look_up<'a>(lane: &Lane) -> &'a Entry {
+    // SAFETY: a table begins with an entry for each value of that many bits.
+    unsafe { &*lane.table.cast::<Entry>().add((lane.bits >> (64 - BITS)) as usize) }
+}
+
+/// The second value of an entry, with its bits behind the window.
+#[inline(always)]
+fn second_value(entry: &Entry, bits: u64) -> i16 {
+    entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
+}
+
+/// Decodes the one or two symbols of a look-up. `false` if the block ends with them or the entry does not hold: then nothing is done.
+///
+/// # Safety
+/// The lane is valid, and holds [`LONGEST`] bits.
+#[inline(always)]
+unsafe fn step(lane: &mut Lane) -> bool {
+    // SAFETY: the lane is valid.
+    let entry = unsafe { look_up(lane) };
+    let first = lane.place + isize::from(entry.first);
+    let second = first + isize::from(entry.second);
+    if second >= 0 {
+        return false;
+    }
+    // SAFETY: both are behind `place` and before the block's end.
+    unsafe {
+        *lane.last.offset(first) = entry.values[0];
+        *lane.last.offset(second) = second_value(entry, lane.bits);
+    }
+    lane.place = second;
+    lane.take(entry.head());
+    true
+}
+
+/// Does what [`step`] left, and goes on to the next block if this one ends. `false` if there is none.
+///
+/// # Safety
+/// As [`step`].
+#[inline(always)]
+unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
+    // SAFETY: the lane is valid, and stays in its block, or goes on to the next one, which it has unless it was the last.
+    unsafe {
+        let entry = look_up(lane);
+        let first = lane.place + isize::from(entry.first);
+        if first >= 0 {
+            if !long(memory, lane, if entry.first == ODD { BITS } else { 1 }) {
+                return false;
+            }
+            if lane.place < 0 {
+                refill(lane);
+                return true;
+            }
+        } else {
+            *lane.last.offset(first) = entry.values[0];
+            // Where the symbol is the block's end this stores a zero in the last place, where one is.
+            let second = (first + isize::from(entry.second)).min(0);
+            *lane.last.offset(second) = second_value(entry, lane.bits);
+            lane.take(entry.head());
+        }
+        lane.last = lane.last.add(64);
+        lane.place = -64;
+        lane.table = memory.tables.add((*lane.link).next_dc as usize).cast();
+        lane.link = memory.links.add((*lane.link).next as usize);
+        lane.last != lane.end && dc(memory, lane)
+    }
+}
+
+/// Decodes the DC coefficient of the block that the lane stands before. `false` if the stream has ended.
+///
+/// # Safety
+/// The lane is valid, and has not reached its end.
+#[inline(always)]
+unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
+    // SAFETY: the lane is valid, and so is its link. After the block before there is slack enough to refill from.
+    unsafe {
+        refill(lane);
+        let entry = look_up(lane);
+        if lane.next > memory.beyond() {
+            lane.lose(memory);
+            return false;
+        }
+        if entry.first == ODD {
+            if !long(memory, lane, BITS) {
+                return false;
+            }
+        } else {
+            lane.place = -63;
+            *lane.last.sub(63) = second_value(entry, lane.bits);
+            lane.take(entry.head());
+        }
+        lane.table = memory.tables.add((*lane.link).ac as usize).cast();
+        refill(lane);
+    }
+    true
+}
+
+/// Decodes one symbol whose code has `shortest` bits or more, for which the entry does not hold. `false` if there is no such code.
+///
+/// # Safety
+/// The lane is valid, and has not reached its end.
+#[inline(always)]
+unsafe fn long(memory: &Memory, lane: &mut Lane, shortest: usize) -> bool {
+    // SAFETY: the lane is valid; the place is in its block.
+    unsafe {
+        refill(lane);
+        let Some(step) = (*lane.table).long(lane.bits, shortest) else {
+            lane.lose(memory);
+            return false;
+        };
+        lane.take(step.length.into());
+        lane.place = (lane.place + 1 + isize::from(step.advance)).min(0);
+        *lane.last.offset(lane.place) = step.value as i16;
+    }
+    true
 }

@@ -28,11 +28,12 @@ pub(super) struct Table {
 
 /// What a window begins with: one symbol and its value, or two.
 ///
-/// - `first` and `second` move the place of the next coefficient to that of the first value, and from there to that of the second.
+/// - `first` and `second` move the place of the latest coefficient to that of the first value, and from there to that of the second.
 /// - A symbol alone is the second one. Before its value a zero is stored at the next place, where nothing is yet.
 /// - A single value may go on behind the window: the bits that follow are to be added, of which `rest` says how many.
-/// - Where `first` leads to the last coefficient or beyond it, the entry does not hold: a pair's first value ends the block, or `first` is
-///   [`ODD`], since the code is longer than the window, or as long and its value's sign unknown, or none.
+/// - Where `first` leads to the last coefficient or beyond it, the entry does not hold: a pair's first value ends the block, a symbol alone
+///   stands at the last place, or `first` is [`ODD`], since the code is longer than the window, or as long and its value's sign unknown,
+///   or none.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Entry {
@@ -45,8 +46,19 @@ pub(super) struct Entry {
     pub(super) values: [i16; 2],
 }
 
+/// The most bits that a code and its value have.
+pub(super) const LONGEST_CODE: usize = 16 + 15;
+
 /// The most bits that an entry stands for, all of the code within the window.
 pub(super) const LONGEST: usize = BITS + 15;
+
+impl Entry {
+    /// `length` in the lower eight bits, whatever follows it above.
+    #[inline(always)]
+    pub(super) fn head(&self) -> u64 {
+        u32::from_le_bytes([self.length, self.first, self.second, self.rest]).into()
+    }
+}
 
 /// No bits behind the window.
 const NONE: u8 = 63;
@@ -54,7 +66,7 @@ const NONE: u8 = 63;
 const NO_ENTRY: Entry = Entry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
 
 /// See [`Entry`].
-const ODD: u8 = 64;
+pub(super) const ODD: u8 = 64;
 
 /// The advance of a symbol that ends its block.
 const END: u8 = 63;
@@ -110,7 +122,7 @@ impl Table {
                 continue;
             }
             let first = code << (BITS - length);
-            let single = Entry { length: total as u8, first: 0, second: advance, rest: NONE, values: [0; 2] };
+            let single = Entry { length: total as u8, first: 1, second: advance, rest: NONE, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
                 // The window has the value's upper bits, with the first of them its sign; the lower ones count the same either way.
                 let known = BITS - length;
@@ -153,7 +165,7 @@ impl Table {
                 }
                 *pair = Entry {
                     length: entry.length + next.length,
-                    first: entry.second,
+                    first: entry.second + 1,
                     second: if next.second == END { END } else { next.second + 1 },
                     rest: NONE,
                     values: [entry.values[1], next.values[1]],
@@ -172,12 +184,12 @@ impl Table {
         }
     }
 
-    /// The symbol that the 64-bit `window` begins with, the long way. `None` if no code does.
+    /// The symbol that the 64-bit `window` begins with, whose code has `shortest` bits or more, the long way. `None` if no code does.
     #[cold]
     #[inline(never)]
-    pub(super) fn long(&self, window: u64) -> Option<Step> {
+    pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {
         let top = (window >> 48) as u32;
-        let length = (1..=16).find(|&l| top < self.limit[l])?;
+        let length = (shortest..=16).find(|&l| top < self.limit[l])?;
         let index = (top >> (16 - length)) as i32 + self.offset[length];
         let (advance, size) = self.meaning(self.symbols[index as usize & 255]);
         Some(Step::new(length as u32, advance, size, window))

@@ -238,11 +238,19 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
+/// Bytes ahead of those written from which on pixels are brought into the cache. Pictures of a group are larger than the second-level
+/// cache together, and written a few rows at a time.
+const AHEAD: usize = 2048;
+
 #[target_feature(enable = "avx2")]
 fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
     let bytes = rgb.len();
     let mut last = [0; 96];
     for at in (0..bytes / 3).step_by(32) {
+        for line in [0, 64] {
+            let ahead = rgb.as_ptr().wrapping_add(3 * at + AHEAD + line);
+            _mm_prefetch::<_MM_HINT_ET0>(ahead.cast());
+        }
         let pixels = convert(y, cb, cr, at);
         let full = bytes - 3 * at >= 96;
         interleave(pixels, if full { &mut rgb[3 * at..] } else { &mut last });

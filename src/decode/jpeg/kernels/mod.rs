@@ -48,7 +48,7 @@ pub(super) struct Kernels {
 pub(super) enum Backend {
     /// Plain Rust, for any processor.
     Scalar,
-    /// AVX2 and BMI2.
+    /// AVX2, BMI2 and MOVBE.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512 F, BW, DQ and VL as well.
@@ -73,6 +73,7 @@ impl Backend {
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("movbe")
         {
             list.push(Backend::Avx2);
             if is_x86_feature_detected!("avx512f")
