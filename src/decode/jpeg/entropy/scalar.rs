@@ -91,24 +91,26 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
             more &= lane[I].place > -64 || dc(memory, &mut lane[I]);
         }
     });
-    'all: while more {
-        macro_rules! step {
-            () => {
-                // One step of each lane in turn, so that what a lane waits for lies within what the processor looks ahead.
-                each!(I {
-                    // SAFETY: the lane has not reached its end, and holds as many bits as a look-up takes.
-                    unsafe {
-                        if !step(&mut lane[I]) && !turn(memory, &mut lane[I]) {
-                            break 'all;
-                        }
+    macro_rules! steps {
+        ($all:lifetime) => {
+            // One step of each lane in turn, so that what a lane waits for lies within what the processor looks ahead.
+            each!(I {
+                // SAFETY: the lane has not reached its end, and holds as many bits as a look-up takes.
+                unsafe {
+                    if !step(&mut lane[I]) && !turn(memory, &mut lane[I]) {
+                        break $all;
                     }
-                });
-            };
+                }
+            });
+        };
+    }
+    if more {
+        'all: loop {
+            // SAFETY: the lane has not reached its end.
+            each!(I { unsafe { refill(&mut lane[I]) } });
+            steps!('all);
+            steps!('all);
         }
-        // SAFETY: the lane has not reached its end.
-        each!(I { unsafe { refill(&mut lane[I]) } });
-        step!();
-        step!();
     }
     // SAFETY: the lane is `load`'s.
     each!(I { unsafe { lane[I].store(memory, lanes, I) } });
