@@ -399,8 +399,10 @@ impl Cursor {
     /// The next of `batches`, which have begun with the epoch.
     fn next<B>(&mut self, batches: &mut Batches<B>) -> Option<Result<B>> {
         if self.next == self.end {
-            // What the program does now, with the epoch still alive, is none of its time.
-            batches.opened.work.end();
+            // What the program does now, with the epoch still alive, is none of its time. (After `fork` no lock of the parent's may be taken.)
+            if batches.feed().is_some() {
+                batches.opened.work.end();
+            }
             return None;
         }
         let batch = batches.next();

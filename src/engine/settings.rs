@@ -171,7 +171,8 @@ impl Settings {
 
     /// The calling worker is in use for the first time.
     pub(super) fn enters(&self) {
-        self.tasks.lock().expect("nothing panics while holding it").extend(Task::this());
+        let task = Task::this();
+        self.tasks.lock().expect("nothing panics while holding it").extend(task);
     }
 
     /// Seconds that workers were ready to run and had no processor, so far; 0 where the system does not say.
