@@ -95,7 +95,7 @@ pub struct Stats {
 pub struct Straggler {
     /// Its index in the source.
     pub sample: u64,
-    /// Its key.
+    /// Its key; empty if it could not be read.
     pub key: String,
     /// The stage that took most of the time.
     pub stage: String,
@@ -107,6 +107,14 @@ pub struct Straggler {
     pub total_seconds: f64,
     /// When it last was, in seconds after the loader was opened.
     pub at_seconds: f64,
+}
+
+impl Straggler {
+    /// Its index and, unless it could not be read, its key.
+    pub(super) fn name(&self) -> String {
+        let Straggler { sample, key, .. } = self;
+        if key.is_empty() { format!("sample {sample}") } else { format!("sample {sample} ({key})") }
+    }
 }
 
 impl Stats {
@@ -275,8 +283,7 @@ impl fmt::Display for Stats {
             write!(f, ", {:.1} MiB of anonymous memory", mib(bytes))?;
         }
         for slow in &self.slowest[..self.slowest.len().min(3)] {
-            let Straggler { sample, key, stage, seconds, .. } = slow;
-            write!(f, "\n  slow: sample {sample} ({key}): {:.1} ms, most of it in {stage}", seconds * 1e3)?;
+            write!(f, "\n  slow: {}: {:.1} ms, most of it in {}", slow.name(), slow.seconds * 1e3, slow.stage)?;
         }
         Ok(())
     }

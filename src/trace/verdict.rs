@@ -234,11 +234,10 @@ impl Evidence<'_> {
             // What is a tenth of the worst is not worth a name beside it.
             let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
             format!(
-                "bound by {count} slow sample{}: sample {} ({}) takes {ms:.1} ms, most of it in {}, where others take {usual:.2} ms, and its batch waits for it; {}; \
+                "bound by {count} slow sample{}: {} takes {ms:.1} ms, most of it in {}, where others take {usual:.2} ms, and its batch waits for it; {}; \
                  re-encode or drop {}, or raise prefetch above {}",
                 if count == 1 { "" } else { "s" },
-                first.sample,
-                first.key,
+                first.name(),
                 first.stage,
                 self.step_waited,
                 if count == 1 { "it" } else { "them (`stats.slowest`)" },
@@ -418,6 +417,9 @@ mod tests {
         assert_eq!(verdict.limit, Limit::Straggler);
         let words = "bound by 2 slow samples: sample 7 (key7) takes 2500.0 ms, most of it in decode, where others take 3.13 ms,";
         assert!(verdict.text.starts_with(words), "{verdict}");
+        let unread = Straggler { key: String::new(), ..stats.slowest[0].clone() };
+        let unread = Stats { slowest: vec![unread], ..stats.clone() };
+        assert!(unread.verdict().text.contains(": sample 7 takes 2500.0 ms"), "{}", unread.verdict());
         assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Limit::Unclear);
     }
 
