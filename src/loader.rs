@@ -1,7 +1,7 @@
-mod available;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod limits;
+mod memory;
 mod processors;
 mod sampling;
 
@@ -10,18 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::batch::{Dtype, Field, HostBatch, Layout, Memory, Normalize, Plan, Slots, Writer};
+use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, Slots, Writer};
 use crate::decode::{Auto, Decode};
 use crate::device::SampleOps;
 use crate::engine::{
     Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MemoryPlan, OnError, Opened, Parts, Position, Settings, State,
     Tuner, Work, some_batches,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::order::{Last, Rank, Schedule};
 use crate::source::{self, Concat, Source};
 use crate::trace::{self, Counters, Trace};
 use crate::transform::{Augment, Transform};
+use memory::{Room, host_memory};
 use sampling::Sampling;
 
 /// The options of a data loader.
@@ -434,20 +435,10 @@ impl Loader {
         fields.extend(self.fields);
         fields.extend(ops.then(|| Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] }));
         let plan = Arc::new(Plan::new(batch, fields)?);
-        let slots_only = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
-        let bytes = |prefetch| slots_only(prefetch).saturating_add(beside(&plan, prefetch.min(AHEAD)));
-        let room = match self.memory_limit {
-            Some(limit) => Room::Limit(limit),
-            None => Room::Available(available::memory().unwrap_or(usize::MAX)),
-        };
-        let prefetch = match (self.prefetch, room) {
-            (0, Room::Limit(limit)) => automatic_prefetch(limit, bytes),
-            (0, Room::Available(room)) => {
-                let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
-                // What is on the device is not adapted.
-                automatic_prefetch(most.min(room), slots_only).or_more(AHEAD)
-            }
-            (n, _) => Bounds::exactly(n),
+        let room = Room::of(self.memory_limit);
+        let prefetch = match self.prefetch {
+            0 => room.automatic_prefetch(pinned, &plan, beside),
+            n => Bounds::exactly(n),
         };
         let settings = Arc::new(Settings::new(processors, workers, prefetch));
         let work = Work {
@@ -513,35 +504,12 @@ struct Opening {
     trace: Option<(PathBuf, trace::Schedule)>,
 }
 
-/// Bytes that batch memory may take.
-#[derive(Clone, Copy)]
-enum Room {
-    /// As the user says, on host and device together.
-    Limit(usize),
-    /// What the host has left; its memory alone is held against it, the device's is for its driver to refuse.
-    Available(usize),
-}
-
 /// Makes the file of the trace and begins it. The last step of opening, so that a loader that is refused leaves a file of that name as it was.
 fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, work: &Work) -> Result<()> {
     if let Some((path, schedule)) = trace {
         work.counters.trace_to(Trace::new(&path, schedule, work.settings.workers.most)?);
     }
     Ok(())
-}
-
-/// Batches ahead that an automatic number begins with; on a device there are never more.
-const AHEAD: usize = 2;
-/// The most that it tries.
-const MOST_AHEAD: usize = 16;
-/// Bytes that it stays within where the user sets no limit: of memory that costs something only when it is used, and of page-locked memory.
-const ORDINARY_BYTES: usize = 1 << 30;
-const LOCKED_BYTES: usize = 1 << 28;
-
-/// What an automatic number of batches ahead may be, where `n` of them take `bytes(n)` of `limit`: 1 at least, fit or not.
-fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
-    let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
-    Bounds { least: most.min(AHEAD), most }
 }
 
 impl Opening {
@@ -552,64 +520,13 @@ impl Opening {
 
     /// Bytes of all host slots, if there is room for them and for `device` bytes beside them. Asked before any of it is allocated.
     fn check_memory(&self, device: usize) -> Result<usize> {
-        let (slots, slot) = (self.slots(), self.plan.bytes);
-        let refuse = |bytes: String, why: String| {
-            let device = if device > 0 { format!(", {device} on the device") } else { String::new() };
-            let (prefetch, batch) = (self.prefetch.most, self.plan.batch);
-            Err(Error::new(
-                ErrorKind::Memory,
-                format!(
-                    "{bytes} of batch memory ({slots} slots of {slot}{device}) {why}; lower prefetch ({prefetch}) or batch ({batch})"
-                ),
-            ))
-        };
-        let host = slots.checked_mul(slot);
-        let (Some(host), Some(all)) = (host, host.and_then(|host| host.checked_add(device))) else {
-            return refuse("more bytes than can be counted".to_owned(), "cannot be had".to_owned());
-        };
-        match self.room {
-            Room::Limit(limit) if all > limit => refuse(format!("{all} bytes"), format!("exceed the limit of {limit}")),
-            Room::Available(left) if host > left => refuse(
-                format!("{host} bytes"),
-                format!("exceed the {left} that this machine or its container has left"),
-            ),
-            _ => Ok(host),
-        }
+        self.room.check(&self.plan, self.prefetch.most, device)
     }
 
     fn into_parts(self, slots: Vec<crate::batch::Free>) -> Parts {
         let Opening { work, schedule, on_error, timeout, .. } = self;
         Parts { work, schedule, slots, on_error, timeout }
     }
-}
-
-/// Memory for `slots` slots, page-locked if that is wanted and can be had.
-fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) -> Result<Vec<Memory>> {
-    if pinned {
-        match locked_memory(bytes, slots, rank) {
-            Ok(memory) => return Ok(memory),
-            Err(e) => {
-                static WARNED: std::sync::Once = std::sync::Once::new();
-                WARNED.call_once(|| tracing::warn!("pinned(true), but batches lie in ordinary memory: {e}"));
-            }
-        }
-    }
-    (0..slots).map(|_| Memory::heap(bytes)).collect()
-}
-
-#[cfg(feature = "cuda")]
-fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
-    // A context takes memory of its device: that of the rank's own, unless the launcher shows each rank but one.
-    let context = match rank.local {
-        Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
-        None => crate::cuda::Context::new(0),
-    }?;
-    (0..slots).map(|_| cuda::pinned_memory(&context, bytes)).collect()
-}
-
-#[cfg(not(feature = "cuda"))]
-fn locked_memory(_bytes: usize, _slots: usize, _rank: Rank) -> Result<Vec<Memory>> {
-    Err(Error::config("this build is without the feature \"cuda\""))
 }
 
 impl IntoIterator for Loader {

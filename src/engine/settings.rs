@@ -273,14 +273,17 @@ mod tests {
     use super::*;
     use crate::batch::{Dtype, Field, Memory, Plan, Slots};
 
-    #[test]
-    fn slots_go_into_use_and_out_of_it_again() {
+    fn slots(count: usize) -> Vec<Free> {
         let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
         let plan = Arc::new(Plan::new(2, fields).unwrap());
+        (0..count).map(|_| Slots::make(&plan, Memory::heap(plan.bytes).unwrap())).collect()
+    }
+
+    #[test]
+    fn slots_go_into_use_and_out_of_it_again() {
         let settings = Settings::new(2, Bounds::exactly(2), Bounds { least: 1, most: 6 });
         let (free, freed) = unbounded();
-        let make = |_| Slots::make(&plan, Memory::heap(plan.bytes).unwrap());
-        settings.take_slots((0..8).map(make).collect(), free.clone());
+        settings.take_slots(slots(8), free.clone());
         assert_eq!((freed.len(), settings.slots()), (3, 3));
         settings.use_prefetch(4);
         assert_eq!((freed.len(), settings.slots()), (6, 6), "at once, also while nobody gives one back");
@@ -295,12 +298,9 @@ mod tests {
 
     #[test]
     fn a_consumer_that_holds_all_in_use_is_lent_one_more_while_there_are_any() {
-        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
-        let plan = Arc::new(Plan::new(2, fields).unwrap());
         let settings = Settings::new(2, Bounds::exactly(2), Bounds { least: 1, most: 4 });
         let (free, freed) = unbounded();
-        let make = |_| Slots::make(&plan, Memory::heap(plan.bytes).unwrap());
-        settings.take_slots((0..6).map(make).collect(), free);
+        settings.take_slots(slots(6), free);
         settings.lend(2);
         assert_eq!(freed.len(), 3, "one of three is not held");
         settings.lend(3);

@@ -1,0 +1,207 @@
+//! What batch memory may take, how much the machine has left, and where it comes from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::batch::{Memory, Plan};
+use crate::engine::{Bounds, Settings};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Rank;
+
+/// Bytes that batch memory may take.
+#[derive(Clone, Copy)]
+pub(super) enum Room {
+    /// As the user says, on host and device together.
+    Limit(usize),
+    /// What the host has left; its memory alone is held against it, the device's is for its driver to refuse.
+    Available(usize),
+}
+
+impl Room {
+    pub(super) fn of(limit: Option<usize>) -> Self {
+        limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
+    }
+
+    /// What an automatic number of batches of `plan` ahead may be, with `beside(plan, n)` bytes on the device for n of them.
+    pub(super) fn automatic_prefetch(
+        self,
+        pinned: bool,
+        plan: &Plan,
+        beside: impl Fn(&Plan, usize) -> usize,
+    ) -> Bounds {
+        let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
+        match self {
+            Room::Limit(limit) => {
+                automatic_prefetch(limit, |prefetch| host(prefetch).saturating_add(beside(plan, prefetch.min(AHEAD))))
+            }
+            Room::Available(left) => {
+                let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
+                // What is on the device is not adapted.
+                automatic_prefetch(most.min(left), host).or_more(AHEAD)
+            }
+        }
+    }
+
+    /// Bytes of all host slots, with `prefetch` batches of `plan` ahead, if there is room for them and for `device` bytes beside them.
+    pub(super) fn check(self, plan: &Plan, prefetch: usize, device: usize) -> Result<usize> {
+        let (slots, slot, batch) = (Settings::slots_for(prefetch), plan.bytes, plan.batch);
+        let refuse = |bytes: String, why: String| {
+            let device = if device > 0 { format!(", {device} on the device") } else { String::new() };
+            Err(Error::new(
+                ErrorKind::Memory,
+                format!(
+                    "{bytes} of batch memory ({slots} slots of {slot}{device}) {why}; lower prefetch ({prefetch}) or batch ({batch})"
+                ),
+            ))
+        };
+        let host = slots.checked_mul(slot);
+        let (Some(host), Some(all)) = (host, host.and_then(|host| host.checked_add(device))) else {
+            return refuse("more bytes than can be counted".to_owned(), "cannot be had".to_owned());
+        };
+        match self {
+            Room::Limit(limit) if all > limit => refuse(format!("{all} bytes"), format!("exceed the limit of {limit}")),
+            Room::Available(left) if host > left => refuse(
+                format!("{host} bytes"),
+                format!("exceed the {left} that this machine or its container has left"),
+            ),
+            _ => Ok(host),
+        }
+    }
+}
+
+/// Batches ahead that an automatic number begins with; on a device there are never more.
+const AHEAD: usize = 2;
+/// The most that it tries.
+const MOST_AHEAD: usize = 16;
+/// Bytes that it stays within where the user sets no limit: of memory that costs something only when it is used, and of page-locked memory.
+const ORDINARY_BYTES: usize = 1 << 30;
+const LOCKED_BYTES: usize = 1 << 28;
+
+/// What an automatic number of batches ahead may be, where `n` of them take `bytes(n)` of `limit`: 1 at least, fit or not.
+fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
+    let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
+    Bounds { least: most.min(AHEAD), most }
+}
+
+/// Memory for `slots` slots, page-locked if that is wanted and can be had.
+pub(super) fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) -> Result<Vec<Memory>> {
+    if pinned {
+        match locked_memory(bytes, slots, rank) {
+            Ok(memory) => return Ok(memory),
+            Err(e) => {
+                static WARNED: std::sync::Once = std::sync::Once::new();
+                WARNED.call_once(|| tracing::warn!("pinned(true), but batches lie in ordinary memory: {e}"));
+            }
+        }
+    }
+    (0..slots).map(|_| Memory::heap(bytes)).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
+    // A context takes memory of its device: that of the rank's own, unless the launcher shows each rank but one.
+    let context = match rank.local {
+        Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
+        None => crate::cuda::Context::new(0),
+    }?;
+    (0..slots).map(|_| super::cuda::pinned_memory(&context, bytes)).collect()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn locked_memory(_bytes: usize, _slots: usize, _rank: Rank) -> Result<Vec<Memory>> {
+    Err(Error::config("this build is without the feature \"cuda\""))
+}
+
+/// Bytes that the machine has available (`MemAvailable`: without swapping), and no more than the control groups of this process have left. None where the
+/// system does not say; it is asked on Linux only.
+///
+/// A figure of now and for this process alone: who opens several loaders, or shares the machine, may be given less.
+pub(super) fn available() -> Option<usize> {
+    let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let left = folders(&groups).iter().filter_map(|folder| left(folder)).fold(machine, u64::min);
+    Some(usize::try_from(left).unwrap_or(usize::MAX))
+}
+
+/// What `/proc/meminfo` says, in bytes.
+fn machine(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The folders of all groups that limit a process of these groups (the text of `/proc/self/cgroup`), of cgroup's second version and of its first. A container
+/// sees its own as the root, whatever the name says.
+fn folders(groups: &str) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let root = match controllers {
+            "" => Path::new("/sys/fs/cgroup"),
+            _ if controllers.split(',').any(|name| name == "memory") => Path::new("/sys/fs/cgroup/memory"),
+            _ => continue,
+        };
+        let inside = Path::new(group.trim_start_matches('/'));
+        folders.extend(inside.ancestors().map(|group| root.join(group)));
+    }
+    folders
+}
+
+/// Bytes that the group of `folder` has left, if it has a limit. What it holds of files is given back when it is asked for, and counts as left.
+fn left(folder: &Path) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    // No limit is `max` in the second version, and a number beyond all memory in the first.
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+    let (limit, used, files) = match number("memory.max") {
+        Some(limit) => (limit, number("memory.current")?, ["active_file", "inactive_file"]),
+        None => {
+            let (limit, used) = (number("memory.limit_in_bytes")?, number("memory.usage_in_bytes")?);
+            (limit, used, ["total_active_file", "total_inactive_file"])
+        }
+    };
+    let stat = read("memory.stat").unwrap_or_default();
+    let entries = stat.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| files.contains(name));
+    let files: u64 = entries.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
+    Some(limit.saturating_sub(used.saturating_sub(files)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_available_is_read() {
+        assert_eq!(machine("MemTotal:       99 kB\nMemAvailable:    12 kB\n"), Some(12 << 10));
+        assert_eq!([machine("MemTotal: 99 kB\n"), machine("MemAvailable: many kB\n")], [None; 2]);
+        #[cfg(target_os = "linux")]
+        assert!(available().is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn the_groups_of_both_versions_and_those_around_them_are_asked() {
+        let of = |groups| folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(of("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
+        assert_eq!(of("5:cpu,memory:/x\n3:cpuset:/\n"), ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"]);
+        assert_eq!(of("0::/\n"), ["/sys/fs/cgroup/"]);
+        assert!(of("").is_empty() && of("nonsense\n").is_empty());
+    }
+
+    #[test]
+    fn a_group_has_left_its_limit_without_what_it_uses_but_for_files() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        assert_eq!(left(root.path()), None);
+        put("memory.limit_in_bytes", "1000\n");
+        put("memory.usage_in_bytes", "900\n");
+        put("memory.stat", "cache 1\nactive_file 7\ntotal_active_file 200\ntotal_inactive_file 300\n");
+        assert_eq!(left(root.path()), Some(600), "the first version");
+        put("memory.current", "5000\n");
+        put("memory.max", "max\n");
+        assert_eq!(left(root.path()), Some(600), "the second without a limit");
+        put("memory.max", "4000\n");
+        put("memory.stat", "anon 3\nactive_file 1500\ninactive_file 500\n");
+        assert_eq!(left(root.path()), Some(1000));
+        put("memory.stat", "");
+        assert_eq!(left(root.path()), Some(0));
+    }
+}
