@@ -17,6 +17,8 @@ use crate::engine::{
     Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MemoryPlan, OnError, Opened, Parts, Position, Settings, State,
     Tuner, Work, some_batches,
 };
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::order::{Last, Rank, Schedule};
 use crate::source::{self, Concat, Source};
