@@ -454,7 +454,7 @@ impl Loader {
             mix_as: (!ops).then_some((dtype, layout)),
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
-            counters: Arc::new(Counters::new(workers.most, None)),
+            counters: Arc::new(Counters::new(workers.most)),
             tuner: Tuner::new(&settings),
             settings,
             limits: self.limits,

@@ -91,7 +91,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(workers: usize, trace: Option<Arc<Trace>>) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Counters {
             workers: (0..workers).map(|_| CachePadded::default()).collect(),
             opened: Instant::now(),
@@ -115,7 +115,7 @@ impl Counters {
             }),
             slow_ns: AtomicU64::new(0),
             slowest: Mutex::new(Vec::with_capacity(STRAGGLERS + 1)),
-            trace: trace.map_or_else(OnceLock::new, OnceLock::from),
+            trace: OnceLock::new(),
         }
     }
 
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn being_slow_again_but_less_so_does_not_renew_a_long_time() {
-        let counters = Counters::new(1, None);
+        let counters = Counters::new(1);
         counters.straggled(2_000_000_000, [0, 2_000_000_000, 0, 0], 7, "a");
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
         counters.straggled(30_000_000, [30_000_000, 0, 0, 0], 7, "a");

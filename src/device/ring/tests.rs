@@ -146,7 +146,7 @@ impl Supply for Maker {
 }
 
 fn times() -> Arc<trace::Counters> {
-    Arc::new(trace::Counters::new(0, None))
+    Arc::new(trace::Counters::new(0))
 }
 
 fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {
@@ -286,7 +286,10 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
 fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
     let spec = spec(dtype);
     let (consumer, maker) = (sim.stream().unwrap(), Maker::new(&spec, 0));
-    let times = Arc::new(trace::Counters::new(0, trace));
+    let times = Arc::new(trace::Counters::new(0));
+    if let Some(trace) = trace {
+        times.trace_to(trace);
+    }
     let timeout = Duration::from_secs(5);
     let mut ring = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
     for epoch in 0..3 {
