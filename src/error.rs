@@ -94,7 +94,7 @@ impl Error {
     }
 
     /// An [`ErrorKind::Source`] error, the one a custom [`Source`](crate::source::Source) returns.
-    pub fn source(cause: impl Into<String>) -> Self {
+    pub fn in_source(cause: impl Into<String>) -> Self {
         Self::new(ErrorKind::Source, cause)
     }
 
@@ -218,7 +218,9 @@ mod tests {
         let of = |code| Error::io("x", &std::io::Error::from_raw_os_error(code)).is_transient();
         assert!([libc::EIO, libc::EINTR, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT].into_iter().all(of));
         assert!(![libc::ENOENT, libc::EACCES, libc::ENOSPC, libc::EISDIR].into_iter().any(of));
-        assert!(Error::source("status 503").transient().is_transient() && !Error::source("status 404").is_transient());
+        assert!(
+            Error::in_source("status 503").transient().is_transient() && !Error::in_source("status 404").is_transient()
+        );
     }
 
     #[test]

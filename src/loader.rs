@@ -411,7 +411,7 @@ impl Loader {
 
         let (source, mixture) = self.input.open(self.mapped)?;
         if source.is_empty() {
-            return Err(Error::source(format!("the {} source has no samples", source.kind())));
+            return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
         let processors = processors::processors(&rank);
         let workers = match self.workers {

@@ -404,7 +404,7 @@ fn a_source_that_panics_when_asked_for_a_file_does_not_hide_the_error() {
             1
         }
         fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-            Err(Error::source("gone"))
+            Err(Error::in_source("gone"))
         }
         fn path(&self, _: usize) -> Option<PathBuf> {
             panic!("no path")

@@ -71,7 +71,7 @@ fn a_layout_of_ones_own() {
     struct LastByteIsLabel;
     impl Layout for LastByteIsLabel {
         fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> warpfeed::Result<Sample<'a>> {
-            let (label, bytes) = value.split_last().ok_or_else(|| warpfeed::Error::source("empty value"))?;
+            let (label, bytes) = value.split_last().ok_or_else(|| warpfeed::Error::in_source("empty value"))?;
             Ok(Sample::new(key).with_field("png", bytes)?.with_label((*label).into()))
         }
     }

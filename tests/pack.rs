@@ -275,7 +275,7 @@ impl Source for Fails {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         if index == self.at {
             assert!(!self.panics, "sample {index} is cursed");
-            return Err(Error::source("the disk is gone"));
+            return Err(Error::in_source("the disk is gone"));
         }
         *scratch = png(index as u32, 20, 20);
         Sample::new("some/key").with_field("png", scratch)
@@ -365,7 +365,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
         fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {
             self.0 += 1;
             std::thread::sleep(Duration::from_millis(if self.0 == 20 { 300 } else { 0 }));
-            if self.0 == 20 { Err(Error::source("disk full")) } else { Ok(()) }
+            if self.0 == 20 { Err(Error::in_source("disk full")) } else { Ok(()) }
         }
         fn finish(self: Box<Self>) -> Result<warpfeed::pack::Written> {
             unreachable!("it fails before")

@@ -119,7 +119,7 @@ impl Schedule {
         }
         match self.fates[sample as usize] {
             Fate::Slow(at) if at == place => std::thread::sleep(Duration::from_micros(200)),
-            Fate::Fails(at) if at == place => return Err(Error::source(format!("fails at {place:?}"))),
+            Fate::Fails(at) if at == place => return Err(Error::in_source(format!("fails at {place:?}"))),
             Fate::Panics(at) if at == place => panic!("panics at {place:?}"),
             _ => {}
         }

@@ -72,7 +72,7 @@ impl Source for Halting {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         match index {
-            3 => Err(Error::source("not now").transient()),
+            3 => Err(Error::in_source("not now").transient()),
             13 => {
                 std::thread::sleep(Duration::from_millis(110));
                 Ok(Sample::new("empty").with_field("img", b"no number")?)

@@ -343,12 +343,12 @@ impl Work {
     fn prepare<'a>(&self, sample: &Sample<'a>, mut rng: Rng) -> Result<(&'a [u8], transform::Plan, Rng)> {
         let (_, bytes) = sample.image().ok_or_else(|| {
             let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
-            Error::source(format!("no image among the fields {names:?}"))
+            Error::in_source(format!("no image among the fields {names:?}"))
         })?;
         let total: u64 = sample.fields().iter().map(|f| f.1.len() as u64).sum();
         if total > self.limits.sample_bytes {
             let cause = format!("the sample has {total} bytes, the limit is {}", self.limits.sample_bytes);
-            return Err(Error::source(cause));
+            return Err(Error::in_source(cause));
         }
         let size = self.decoder.size(bytes)?;
         if size.area() > self.limits.pixels {
@@ -399,12 +399,12 @@ impl Work {
             let name = &part.plan().spans[span].field.name;
             let bytes = sample.field(name).ok_or_else(|| {
                 let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
-                Error::source(format!("no field {name:?} among {names:?}"))
+                Error::in_source(format!("no field {name:?} among {names:?}"))
             })?;
             let expected = part.plan().spans[span].sample_bytes;
             if bytes.len() != expected {
                 let cause = format!("field {name:?} has {} bytes, its dtype and shape need {expected}", bytes.len());
-                return Err(Error::source(cause));
+                return Err(Error::in_source(cause));
             }
             part.bytes(span, *place).copy_from_slice(bytes);
         }

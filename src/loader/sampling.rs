@@ -263,7 +263,7 @@ impl Labels<'_> {
         let label = |scratch: &mut Vec<u8>, place: usize| {
             let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
             let label = retried(retries, index, || true, || source.label(index as usize, scratch))
-                .and_then(|label| label.ok_or_else(|| Error::source("no label, which balanced() needs")));
+                .and_then(|label| label.ok_or_else(|| Error::in_source("no label, which balanced() needs")));
             label.map_err(|e| {
                 // What cannot be read has no key to be had either.
                 let key = || match e.kind() {

@@ -150,14 +150,14 @@ const IN_MEMORY: &str = "a Vec takes everything";
 impl Writer for LmdbWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
         if self.samples == MAX_SAMPLES {
-            return Err(Error::source(format!("more than {MAX_SAMPLES} samples")).at_path(&self.target));
+            return Err(Error::in_source(format!("more than {MAX_SAMPLES} samples")).at_path(&self.target));
         }
         let label = sample.label()?;
         if sample.field("__key__").is_some() {
-            return Err(Error::source("a field cannot be named \"__key__\": the key stands there"));
+            return Err(Error::in_source("a field cannot be named \"__key__\": the key stands there"));
         }
         if let Some((name, bytes)) = sample.fields().iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
-            return Err(Error::source(format!(
+            return Err(Error::in_source(format!(
                 "field {name:?} has {} bytes, messagepack takes {}",
                 bytes.len(),
                 u32::MAX

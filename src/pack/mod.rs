@@ -66,7 +66,7 @@ pub struct Written {
 }
 
 fn no_samples(target: &Path) -> Error {
-    Error::source("nothing to write: no samples were put").at_path(target)
+    Error::in_source("nothing to write: no samples were put").at_path(target)
 }
 
 fn exists(target: &Path) -> Error {

@@ -157,7 +157,7 @@ impl Writer for TarWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
         let label = sample.label()?;
         if sample.fields().is_empty() && label.is_none() {
-            return Err(Error::source("sample has neither fields nor a label: a tar cannot hold it"));
+            return Err(Error::in_source("sample has neither fields nor a label: a tar cannot hold it"));
         }
         let mut stem = stem(sample.key());
         if stem == self.last_stem {
@@ -169,7 +169,7 @@ impl Writer for TarWriter {
         for &(name, bytes) in sample.fields() {
             // What would come back under another name, or as part of another path.
             if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
-                return Err(Error::source(format!("field name {name:?} cannot be a lower-case file extension")));
+                return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
             }
             append(&mut gathered, &format!("{stem}.{name}"), key, bytes);
         }

@@ -106,7 +106,7 @@ impl Folder {
                 format!("found {others} other files, {folders} sub-folders")
             };
             let looked = IMAGE_EXTENSIONS.join(", .");
-            return Err(Error::source(format!("no images: {found}; looked for .{looked}")).at_path(path));
+            return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
         }
         Ok(set)
     }
@@ -261,7 +261,7 @@ impl Walk {
 }
 
 fn utf8<'a>(folder: &Path, name: &'a OsStr) -> Result<&'a str> {
-    name.to_str().ok_or_else(|| Error::source(format!("name {name:?} is not UTF-8")).at_path(folder))
+    name.to_str().ok_or_else(|| Error::in_source(format!("name {name:?} is not UTF-8")).at_path(folder))
 }
 
 #[cfg(test)]

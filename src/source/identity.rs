@@ -49,7 +49,7 @@ impl Identity {
                 let (was, is) = (seconds(self.modified), seconds(now.modified));
                 format!("its modification time was {was} when it was opened and is {is} now (`stat -c %.9Y`)")
             };
-            return Err(Error::source(format!(
+            return Err(Error::in_source(format!(
                 "the file was written to while open: {changed}; open the loader anew, and replace files by renaming new ones over them"
             ))
             .at_path(path));

@@ -59,13 +59,13 @@ fn folder(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
     let tars = tar::tars_in(path)?.len();
     match (Folder::open(path), tars) {
         (Ok(folder), 0) => Ok(Arc::new(folder)),
-        (Ok(folder), _) => Err(Error::source(format!(
+        (Ok(folder), _) => Err(Error::in_source(format!(
             "holds {tars} .tar files and {} images; open one of the two with `Tar::open` or `Folder::open`, or move them apart",
             folder.len()
         ))
         .at_path(path)),
         (Err(e), 0) if e.kind() == ErrorKind::Source => {
-            Err(Error::source(format!("{}; no data.mdb, no .tar files", e.cause())).at_path(e.path().unwrap_or(path)))
+            Err(Error::in_source(format!("{}; no data.mdb, no .tar files", e.cause())).at_path(e.path().unwrap_or(path)))
         }
         (Err(e), 0) => Err(e),
         (Err(_), _) => shards(path, mapped),
@@ -86,7 +86,7 @@ fn file(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
         shards(path, mapped)
     } else {
         let shown = &start[..start.len().min(8)];
-        Err(Error::source(format!(
+        Err(Error::in_source(format!(
             "not a data set: neither an lmdb file (magic number at byte 16) nor a tar (checksum of the first header), \
              and no folder; it begins {shown:02x?}"
         ))

@@ -44,7 +44,7 @@ pub(super) fn fetch(bytes: &[u8]) -> Result<()> {
     }
     let error = std::io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EFAULT | libc::ENOMEM | libc::EHWPOISON) => Err(Error::source(format!(
+        Some(libc::EFAULT | libc::ENOMEM | libc::EHWPOISON) => Err(Error::in_source(format!(
             "{} bytes of the memory map cannot be read: the file was cut short while open, or the disk failed ({error})",
             bytes.len()
         ))),

@@ -53,15 +53,15 @@ impl<'a> Sample<'a> {
             match self.label {
                 Label::None => self.label = Label::Text(bytes),
                 Label::Class(_) => {}
-                Label::Text(_) => return Err(Error::source("field \"cls\" occurs twice")),
+                Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
             }
             return Ok(());
         }
         if self.field(name).is_some() {
-            return Err(Error::source(format!("field {name:?} occurs twice")));
+            return Err(Error::in_source(format!("field {name:?} occurs twice")));
         }
         let Some(slot) = self.fields.get_mut(self.len) else {
-            return Err(Error::source(format!("more than {MAX_FIELDS} fields; {name:?} is one too many")));
+            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields; {name:?} is one too many")));
         };
         *slot = (name, bytes);
         self.len += 1;
@@ -114,7 +114,7 @@ impl<'a> Sample<'a> {
                 let text = std::str::from_utf8(bytes).map(str::trim).ok();
                 text.and_then(|t| t.parse().ok()).map(Some).ok_or_else(|| {
                     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
-                    Error::source(format!("field \"cls\" is no number: {shown:?}"))
+                    Error::in_source(format!("field \"cls\" is no number: {shown:?}"))
                 })
             }
         }

@@ -156,7 +156,7 @@ impl Alone {
     fn measure(source: &dyn Source, size: u32) -> Result<Self> {
         let len = source.len();
         if len == 0 {
-            return Err(Error::source(format!("the {} source has no samples", source.kind())));
+            return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
         let order = Shuffled::new(len as u64, 1);
         let index = |place: usize| order.index(0, place as u64) as usize;
@@ -267,7 +267,7 @@ impl Workbench {
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
             let sample = source.read(index, encoded).map_err(|e| source::blame(source, index, "", e))?;
             let at = |e: Error| source::blame(source, index, sample.key(), e);
-            let (_, image) = sample.image().ok_or_else(|| at(Error::source("no image")))?;
+            let (_, image) = sample.image().ok_or_else(|| at(Error::in_source("no image")))?;
             let mut rng = Rng::new(0, 0, index as u64);
             let plan = self.augment.plan(decoder.size(image).map_err(at)?, &mut rng).map_err(at)?;
             jobs.push(Job { bytes: image, want: plan.want(), out, result: Ok(()) });

@@ -67,7 +67,7 @@ impl Args {
             .on_error(OnError::Skip { at_most: u64::MAX })
             .host()?;
         let classes = batches.classes().to_vec();
-        let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::source("no batch in this epoch"))??;
+        let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::in_source("no batch in this epoch"))??;
 
         let columns = (count as f64).sqrt().ceil().max(1.0) as u32;
         let rows = (count as u32).div_ceil(columns);

@@ -92,7 +92,7 @@ fn check(
         sample.label()?;
         let (_, bytes) = sample.image().ok_or_else(|| {
             let names: Vec<&str> = sample.fields().iter().map(|(name, _)| *name).collect();
-            Error::source(format!("no image among the fields {names:?}"))
+            Error::in_source(format!("no image among the fields {names:?}"))
         })?;
         let size = decoder.size(bytes)?;
         decoder.decode(bytes, Want::exact(Rect::full(size)), pixels)

@@ -133,7 +133,7 @@ impl Synth {
         (0..self.images).into_par_iter().try_for_each(|index| {
             let sample = self.picture(index)?;
             let sample = sample.as_sample()?;
-            let (extension, bytes) = sample.image().ok_or_else(|| Error::source("drawn without an image"))?;
+            let (extension, bytes) = sample.image().ok_or_else(|| Error::in_source("drawn without an image"))?;
             let path: PathBuf = beside.join(format!("{}.{extension}", sample.key()));
             fs::write(&path, bytes).map_err(|e| Error::io(&path, &e))?;
             written(bytes.len());

@@ -33,7 +33,7 @@ pub(super) fn check(data: &Path) -> Result<()> {
 
 /// [`check`] of a file of `len` bytes of which `read` gives those at an offset.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<()> {
-    let bad = |cause: String| Err(Error::source(cause));
+    let bad = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;
     let mut newest = (0, 0);
     for number in 0..2_u64 {

@@ -12,7 +12,7 @@ use crate::source::Sample;
 ///
 /// impl Layout for LabelThenJpeg {
 ///     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> warpfeed::Result<Sample<'a>> {
-///         let (label, jpeg) = value.split_first_chunk().ok_or_else(|| warpfeed::Error::source("value is shorter than its label"))?;
+///         let (label, jpeg) = value.split_first_chunk().ok_or_else(|| warpfeed::Error::in_source("value is shorter than its label"))?;
 ///         Ok(Sample::new(key).with_field("jpg", jpeg)?.with_label(i32::from_le_bytes(*label).into()))
 ///     }
 /// }
@@ -36,13 +36,13 @@ impl Layout for MsgPack {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut reader = Reader::new(value);
         let Value::Map(pairs) = reader.next()? else {
-            return Err(Error::source("value is no messagepack map"));
+            return Err(Error::in_source("value is no messagepack map"));
         };
         let mut sample = Sample::new(key);
         for _ in 0..pairs {
             let at = reader.at();
             let Value::Bytes(name) = reader.next()? else {
-                return Err(Error::source(format!("messagepack: field name at byte {at} is no text")));
+                return Err(Error::in_source(format!("messagepack: field name at byte {at} is no text")));
             };
             let name = text(name, "field name", at)?;
             let at = reader.at();
@@ -50,7 +50,7 @@ impl Layout for MsgPack {
                 ("__key__", Value::Bytes(key)) => sample = sample.with_key(text(key, "\"__key__\"", at)?),
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
-                ("cls", _) => return Err(Error::source(format!("field \"cls\" at byte {at} is no integer"))),
+                ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at} is no integer"))),
                 // Python users name a field after the file; every source of the same data has the same names.
                 ("jpeg", Value::Bytes(bytes)) => sample.push("jpg", bytes)?,
                 (name, Value::Bytes(bytes)) => sample.push(name, bytes)?,
@@ -58,28 +58,28 @@ impl Layout for MsgPack {
             }
         }
         if !reader.is_at_end() {
-            return Err(Error::source(format!("messagepack: map ends at byte {} of {}", reader.at(), value.len())));
+            return Err(Error::in_source(format!("messagepack: map ends at byte {} of {}", reader.at(), value.len())));
         }
         Ok(sample)
     }
 }
 
 fn text<'a>(bytes: &'a [u8], what: &str, at: usize) -> Result<&'a str> {
-    std::str::from_utf8(bytes).map_err(|_| Error::source(format!("messagepack: {what} at byte {at} is not UTF-8")))
+    std::str::from_utf8(bytes).map_err(|_| Error::in_source(format!("messagepack: {what} at byte {at} is not UTF-8")))
 }
 
 /// Names of the classes: a MessagePack array of texts.
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {
-        return Err(Error::source("class names are no messagepack array"));
+        return Err(Error::in_source("class names are no messagepack array"));
     };
     let mut names = Vec::new();
     for _ in 0..len {
         let at = reader.at();
         match reader.next()? {
             Value::Bytes(name) => names.push(text(name, "class name", at)?.to_owned()),
-            _ => return Err(Error::source(format!("messagepack: class name at byte {at} is no text"))),
+            _ => return Err(Error::in_source(format!("messagepack: class name at byte {at} is no text"))),
         }
     }
     Ok(names)
@@ -120,7 +120,7 @@ pub(super) fn detect(value: &[u8]) -> Result<Box<dyn Layout>> {
         Ok(Value::Map(_)) => Ok(Box::new(MsgPack)),
         _ => {
             let shown = &value[..value.len().min(8)];
-            Err(Error::source(format!(
+            Err(Error::in_source(format!(
                 "value of {} bytes is neither a messagepack map nor an encoded image: it begins {shown:02x?}; \
                  `Lmdb::with_layout` reads others",
                 value.len()

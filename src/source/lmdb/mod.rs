@@ -96,7 +96,7 @@ impl Lmdb {
             None => snapshot.with_transaction(listed_keys)?,
         };
         if keys.len() == 0 {
-            return Err(Error::source("lmdb database holds no samples").at_path(path));
+            return Err(Error::in_source("lmdb database holds no samples").at_path(path));
         }
         let classes = match snapshot.get(CLASSES_KEY.as_bytes())? {
             Some(value) => layout::classes(value).map_err(|e| at_key(e, CLASSES_KEY).at_path(path))?,
@@ -140,7 +140,7 @@ impl Lmdb {
         };
         match value {
             Some(value) => Ok((key, value)),
-            None => Err(at_key(Error::source("missing"), key).at_path(&self.path)),
+            None => Err(at_key(Error::in_source("missing"), key).at_path(&self.path)),
         }
     }
 }

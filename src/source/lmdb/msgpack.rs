@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
             Marker::Ext16 => self.extension(2)?,
             Marker::Ext32 => self.extension(4)?,
             Marker::Reserved => {
-                return Err(Error::source(format!("messagepack: reserved byte 0xc1 at {}", self.at - 1)));
+                return Err(Error::in_source(format!("messagepack: reserved byte 0xc1 at {}", self.at - 1)));
             }
         })
     }
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let taken = self.bytes[self.at..].get(..len).ok_or_else(|| {
             let (at, all) = (self.at, self.bytes.len());
-            Error::source(format!("messagepack: {len} bytes claimed at {at}, value ends at {all}"))
+            Error::in_source(format!("messagepack: {len} bytes claimed at {at}, value ends at {all}"))
         })?;
         self.at += len;
         Ok(taken)

@@ -70,7 +70,8 @@ impl Snapshot {
                 return Ok(Snapshot { slots, database: *database, path: path.to_owned(), _environment: environment });
             }
         }
-        Err(Error::source(format!("another process keeps committing; {TRIES} tries met no quiet moment")).at_path(path))
+        Err(Error::in_source(format!("another process keeps committing; {TRIES} tries met no quiet moment"))
+            .at_path(path))
     }
 
     /// The value under `key`.
@@ -203,11 +204,11 @@ fn file_id(data: &Path) -> io::Result<FileId> {
 pub(crate) fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
-        lmdb::Error::ReadersFull => Error::source(
+        lmdb::Error::ReadersFull => Error::in_source(
             "lmdb: no free reader slot: other processes hold all those of the lock file, as many as the first of them asked for; \
              the file is begun anew once all have closed the database",
         )
         .at_path(path),
-        error => Error::source(format!("lmdb: {error}").to_lowercase()).at_path(path),
+        error => Error::in_source(format!("lmdb: {error}").to_lowercase()).at_path(path),
     }
 }

@@ -39,7 +39,7 @@ impl Unmapped {
     /// If the file has ended before, or cannot be read.
     pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, buffer, at).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => Error::source(format!(
+            io::ErrorKind::UnexpectedEof => Error::in_source(format!(
                 "{} bytes from offset {at} on cannot be read: the file had {} bytes and was cut short while open",
                 buffer.len(),
                 self.len
@@ -71,7 +71,7 @@ const MOST: u64 = 1 << 31;
 /// If that is more than 2 GiB, or than there is.
 pub(super) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MOST {
-        return Err(Error::source(format!("{len} bytes to be read at once, the limit is {MOST}")));
+        return Err(Error::in_source(format!("{len} bytes to be read at once, the limit is {MOST}")));
     }
     let len = len as usize;
     if scratch.len() < len {

@@ -81,7 +81,7 @@ impl Scan<'_> {
         let mut pax = Pax::default();
         loop {
             if len - at < BLOCK as u64 {
-                return Err(Error::source(format!(
+                return Err(Error::in_source(format!(
                     "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes"
                 )));
             }
@@ -91,7 +91,7 @@ impl Scan<'_> {
                 self.end(at)?;
                 return Ok(self.index);
             }
-            let bad = |cause: String| Error::source(format!("tar header at offset {at}: {cause}"));
+            let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
             let header = Header::parse(block).map_err(bad)?;
             // A link's size is that of the file it names; only these kinds of member are without data whatever they claim.
             let size = match header.kind {
@@ -146,7 +146,7 @@ impl Scan<'_> {
             let piece = self.bytes.get(looked, piece as usize, &mut scratch)?;
             if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
                 let zeros = looked - at + zeros as u64;
-                return Err(Error::source(format!(
+                return Err(Error::in_source(format!(
                     "tar has {zeros} zero bytes at offset {at} and data after them: a hole, or several archives in one file"
                 )));
             }
@@ -179,7 +179,7 @@ impl Scan<'_> {
             Some(&id) => id,
             None => {
                 // A field takes a header of 512 bytes: 2^32 of them are 2 TiB of names alone.
-                let id = u32::try_from(index.names.len()).map_err(|_| Error::source("too many field names"))?;
+                let id = u32::try_from(index.names.len()).map_err(|_| Error::in_source("too many field names"))?;
                 index.names.push(name.clone());
                 self.name_ids.insert(name, id);
                 id
@@ -198,5 +198,5 @@ impl Scan<'_> {
 
 fn text(name: &[u8]) -> Result<&str> {
     std::str::from_utf8(name)
-        .map_err(|_| Error::source(format!("name {:?} is not UTF-8", String::from_utf8_lossy(name))))
+        .map_err(|_| Error::in_source(format!("name {:?} is not UTF-8", String::from_utf8_lossy(name))))
 }

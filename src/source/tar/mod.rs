@@ -123,7 +123,7 @@ impl Tar {
                 let first = named.get_or_insert(shard);
                 if first.index.classes != shard.index.classes {
                     let cause = format!("names of the classes differ from those in {}", first.path.display());
-                    return Err(Error::source(cause).at_path(&shard.path));
+                    return Err(Error::in_source(cause).at_path(&shard.path));
                 }
             }
         }
@@ -131,7 +131,7 @@ impl Tar {
         let tar = Tar { shards, starts, classes };
         if tar.is_empty() {
             let cause = format!("no samples in {} tar files: none holds a file with an extension", tar.shards.len());
-            return Err(Error::source(cause).at_path(path));
+            return Err(Error::in_source(cause).at_path(path));
         }
         Ok(tar)
     }
@@ -143,7 +143,7 @@ impl Shard {
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if !metadata.is_file() {
-            return Err(Error::source("not a file").at_path(path));
+            return Err(Error::in_source("not a file").at_path(path));
         }
         let medium = if mapped {
             // SAFETY: invariant 1.
@@ -160,8 +160,10 @@ impl Shard {
             Some(index) if metadata.len() == bytes.len() => index,
             _ => {
                 if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
-                    return Err(Error::source("compressed with gzip; only an uncompressed tar can be read at random")
-                        .at_path(path));
+                    return Err(Error::in_source(
+                        "compressed with gzip; only an uncompressed tar can be read at random",
+                    )
+                    .at_path(path));
                 }
                 let index = Index::scan(bytes).map_err(|e| e.at_path(path))?;
                 if bytes.len() >= KEEP_INDEX

@@ -21,7 +21,7 @@ pub(super) fn expand(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let tars = tars_in(path)?;
     if tars.is_empty() {
-        return Err(Error::source("no .tar files in the folder").at_path(path));
+        return Err(Error::in_source("no .tar files in the folder").at_path(path));
     }
     Ok(tars)
 }
