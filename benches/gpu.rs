@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::{self, Context, Convert, Event, Memory, PinMode, Pinned, Stream};
+use warpfeed::cuda::internal::{Context, Convert, Event, Memory, PinMode, Pinned, Stream};
 use warpfeed::decode::{Decode, Pixels, Rect, Size, Want};
 use warpfeed::device::SampleOps;
 use warpfeed::order::Rng;
@@ -152,7 +153,8 @@ impl Gpu {
                     let kernel = Convert::load(&self.context, dtype, layout, size, Normalize::IMAGENET, with_ops)?;
                     let ms = self.timed(30, |i| {
                         let from = i % 4 * (input + output);
-                        kernel.launch(&self.own, &memory, from + input, from, records, N)
+                        // SAFETY: the records name partners below N, the ranges lie apart, and `timed` waits for the work.
+                        unsafe { kernel.launch(&self.own, &memory, from + input, from, records, N) }
                     })?;
                     let bytes = N * size.0 * size.1 * 3 * (read + dtype.bytes());
                     let rate = bytes as f64 / ms / 1e6;

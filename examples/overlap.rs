@@ -5,9 +5,10 @@
 //! timelines from the times of the events.
 #![allow(unsafe_code)]
 
+use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::{self, Context, Convert, Event, Memory, PinMode, Pinned, Stream};
+use warpfeed::cuda::internal::{Context, Convert, Event, Memory, PinMode, Pinned, Stream};
 use warpfeed::{Dtype, Layout, Normalize, Result};
 
 const BATCHES: usize = 12;
@@ -86,7 +87,8 @@ impl Show {
                 conversions.wait(&stepped[i - 2][1])?;
             }
             converted[i][0].record(conversions)?;
-            self.convert.launch(conversions, &self.memory, to, from, None, IMAGES)?;
+            // SAFETY: the ranges lie apart, events order who uses them, and `self` lives until the steps are waited for below.
+            unsafe { self.convert.launch(conversions, &self.memory, to, from, None, IMAGES) }?;
             converted[i][1].record(conversions)?;
 
             self.steps.wait(&converted[i][1])?;

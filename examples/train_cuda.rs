@@ -7,9 +7,10 @@
 
 use std::time::Instant;
 
+use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::{self, Context, Event, Stream};
+use warpfeed::cuda::internal::{Context, Event, Stream};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Augment;

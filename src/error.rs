@@ -49,6 +49,8 @@ pub enum ErrorKind {
     Cuda,
     /// Nothing moved for longer than the set time.
     Timeout,
+    /// The stream is being captured into a CUDA graph, where a loader's batches have no place. The loader goes on when the capture has ended.
+    Capturing,
 }
 
 impl ErrorKind {
@@ -65,6 +67,7 @@ impl ErrorKind {
             ErrorKind::Memory => "memory",
             ErrorKind::Cuda => "cuda",
             ErrorKind::Timeout => "timeout",
+            ErrorKind::Capturing => "capturing",
         }
     }
 }

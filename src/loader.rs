@@ -11,11 +11,15 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, Slots, Writer};
+#[cfg(feature = "cuda")]
+use crate::cuda::Devices;
 use crate::decode::{Auto, Decode};
+#[cfg(feature = "cuda")]
+use crate::device::Handoff;
 use crate::device::SampleOps;
 use crate::engine::{
-    Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MemoryPlan, OnError, Opened, Parts, Position, Settings, State,
-    Tuner, Work, some_batches,
+    Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MakeKeeper, MemoryPlan, OnError, Opened, Parts, Position,
+    Settings, State, Tuner, Work, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -261,6 +265,14 @@ impl Loader {
 
     /// Whether batches lie in page-locked memory, which the GPU can copy from without the host's help; off by default.
     ///
+    /// Uploads from there are asynchronous, those of cudarc's safe calls too. A batch may be dropped at once nevertheless: its memory is written
+    /// again after all work that the devices had been given by then. The wait is on a thread of the loader's own. A step that takes long keeps
+    /// slots so long, and the loader then prepares fewer batches ahead of the host.
+    #[cfg_attr(
+        feature = "cuda",
+        doc = "[`HostBatch::release_on`] names the stream that reads the batch: then nothing else is waited for."
+    )]
+    ///
     /// Without a CUDA driver there is none to be had: a warning is logged once, ordinary memory is used, and
     /// [`Batches::plan`] says so. It costs time when the loader is opened, about 0.3 ms a MB, and the memory cannot be swapped out.
     pub fn pinned(mut self, pinned: bool) -> Self {
@@ -375,7 +387,8 @@ impl Loader {
             staging_bytes: 0,
         };
         let (room, resume, trace) = (opening.prefetch.least + 1, opening.resume, opening.trace.take());
-        let engine = Engine::new(opening.into_parts(slots))?;
+        let keeper = (plan.pinned_bytes > 0).then(keeper).flatten();
+        let engine = Engine::new(opening.into_parts(slots, keeper))?;
         begin_trace(trace, engine.work())?;
         let opened = Opened::new(&engine, plan, room, resume);
         Ok(Batches::new(Box::new(HostFeed(engine)), opened))
@@ -514,6 +527,17 @@ fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, work: &Work) -> Result
     Ok(())
 }
 
+/// Who keeps page-locked batches that a device may still read.
+#[cfg(feature = "cuda")]
+fn keeper() -> Option<MakeKeeper> {
+    Some(Box::new(|free| Ok(Arc::new(Handoff::new(Devices::new(), free)?))))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn keeper() -> Option<MakeKeeper> {
+    None
+}
+
 impl Opening {
     /// Host slots, as many as may be in use at most.
     fn slots(&self) -> usize {
@@ -525,9 +549,9 @@ impl Opening {
         self.room.check(&self.plan, self.prefetch.most, device)
     }
 
-    fn into_parts(self, slots: Vec<crate::batch::Free>) -> Parts {
+    fn into_parts(self, slots: Vec<crate::batch::Free>, keeper: Option<MakeKeeper>) -> Parts {
         let Opening { work, schedule, on_error, timeout, .. } = self;
-        Parts { work, schedule, slots, on_error, timeout }
+        Parts { work, schedule, slots, on_error, timeout, keeper }
     }
 }
 

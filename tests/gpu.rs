@@ -11,9 +11,10 @@ use std::ffi::CString;
 use std::sync::Arc;
 
 use reference::{Ops, checksum, convert};
+use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use warpfeed::cuda::internal::{Context, Convert, Event, Memory, PinMode, Pinned, SoftLabels, Stream};
 use warpfeed::cuda::occupancy::{DriverKernel, Limits, Usage, driver_occupancy};
-use warpfeed::cuda::{self, Context, Convert, Event, Memory, PinMode, Pinned, SoftLabels, Stream};
 use warpfeed::decode::Rect;
 use warpfeed::device::SampleOps;
 use warpfeed::order::Rng;
@@ -107,7 +108,8 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 upload(&own, &memory, to, &output);
                 let kernel =
                     Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
-                kernel.launch(&own, &memory, to, from, with_ops.then_some(records), count).unwrap();
+                // SAFETY: the records name partners below `count`, the ranges lie apart, and the kernel lives until the download below has waited.
+                unsafe { kernel.launch(&own, &memory, to, from, with_ops.then_some(records), count) }.unwrap();
                 own.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
@@ -127,10 +129,9 @@ fn more_samples_than_a_grid_has_rows() {
     let at = input.len().next_multiple_of(256);
     let memory = Memory::new(&context, at + count * 48).unwrap();
     upload(&own, &memory, 0, &input);
-    Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false)
-        .unwrap()
-        .launch(&own, &memory, at, 0, None, count)
-        .unwrap();
+    let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
+    // SAFETY: the ranges lie apart, and the kernel lives until the download below has waited.
+    unsafe { kernel.launch(&own, &memory, at, 0, None, count) }.unwrap();
     let mut output = vec![0; count * 48];
     own.download(&mut output, &memory, at).unwrap();
     assert!(output == convert(&input, &[], size, Dtype::F16, Layout::Nchw, Normalize::UNIT));
@@ -153,7 +154,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     ops.iter().zip(records.as_chunks_mut().0).for_each(|(ops, record)| ops.write(record));
     upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
     upload(&own, &memory, 256, &records);
-    SoftLabels::load(&context, 300, 0.1).unwrap().launch(&own, &memory, 4096, 0, Some(256), 4).unwrap();
+    let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
+    // SAFETY: the records name partners below `count`, the ranges lie apart, and the kernel lives until the download below has waited.
+    unsafe { kernel.launch(&own, &memory, 4096, 0, Some(256), 4) }.unwrap();
     let mut output = vec![0; 4 * 300 * 4];
     own.download(&mut output, &memory, 4096).unwrap();
     let rows = output.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>();

@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::{self, Context, Event, Stream};
+use warpfeed::cuda::internal::{Context, Event, Stream};
 use warpfeed::decode::{Decode, Pixels, Size, Want};
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};

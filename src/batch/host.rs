@@ -1,16 +1,24 @@
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
 use super::{Dtype, Free, Full};
+use crate::error::Result;
 use crate::transform::Mixing;
 
 /// A batch in host memory.
 ///
 /// It holds one of the loader's slots. Dropping it gives the slot back; keeping it is fine, but while all slots are kept the workers
 /// have nothing to fill.
+///
+/// In page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) the slot is filled again only after
+/// all work that any device had been given by the time of the next call of `next()`. So an asynchronous
+/// upload on any stream, by cudarc's safe calls or by candle, followed by the drop, gives the right pixels.
+#[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for one stream alone.")]
 pub struct HostBatch {
     full: Option<Full>,
     home: Home,
@@ -21,6 +29,40 @@ pub struct HostBatch {
 pub(crate) struct Home {
     pub(crate) free: Sender<Free>,
     pub(crate) held: Arc<AtomicUsize>,
+    /// Who keeps slots that a device may still read; nobody where the memory is ordinary.
+    pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
+}
+
+/// Keeps slots in page-locked memory until no device can still be reading them.
+pub(crate) trait Keeper<T>: Send + Sync {
+    /// Takes a slot that comes back from the consumer.
+    fn keep(&self, slot: T);
+
+    /// Says whether a consumer waits for a batch, so that slots are wanted now.
+    ///
+    /// # Errors
+    /// If a device has failed, so that nobody knows what it still reads.
+    fn wanted(&self, wanted: bool) -> Result<()>;
+
+    /// Slots that are kept now.
+    fn kept(&self) -> usize;
+
+    /// Since when none is kept, if none is.
+    fn idle_since(&self) -> Option<Instant>;
+
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl Home {
+    /// Since when a consumer that asked for a batch at `asked`, and has it now, was held up by the loader. While a slot is kept a device still has work of
+    /// the consumer's, so that it was not.
+    pub(crate) fn waited_since(&self, asked: Instant) -> Instant {
+        match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
+            None => asked,
+            Some(Some(idle)) => asked.max(idle),
+            Some(None) => Instant::now(),
+        }
+    }
 }
 
 impl HostBatch {
@@ -110,12 +152,33 @@ impl HostBatch {
     }
 }
 
+impl HostBatch {
+    /// The slot, for whoever gives it back in place of `drop`, with who keeps it.
+    fn leave(&mut self) -> Option<(Free, &Home)> {
+        let full = self.full.take()?;
+        self.home.held.fetch_sub(1, Ordering::Relaxed);
+        Some((full.release(), &self.home))
+    }
+
+    /// Lets `give` decide on the slot, if it is kept for devices. Otherwise it goes back at once.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn give_back(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
+        if self.home.keeper.is_some()
+            && let Some((slot, Home { keeper: Some(keeper), .. })) = self.leave()
+        {
+            give(slot, &**keeper);
+        }
+    }
+}
+
 impl Drop for HostBatch {
     fn drop(&mut self) {
-        if let Some(full) = self.full.take() {
-            self.home.held.fetch_sub(1, Ordering::Relaxed);
-            // The loader may be gone already: then the slot is freed here.
-            let _ = self.home.free.send(full.release());
+        if let Some((slot, home)) = self.leave() {
+            match &home.keeper {
+                Some(keeper) => keeper.keep(slot),
+                // The loader may be gone already: then the slot is freed here.
+                None => drop(home.free.send(slot)),
+            }
         }
     }
 }

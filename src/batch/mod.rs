@@ -18,8 +18,8 @@ mod schema;
 mod slot;
 mod write;
 
-pub(crate) use host::Home;
 pub use host::{Element, HostBatch, View};
+pub(crate) use host::{Home, Keeper};
 pub(crate) use memory::Memory;
 pub use mix::mix;
 pub(crate) use schema::{ALIGN, Plan};

@@ -5,6 +5,7 @@
 //! 1. The parameter list of each launch is that of the entry point in `convert.cu`: same order, same widths. `kernels/convert.ptx` is what
 //!    that source compiles to (`tests/kernels.rs` compares), and `tests/gpu.rs` runs every entry point against the host.
 //! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count` samples.
+//!    The kernel also reads the sample that a record names as partner: that it is below `count` is the promise of whoever launches.
 //! 3. A module outlives its functions: they are private to the struct that unloads it in `drop`.
 
 use std::ffi::{CString, c_void};
@@ -81,6 +82,7 @@ impl Convert {
         // Without parameters it does not matter where a row ends.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let Entry { name, group, groups } = Entry::find(dtype, layout, width, with_ops)?;
+        let _here = context.enter()?;
         let module = Module::load(context, &name)?;
         let function = module.function(&name)?;
         let threads = (pixels / group).div_ceil(groups) as u32;
@@ -102,9 +104,14 @@ impl Convert {
     /// Queues the conversion of `count` samples from offset `from` to offset `to` of `memory`, both multiples of 16. `ops` is the offset
     /// of `count` parameter records, a multiple of 16 too; only for a kernel loaded with them.
     ///
+    /// # Safety
+    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners below
+    /// `count`; the ranges do not overlap; nothing else reads or writes them in between, other than in the
+    /// order that streams and events give; `self` is not dropped before the work is done.
+    ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub fn launch(
+    pub unsafe fn launch(
         &self,
         stream: &Stream,
         memory: &Memory,
@@ -120,7 +127,7 @@ impl Convert {
             [from, to, ops.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
             "device offsets {from}, {to} and {ops:?} are not multiples of 16"
         );
-        stream.same_context(memory.context())?;
+        let _here = stream.same_context(memory.context())?;
         let values = count * self.pixels * 3;
         let mut to = memory.at(to, values * self.dtype.bytes());
         let mut from = memory.at(from, values);
@@ -136,7 +143,7 @@ impl Convert {
             (&raw mut width).cast(),
             (&raw mut normalize).cast(),
         ];
-        // SAFETY: invariants 1 to 3; the driver copies the parameters before it returns.
+        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters before it returns.
         unsafe { self.module.launch(self.function, grid, self.block, stream, &mut parameters) }
             .doing(|| format!("launching the conversion of {count} images to {}", self.dtype.name()))
     }
@@ -163,6 +170,7 @@ impl SoftLabels {
     pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
         let classes = u32::try_from(classes).ok().filter(|&c| c > 0);
         let classes = classes.ok_or_else(|| Error::config("soft labels need 1 to 2^32 - 1 classes"))?;
+        let _here = context.enter()?;
         let module = Module::load(context, "soft_labels")?;
         let function = module.function("soft_labels")?;
         Ok(SoftLabels { module, function, classes, smoothing })
@@ -170,9 +178,14 @@ impl SoftLabels {
 
     /// Queues the rows of `count` labels (i64 at offset `from`) to offset `to`.
     ///
+    /// # Safety
+    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners below
+    /// `count`; the ranges do not overlap; nothing else reads or writes them in between, other than in the
+    /// order that streams and events give; `self` is not dropped before the work is done.
+    ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub fn launch(
+    pub unsafe fn launch(
         &self,
         stream: &Stream,
         memory: &Memory,
@@ -184,7 +197,7 @@ impl SoftLabels {
         if count == 0 {
             return Ok(());
         }
-        stream.same_context(memory.context())?;
+        let _here = stream.same_context(memory.context())?;
         let mut to = memory.at(to, count * self.classes as usize * 4);
         let mut from = memory.at(from, count * 8);
         let mut ops = ops.map_or(0, |at| memory.at(at, count * OPS_BYTES));
@@ -198,7 +211,7 @@ impl SoftLabels {
             (&raw mut classes).cast(),
             (&raw mut smoothing).cast(),
         ];
-        // SAFETY: invariants 1 to 3; the driver copies the parameters before it returns.
+        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters before it returns.
         unsafe { self.module.launch(self.function, grid, MAX_BLOCK, stream, &mut parameters) }
             .doing(|| format!("launching the soft labels of {count} samples"))
     }
@@ -269,7 +282,7 @@ unsafe impl Sync for Module {}
 
 impl Module {
     fn load(context: &Context, name: &str) -> Result<Self> {
-        context.bind()?;
+        let _here = context.enter()?;
         let text = entry_text(name)
             .ok_or_else(|| Error::new(ErrorKind::Cuda, format!("kernel {name} is not in convert.ptx")))?;
         let text = CString::new(text).map_err(|_| Error::new(ErrorKind::Cuda, "convert.ptx holds a zero byte"))?;
@@ -302,7 +315,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if let Ok(_here) = self.context.enter() {
             // SAFETY: loaded by `load`, unloaded once.
             let _ = unsafe { result::module::unload(self.raw) };
         }

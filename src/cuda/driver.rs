@@ -4,14 +4,16 @@
 //! **Invariants**
 //! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned `Ok` in this process: cudarc panics when
 //!    libcuda cannot be opened. A [`Context`] exists only after that.
-//! 2. Every raw driver call in this folder runs with the context of its object bound to the calling thread ([`Context::bind`]).
+//! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context lives on the calling thread.
+//! 3. An [`Entered`] leaves the thread as it found it: the same current context, the same capture mode. The program's own calls on that thread see no difference.
 
 use std::error::Error as _;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::DriverError;
-use cudarc::driver::{CudaContext, CudaStream};
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,21 +22,37 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 /// [`ErrorKind::Cuda`] with what the dynamic linker said.
 pub fn available() -> Result<()> {
-    static DRIVER: OnceLock<Result<(), String>> = OnceLock::new();
+    library().as_ref().map(|_| ()).map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
+}
+
+/// The driver's library, which stays loaded; or why there is none.
+fn library() -> &'static Result<libloading::Library, String> {
+    static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
-    let found = DRIVER.get_or_init(|| {
-        // SAFETY: libcuda's initialisers have no preconditions. The handle is leaked on purpose: the driver stays loaded anyhow, and
-        // unloading it while cudarc holds a handle of its own would gain nothing.
-        match unsafe { libloading::Library::new(name) } {
-            Ok(library) => {
-                std::mem::forget(library);
-                Ok(())
-            }
+    DRIVER.get_or_init(|| {
+        // SAFETY: libcuda's initialisers have no preconditions.
+        unsafe { libloading::Library::new(name) }
             // What the linker said, which names the library, is the error's source.
-            Err(e) => Err(e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string)),
-        }
-    });
-    found.clone().map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
+            .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
+    })
+}
+
+/// Whether the driver can mark all work of a context with one event: `cuCtxRecordEvent`, from CUDA 12.5 (driver 555) on. cudarc panics where a symbol is missing.
+pub(super) fn marks_contexts() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        library().as_ref().is_ok_and(|library| {
+            // SAFETY: the symbol is looked up and not called.
+            unsafe { library.get::<unsafe extern "C" fn()>(b"cuCtxRecordEvent\0") }.is_ok()
+        })
+    })
+}
+
+/// Number of devices; 0 without a driver.
+pub(super) fn device_count() -> usize {
+    // SAFETY: `available` said that there is a driver (invariant 1); initialising it again does nothing.
+    let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
+    count.map_or(0, |count| count.max(0) as usize)
 }
 
 /// [`available`] for those who want batches on a device: where there is no driver the error says what there is instead.
@@ -48,11 +66,13 @@ fn available_for_batches() -> Result<()> {
 /// [`ErrorKind::Cuda`] without a driver, or without that device.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
-    Context::new(ordinal)?.0.new_stream().doing(|| format!("making a stream on device {ordinal}"))
+    let stream = Context::new(ordinal)?.0.new_stream().doing(|| format!("making a stream on device {ordinal}"))?;
+    super::capture::know(&stream);
+    Ok(stream)
 }
 
 /// One device's context, shared with the program's own streams.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Context(Arc<CudaContext>);
 
 impl Context {
@@ -62,7 +82,18 @@ impl Context {
     /// [`ErrorKind::Cuda`] without a driver, or without that device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
+        let _restore = Entered::nowhere();
         CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}")).map(Context)
+    }
+
+    /// The primary context of device `ordinal` if a program uses it already. It is not made for the question.
+    pub(super) fn if_active(ordinal: usize) -> Option<Self> {
+        available().ok()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: both results are written before the call returns.
+        let state =
+            unsafe { sys::cuDevicePrimaryCtxGetState(ordinal as sys::CUdevice, &raw mut flags, &raw mut active) };
+        (state.result().is_ok() && active != 0).then(|| Context::new(ordinal).ok()).flatten()
     }
 
     /// The context that `stream` belongs to.
@@ -72,13 +103,22 @@ impl Context {
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
         let context = Context(stream.context().clone());
-        context.bind()?;
+        context.enter()?;
         Ok(context)
     }
 
-    /// Makes it the calling thread's context.
-    pub(super) fn bind(&self) -> Result<()> {
-        self.0.bind_to_thread().doing(|| format!("binding the context of device {}", self.0.ordinal()))
+    /// Makes it the calling thread's context until the result is dropped.
+    ///
+    /// cudarc's `bind_to_thread` would also take the error that it keeps for the program: that error is the program's to find.
+    pub(super) fn enter(&self) -> Result<Entered> {
+        let entered = Entered::nowhere();
+        let here = self.0.cu_ctx();
+        if entered.before != here {
+            // SAFETY: the context lives as long as the `Arc` in `self`.
+            unsafe { result::ctx::set_current(here) }
+                .doing(|| format!("binding the context of device {}", self.0.ordinal()))?;
+        }
+        Ok(Entered { now: here, ..entered })
     }
 
     /// cudarc's handle.
@@ -96,7 +136,8 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if the driver does not say.
     pub fn name(&self) -> Result<String> {
-        self.0.name().doing(|| format!("asking for the name of device {}", self.ordinal()))
+        result::device::get_name(self.0.cu_device())
+            .doing(|| format!("asking for the name of device {}", self.ordinal()))
     }
 
     /// Free and total bytes of device memory.
@@ -104,7 +145,8 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if the driver does not say.
     pub fn memory(&self) -> Result<(usize, usize)> {
-        self.0.mem_get_info().doing(|| format!("asking for the memory of device {}", self.ordinal()))
+        let _here = self.enter()?;
+        result::mem_get_info().doing(|| format!("asking for the memory of device {}", self.ordinal()))
     }
 }
 
@@ -112,6 +154,46 @@ impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Context(device {})", self.ordinal())
     }
+}
+
+/// A stay in a context, on one thread. It ends with the context and the capture mode that the thread had before.
+pub(super) struct Entered {
+    before: sys::CUcontext,
+    now: sys::CUcontext,
+    mode: sys::CUstreamCaptureMode,
+    _on_this_thread: PhantomData<*const ()>,
+}
+
+impl Entered {
+    /// Notes where the thread is, and makes its calls harmless to captures of other streams: in the mode that threads begin with, asking whether an event is done
+    /// invalidates a capture that another thread has begun (measured on driver 580).
+    fn nowhere() -> Self {
+        let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
+        Entered {
+            before,
+            now: before,
+            mode: exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED),
+            _on_this_thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        exchange(self.mode);
+        let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
+        if now != self.before {
+            // SAFETY: it was this thread's context before, or none.
+            let _ = unsafe { result::ctx::set_current(self.before) };
+        }
+    }
+}
+
+/// Sets the thread's capture mode; gives the one before.
+fn exchange(mut mode: sys::CUstreamCaptureMode) -> sys::CUstreamCaptureMode {
+    // SAFETY: the driver reads and writes the mode during the call. Without a driver nothing here is reached (invariant 1).
+    let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    mode
 }
 
 /// A driver call's result, with what was being done when it failed.

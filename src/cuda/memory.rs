@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, DeviceRepr, result, sys};
 
 use super::driver::{Context, Doing};
+use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, ErrorKind, Result};
 
 /// One block of device memory, taken when a loader opens and given back when its last batch is gone.
@@ -31,9 +32,10 @@ impl Memory {
     /// # Errors
     /// [`ErrorKind::Memory`] if the device has too little left, with both numbers and the options that would need less.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
-        context.bind()?;
+        let _here = context.enter()?;
         // SAFETY: the context is bound; the contents are written before they are read by whoever lays out the block.
-        let start = unsafe { result::malloc_sync(len.max(1)) };
+        let take = || unsafe { result::malloc_sync(len.max(1)) };
+        let start = take().or_else(|e| if settle(FREED_WITHIN) { take() } else { Err(e) });
         let start = start.doing(|| "allocating").map_err(|e| {
             let free = context.memory().map_or(0, |(free, _)| free);
             let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
@@ -80,8 +82,13 @@ impl Memory {
         let bytes = len * size_of::<T>();
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
+            let _here = self.context.enter();
+            // cudarc would take an error that it keeps for the program, and panic: the error stays for the program to find.
+            let kept = stream.context().check_err();
             // SAFETY: the block is `len` bytes at `start` (invariant 1), and this never frees it (invariant 3).
-            ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.start, self.len) })
+            let slice = ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.start, self.len) });
+            stream.context().record_err(kept);
+            slice
         });
         // SAFETY: the elements are numbers, of which every pattern of bits is one, and the offset aligns them.
         let view = unsafe { slice.slice(offset..offset + bytes).transmute(len) };
@@ -91,13 +98,16 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Some(slice) = self.slice.take() {
-            ManuallyDrop::into_inner(slice).leak();
-        }
-        if self.context.bind().is_ok() {
-            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.
-            let _ = unsafe { result::memory_free(self.start) };
-        }
+        let (start, slice, context) = (self.start, self.slice.take(), self.context.clone());
+        later(move || {
+            if let Some(slice) = slice {
+                ManuallyDrop::into_inner(slice).leak();
+            }
+            if let Ok(_here) = context.enter() {
+                // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.
+                let _ = unsafe { result::memory_free(start) };
+            }
+        });
     }
 }
 

@@ -4,18 +4,26 @@
 //! driver every entry point returns [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so; nothing panics.
 //!
 //! 1. `driver`: is there a driver; its error codes in words; [`stream`] to begin with.
-//! 2. `pinned`: page-locked host memory, [`Pinned`].
-//! 3. `memory`: device memory, one [`Memory`] a loader.
-//! 4. `stream`: [`Stream`] and [`Event`], and the copies between them.
-//! 5. `convert`: the fused kernel, from u8 pixels to what a model takes, [`Convert`].
-//! 6. [`occupancy`]: how many warps a multiprocessor holds; needs no GPU.
+//! 2. `pinned`: page-locked host memory.
+//! 3. `memory`: device memory, one block a loader.
+//! 4. `stream`: streams and events, and the copies between them.
+//! 5. `capture`: CUDA graphs, which some calls would spoil; `later`: memory that is freed without making the program wait.
+//! 6. `devices`: all work of a program, marked at once.
+//! 7. `convert`: the fused kernel, from u8 pixels to what a model takes.
+//! 8. [`occupancy`]: how many warps a multiprocessor holds; needs no GPU.
 
 pub mod occupancy;
 
 #[cfg(feature = "cuda")]
+mod capture;
+#[cfg(feature = "cuda")]
 mod convert;
 #[cfg(feature = "cuda")]
+mod devices;
+#[cfg(feature = "cuda")]
 mod driver;
+#[cfg(feature = "cuda")]
+mod later;
 #[cfg(feature = "cuda")]
 mod memory;
 #[cfg(feature = "cuda")]
@@ -23,12 +31,38 @@ mod pinned;
 #[cfg(feature = "cuda")]
 mod stream;
 
+/// Whether all work of a program could be marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+#[doc(hidden)]
+pub enum Recorded {
+    /// It is.
+    Yes,
+    /// A stream is being captured.
+    NotNow,
+    /// The driver is older than CUDA 12.5 (driver 555).
+    Never,
+}
+
+#[cfg(feature = "cuda")]
+pub(crate) use devices::{Devices, Mark};
 #[cfg(feature = "cuda")]
 pub use {
-    convert::{Convert, SoftLabels},
     cudarc,
-    driver::{Context, available, stream},
-    memory::Memory,
-    pinned::{PinMode, Pinned},
-    stream::{Event, Stream},
+    driver::{available, stream},
 };
+
+/// What loaders are built of on a device. The crate's own tests, benchmarks and program use it too; it
+/// is no part of what the version number promises.
+#[doc(hidden)]
+#[cfg(feature = "cuda")]
+pub mod internal {
+    pub use super::convert::{Convert, SoftLabels};
+    pub use super::driver::Context;
+    pub use super::memory::Memory;
+    pub use super::pinned::{PinMode, Pinned};
+    pub use super::stream::{Event, Stream};
+}
+
+#[cfg(feature = "cuda")]
+pub(crate) use internal::{Context, Convert, Event, Memory, PinMode, Pinned, SoftLabels, Stream};

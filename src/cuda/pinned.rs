@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use cudarc::driver::{result, sys};
 
 use super::driver::{Context, Doing};
+use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, Result};
 
 /// How page-locked memory is mapped for the processor.
@@ -46,7 +47,7 @@ impl Pinned {
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot have that much, with the options that would need less.
     pub fn new(context: &Context, len: usize, mode: PinMode) -> Result<Self> {
-        context.bind()?;
+        let _here = context.enter()?;
         if len == 0 {
             return Err(Error::config("page-locked memory of 0 bytes"));
         }
@@ -55,7 +56,8 @@ impl Pinned {
             flags |= sys::CU_MEMHOSTALLOC_WRITECOMBINED;
         }
         // SAFETY: the context is bound; the result is checked before use.
-        let start = unsafe { result::malloc_host(len, flags) }.doing(|| {
+        let lock = || unsafe { result::malloc_host(len, flags) };
+        let start = lock().or_else(|e| if settle(FREED_WITHIN) { lock() } else { Err(e) }).doing(|| {
             format!(
                 "page-locking {:.1} MB of host memory (a smaller batch, a smaller prefetch or .pinned(false) needs less)",
                 len as f64 / 1e6
@@ -85,10 +87,13 @@ impl DerefMut for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with the process.
-            let _ = unsafe { result::free_host(self.start.as_ptr().cast()) };
-        }
+        let (start, context) = (self.start.as_ptr() as usize, self.context.clone());
+        later(move || {
+            if let Ok(_here) = context.enter() {
+                // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with the process.
+                let _ = unsafe { result::free_host(start as *mut std::ffi::c_void) };
+            }
+        });
     }
 }
 

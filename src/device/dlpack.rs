@@ -75,9 +75,12 @@ impl CudaBatch {
     /// them, and the batch itself, are gone.
     ///
     /// The tensor is ordered by the loader's stream: a consumer that works on another must make it wait for that one first, as
-    /// DLPack's `__dlpack__(stream=...)` does, and joins back before it lets the tensor go.
+    /// DLPack's `__dlpack__(stream=...)` does. It may let the tensor go while its work is queued: the memory
+    /// is written again after all work that the device had been given by then, on any stream. (Drivers older
+    /// than CUDA 12.5 cannot mark that: there the consumer joins the loader's stream before it lets go.)
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
+        self.0.export();
         let (code, bits) = match tensor.dtype() {
             Dtype::U8 => (1, 8),
             Dtype::F32 => (2, 32),

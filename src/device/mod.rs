@@ -6,9 +6,10 @@
 //! 1. `spec`: what crosses and what arrives; every byte of device memory, before any is taken.
 //! 2. `ops`: [`SampleOps`], what the convert kernel does to one sample.
 //! 3. `ring`: the thread that copies ahead, and the order of waits.
-//! 4. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
-//! 5. `dlpack`: the same memory for other frameworks, without a copy.
-//! 6. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
+//! 4. `handoff`: page-locked host batches on their way back, which a device may still read.
+//! 5. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
+//! 6. `dlpack`: the same memory for other frameworks, without a copy.
+//! 7. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
 //!
 //! The ring is written against the trait `Gpu`, so that its order of waits is tested against a simulated device (`sim`), whose streams are
 //! threads with delays.
@@ -20,6 +21,7 @@
 mod batch;
 #[cfg(feature = "cuda")]
 mod dlpack;
+mod handoff;
 #[cfg(feature = "cuda")]
 mod nvidia;
 mod ops;
@@ -28,6 +30,7 @@ mod ring;
 mod sim;
 mod spec;
 
+pub(crate) use crate::cuda::Recorded;
 use crate::error::Result;
 
 #[cfg(feature = "cuda")]
@@ -36,8 +39,10 @@ pub(crate) use batch::MAX_AXES;
 pub use batch::{CudaBatch, Element, Tensor};
 #[cfg(feature = "cuda")]
 pub use dlpack::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
+pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]
 pub(crate) use nvidia::Nvidia;
+#[doc(hidden)]
 pub use ops::SampleOps;
 pub use ring::DeviceStats;
 pub(crate) use ring::{Filled, Held, Ring, Supply};
@@ -69,6 +74,10 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// Lets what comes after in `stream` wait for the mark as it stands now. An event that was never recorded is no wait.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
+    /// Marks the work of all streams of the program, its own ones too.
+    fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
+    /// Whether work that is queued in `stream` now is not done but goes into a graph.
+    fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
     /// Blocks the host until all work in `stream` is done. Only for shutting down.
     fn synchronize(&self, stream: &Self::Stream) -> Result<()>;
 

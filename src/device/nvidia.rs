@@ -3,8 +3,10 @@
 //!
 //! **Invariants**
 //! 1. `upload`'s promise is the ring's (its invariant 1), handed on to [`Stream::upload`].
+//! 2. The ring orders conversions (its invariants 3 and 4), `Spec` lays out ranges that do not overlap, records come from workers and
+//!    `engine`, whose partners are samples of the batch, and the ring's thread synchronises its streams before the kernels go.
 
-use super::{Gpu, Job, Spec};
+use super::{Gpu, Job, Recorded, Spec};
 use crate::cuda::{Context, Convert, Event, Memory, SoftLabels, Stream};
 use crate::error::Result;
 
@@ -63,6 +65,14 @@ impl Gpu for Nvidia {
         event.is_done()
     }
 
+    fn record_all(&self, event: &Event) -> Result<Recorded> {
+        event.record_all()
+    }
+
+    fn is_capturing(&self, stream: &Stream) -> Result<bool> {
+        stream.is_capturing()
+    }
+
     fn synchronize(&self, stream: &Stream) -> Result<()> {
         stream.synchronize()
     }
@@ -75,10 +85,12 @@ impl Gpu for Nvidia {
     fn convert(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Job) -> Result<()> {
         let Job { from, to, ops, soft, count } = job;
         if let Some(convert) = &kernels.convert {
-            convert.launch(stream, memory, to, from, ops, count)?;
+            // SAFETY: invariant 2.
+            unsafe { convert.launch(stream, memory, to, from, ops, count) }?;
         }
         if let (Some(kernel), Some((from, to))) = (&kernels.soft_labels, soft) {
-            kernel.launch(stream, memory, to, from, ops, count)?;
+            // SAFETY: invariant 2.
+            unsafe { kernel.launch(stream, memory, to, from, ops, count) }?;
         }
         Ok(())
     }

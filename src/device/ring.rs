@@ -18,11 +18,13 @@
 //! 3. Whatever writes a device slot waits for its `released`, and for nothing else of the consumer's; the consumer's stream waits for the
 //!    `ready` of its own batch, and for nothing else.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy into `s` begins.
-//! 5. Device memory outlives all work on it: `Shared` is dropped by the last of ring and batches, after the thread has synchronised its
-//!    streams, and freeing waits for the device.
+//! 5. Device memory outlives all work on it: `Shared` is dropped by the last of ring, thread and batches, and freeing waits for the device.
+//! 6. Nothing is recorded in the consumer's stream, and it waits for nothing, while it is captured into a graph. A batch that is dropped then lies in `deferred` until the
+//!    next call of `next`.
+//! 7. The consumer's thread waits for no work of a device: neither for a batch, nor when the ring is dropped. The thread outlives the ring while its streams have work.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,7 +33,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded}
 
 use self::timing::{Bracket, Bracketed, Pair, Timing};
 use super::spec::{self, DeviceMemory, Spec};
-use super::{Gpu, Job};
+use super::{Gpu, Job, Recorded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Pick;
 use crate::trace;
@@ -42,6 +44,9 @@ mod timing;
 const POLL: Duration = Duration::from_micros(100);
 /// How often it looks whether it is still wanted, and how often the consumer looks whether anything can still come.
 const TICK: Duration = Duration::from_millis(20);
+
+/// How long a ring that is dropped looks whether its streams have ended: their work, if it waits for nobody, takes less.
+const GRACE: Duration = Duration::from_millis(20);
 
 /// Where full host slots come from, in order.
 pub(crate) trait Supply: Send + 'static {
@@ -105,6 +110,8 @@ pub(crate) struct Shared<G: Gpu> {
     wanted: AtomicU64,
     /// The first driver error. No call is made after it.
     failed: Mutex<Option<Error>>,
+    /// Batches that were dropped when the consumer's stream could not be marked, or that another framework had: who used them is not known.
+    deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     counters: Counters,
 }
 
@@ -121,6 +128,17 @@ pub(crate) struct Slot<G: Gpu> {
     /// Around the consumer's wait, from asking for the batch on; recorded if it was handed over.
     waited: Option<Pair<G>>,
     handed_over: bool,
+    /// It was prepared and never handed over: what fills it again waits for what filled it.
+    taken_back: bool,
+}
+
+/// Whose work a dropped batch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Used {
+    /// That of the consumer's stream.
+    OnItsStream,
+    /// All there is.
+    Anywhere,
 }
 
 type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
@@ -131,6 +149,8 @@ pub(crate) struct Ring<G: Gpu> {
     starts: Option<Sender<(u64, u64, u64)>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
+    /// Closes when the thread has let go of the supply, and with it of all other threads.
+    ended: Receiver<()>,
     run: u64,
     open: bool,
     timeout: Duration,
@@ -166,6 +186,7 @@ impl<G: Gpu> Ring<G> {
                 released: gpu.event()?,
                 waited: None,
                 handed_over: false,
+                taken_back: false,
             };
             free.send(Box::new(slot)).expect("the receiver is alive");
         }
@@ -184,13 +205,16 @@ impl<G: Gpu> Ring<G> {
             free,
             wanted: AtomicU64::new(0),
             failed: Mutex::default(),
+            deferred: Mutex::default(),
             counters: Counters::default(),
         });
         let asked = shared.gpu.timed_event()?;
         let (starts, started) = unbounded();
+        let (end, ended) = bounded(0);
         let thread = Thread {
             shared: shared.clone(),
-            supply,
+            supply: Some(supply),
+            end: Some(end),
             started,
             freed,
             messages: sender,
@@ -206,7 +230,7 @@ impl<G: Gpu> Ring<G> {
             .spawn(move || thread.run())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the copy thread: {e}")))?;
         let thread = Some(thread);
-        Ok(Ring { shared, starts: Some(starts), messages, thread, run: 0, open: false, timeout, asked })
+        Ok(Ring { shared, starts: Some(starts), messages, thread, ended, run: 0, open: false, timeout, asked })
     }
 
     pub(crate) fn start(&mut self, epoch: u64, first: u64) {
@@ -232,12 +256,17 @@ impl<G: Gpu> Ring<G> {
         if !self.open {
             return None;
         }
-        if self.shared.failure().is_none()
-            && let Err(e) = self.shared.gpu.record(&self.asked, &self.shared.consumer)
-        {
-            self.open = false;
-            self.shared.fail(&e);
-            return Some(Err(e));
+        if self.shared.failure().is_none() {
+            match self.shared.ask(&self.asked) {
+                Ok(()) => {}
+                // The capture and the ring go on.
+                Err(e) if e.kind() == ErrorKind::Capturing => return Some(Err(e)),
+                Err(e) => {
+                    self.open = false;
+                    self.shared.fail(&e);
+                    return Some(Err(e));
+                }
+            }
         }
         let since = Instant::now();
         loop {
@@ -256,6 +285,11 @@ impl<G: Gpu> Ring<G> {
                     return None;
                 }
                 Err(RecvTimeoutError::Timeout) => {
+                    if let Err(e) = self.shared.release_deferred() {
+                        self.open = false;
+                        self.shared.fail(&e);
+                        return Some(Err(e));
+                    }
                     let held = self.shared.counters.held.load(Ordering::Relaxed);
                     if held == self.shared.plan.slots && since.elapsed() > self.timeout {
                         let waited = since.elapsed().as_secs_f64();
@@ -288,7 +322,7 @@ impl<G: Gpu> Ring<G> {
         slot.handed_over = true;
         let waited = slot.waited.as_mut().expect("every batch that was sent has one");
         std::mem::swap(&mut waited.begin, &mut self.asked);
-        let held = Held { slot: Some(slot), shared };
+        let held = Held { slot: Some(slot), shared, exported: AtomicBool::new(false) };
         if let Err(e) = held.wait() {
             self.open = false;
             held.shared.fail(&e);
@@ -309,9 +343,17 @@ impl<G: Gpu> Ring<G> {
         }
     }
 
+    /// Waits until the thread has nothing left but the work of its streams, which may depend on the consumer's.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            let _ = self.ended.recv();
+            let since = Instant::now();
+            while !thread.is_finished() && since.elapsed() < GRACE {
+                std::thread::sleep(POLL);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
         }
     }
 }
@@ -328,10 +370,51 @@ impl<G: Gpu> Drop for Ring<G> {
 
 impl<G: Gpu> Shared<G> {
     fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {
-        if let Some(Ok(slot)) = message {
-            self.counters.slots.fetch_sub(1, Ordering::Relaxed);
-            let _ = self.free.send(slot);
+        if let Some(Ok(mut slot)) = message {
+            slot.taken_back = true;
+            self.release(slot);
         }
+    }
+
+    /// Lets the slot be written after its mark.
+    fn release(&self, slot: Box<Slot<G>>) {
+        self.counters.slots.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.free.send(slot);
+    }
+
+    /// Marks in the consumer's stream that it asks for a batch.
+    fn ask(&self, asked: &G::Event) -> Result<()> {
+        if self.gpu.is_capturing(&self.consumer)? {
+            let cause = "the loader's stream is being captured into a CUDA graph; take the batch before the capture, copy it into a \
+                         buffer that the graph keeps, and replay the graph for each batch";
+            return Err(Error::new(ErrorKind::Capturing, cause));
+        }
+        self.release_deferred()?;
+        self.gpu.record(asked, &self.consumer)
+    }
+
+    /// Marks what was dropped while that was impossible.
+    fn release_deferred(&self) -> Result<()> {
+        let mut deferred = self.deferred.lock().expect("nothing panics while holding it");
+        if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
+            return Ok(());
+        }
+        while let Some((slot, used)) = deferred.pop() {
+            let recorded = match used {
+                Used::OnItsStream => Recorded::Never,
+                Used::Anywhere => self.gpu.record_all(&slot.released)?,
+            };
+            match recorded {
+                Recorded::Yes => {}
+                Recorded::Never => self.gpu.record(&slot.released, &self.consumer)?,
+                Recorded::NotNow => {
+                    deferred.push((slot, used));
+                    return Ok(());
+                }
+            }
+            self.release(slot);
+        }
+        Ok(())
     }
 
     fn failure(&self) -> Option<Error> {
@@ -352,9 +435,18 @@ impl<G: Gpu> Shared<G> {
 pub(crate) struct Held<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
+    /// Whether another framework has its address.
+    exported: AtomicBool,
 }
 
 impl<G: Gpu> Held<G> {
+    /// Another framework is given the batch's address: nobody knows on which streams it is used. The slot is written again after all work that the device had
+    /// been given when it came back.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn export(&self) {
+        self.exported.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn slot(&self) -> &Slot<G> {
         self.slot.as_ref().expect("the slot leaves in drop only")
     }
@@ -370,15 +462,18 @@ impl<G: Gpu> Held<G> {
 impl<G: Gpu> Drop for Held<G> {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
-        let Shared { gpu, consumer, counters, free, .. } = &*self.shared;
+        let Shared { gpu, consumer, counters, deferred, .. } = &*self.shared;
         if self.shared.failure().is_none() {
-            match gpu.record(&slot.released, consumer) {
-                Ok(()) => {
-                    counters.slots.fetch_sub(1, Ordering::Relaxed);
-                    let _ = free.send(slot);
+            let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
+            match gpu.is_capturing(consumer) {
+                Ok(capturing) if capturing || used == Used::Anywhere => {
+                    deferred.lock().expect("nothing panics while holding it").push((slot, used));
                 }
-                // Without the mark nobody knows when the slot may be written: it stays out of use.
-                Err(e) => self.shared.fail(&e),
+                capturing => match capturing.and_then(|_| gpu.record(&slot.released, consumer)) {
+                    Ok(()) => self.shared.release(slot),
+                    // Without the mark nobody knows when the slot may be written: it stays out of use.
+                    Err(e) => self.shared.fail(&e),
+                },
             }
         }
         counters.held.fetch_sub(1, Ordering::Relaxed);
@@ -416,7 +511,9 @@ impl<G: Gpu, H> Flight<G, H> {
 /// The copy thread: the only one that calls the device, but for the consumer's wait and mark.
 struct Thread<G: Gpu, S: Supply> {
     shared: Arc<Shared<G>>,
-    supply: S,
+    /// Leaves in drop only.
+    supply: Option<S>,
+    end: Option<Sender<()>>,
     started: Receiver<(u64, u64, u64)>,
     freed: Receiver<Box<Slot<G>>>,
     messages: Sender<Message<G>>,
@@ -440,11 +537,11 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
                 continue;
             }
-            self.supply.start(epoch, first);
+            self.supply().start(epoch, first);
             let message = match self.epoch(run) {
                 Ok(Ended::Last) => None,
                 Ok(Ended::Unwanted) => {
-                    self.supply.stop();
+                    self.supply().stop();
                     continue;
                 }
                 Err(e) => Some(Err(e)),
@@ -456,9 +553,15 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
         }
     }
 
+    fn supply(&mut self) -> &mut S {
+        self.supply.as_mut().expect("the supply leaves in drop only")
+    }
+
     fn epoch(&mut self, run: u64) -> Result<Ended> {
         loop {
-            let Thread { shared, supply, flight, .. } = self;
+            let Thread { shared, supply: Some(supply), flight, .. } = self else {
+                unreachable!("the supply leaves in drop only")
+            };
             let mut failed = None;
             let host = supply.next(&mut || {
                 if shared.wanted.load(Ordering::Relaxed) != run {
@@ -522,6 +625,9 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
             unsafe { gpu.upload(&self.copy, memory, offset, host.bytes(field)) }
         };
         // The images are timed and the rest, which is small, is not: it may have to wait for the consumer in between.
+        if std::mem::take(&mut slot.taken_back) {
+            gpu.wait(&self.copy, &slot.ready)?;
+        }
         let images = |offset: usize| {
             gpu.record(&copy_time.begin, &self.copy)?;
             upload(0, offset)?;
@@ -564,8 +670,10 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
 }
 
 impl<G: Gpu, S: Supply> Drop for Thread<G, S> {
-    /// Invariants 1 and 5, also when a panic ends the thread. After an error of the driver the waits fail at once, and nothing is copied any more.
+    /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the waits fail at once, and nothing is copied any more.
     fn drop(&mut self) {
+        drop(self.supply.take());
+        drop(self.end.take());
         for stream in [&self.copy, &self.convert] {
             if let Err(e) = self.shared.gpu.synchronize(stream) {
                 self.shared.fail(&e);

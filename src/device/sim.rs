@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, unbounded};
 
-use super::{Gpu, Job, Spec};
+use super::{Gpu, Job, Recorded, Spec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 
@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) calls: AtomicUsize,
     after_failure: AtomicUsize,
     failed: AtomicBool,
+    /// The queues of all streams.
+    queues: Mutex<Vec<Sender<Work>>>,
 }
 
 impl Sim {
@@ -74,6 +76,7 @@ impl Sim {
             calls: AtomicUsize::new(0),
             after_failure: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
+            queues: Mutex::default(),
         }))
     }
 
@@ -104,7 +107,8 @@ impl Sim {
     }
 }
 
-type Work = Box<dyn FnOnce(&mut Pace) + Send>;
+/// Nothing ends the stream.
+type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;
 
 /// Random pauses of one stream.
 pub(super) struct Pace {
@@ -124,14 +128,16 @@ impl Pace {
 /// A stream: a queue and the thread that works it off.
 pub(super) struct SimStream {
     id: usize,
-    queue: Option<Sender<Work>>,
+    queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
+    /// Whether a test says that it is being captured.
+    pub(super) capturing: AtomicBool,
 }
 
 impl SimStream {
     /// Queues any work, such as the consumer's kernels.
     pub(super) fn run(&self, work: impl FnOnce(&mut Pace) + Send + 'static) {
-        self.queue.as_ref().unwrap().send(Box::new(work)).unwrap();
+        self.queue.send(Some(Box::new(work))).unwrap();
     }
 
     fn finish(&self) {
@@ -143,7 +149,7 @@ impl SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        drop(self.queue.take());
+        self.queue.send(None).unwrap();
         self.thread.take().unwrap().join().unwrap();
     }
 }
@@ -156,6 +162,25 @@ pub(super) struct SimEvent {
     marks: Marks,
     /// When it was last passed, if it takes the time.
     passed: Option<Arc<Mutex<Instant>>>,
+}
+
+/// Reaches a mark when the last of its clones is gone.
+struct Reached(Marks, u64);
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        let mut at = self.0.0.lock().unwrap();
+        at.1 = at.1.max(self.1);
+        self.0.1.notify_all();
+    }
+}
+
+impl SimEvent {
+    /// Waits for the mark as it stands now, when it is called.
+    pub(super) fn passed(&self) -> impl FnOnce() + Send + 'static {
+        let (marks, mark) = (self.marks.clone(), self.marks.0.lock().unwrap().0);
+        move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap())
+    }
 }
 
 pub(super) type SimMemory = Arc<[AtomicU8]>;
@@ -186,8 +211,10 @@ impl Gpu for Sim {
         let (queue, work) = unbounded::<Work>();
         let id = self.0.seed.fetch_add(1, Relaxed);
         let mut pace = Pace { rng: Rng::new(id as u64, 0, 0), state: self.0.clone() };
-        let thread = std::thread::spawn(move || work.into_iter().for_each(|work| work(&mut pace)));
-        Ok(SimStream { id, queue: Some(queue), thread: Some(thread) })
+        let thread =
+            std::thread::spawn(move || work.into_iter().map_while(|work| work).for_each(|work| work(&mut pace)));
+        self.0.queues.lock().unwrap().push(queue.clone());
+        Ok(SimStream { id, queue, thread: Some(thread), capturing: AtomicBool::new(false) })
     }
 
     fn event(&self) -> Result<SimEvent> {
@@ -217,6 +244,7 @@ impl Gpu for Sim {
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> Result<()> {
         self.call("recording")?;
+        assert!(!stream.capturing.load(SeqCst), "an event was recorded into a capture");
         let (marks, passed) = (event.marks.clone(), event.passed.clone());
         let mark = {
             let mut at = marks.0.lock().unwrap();
@@ -236,8 +264,31 @@ impl Gpu for Sim {
         Ok(())
     }
 
+    fn record_all(&self, event: &SimEvent) -> Result<Recorded> {
+        self.call("recording everything")?;
+        let mark = {
+            let mut at = event.marks.0.lock().unwrap();
+            at.0 += 1;
+            at.0
+        };
+        // A stream that has ended drops its piece, which counts as reached.
+        let queues = self.0.queues.lock().unwrap();
+        let all = Arc::new(Reached(event.marks.clone(), mark));
+        for queue in &*queues {
+            let mine = all.clone();
+            let _ = queue.send(Some(Box::new(move |_| drop(mine))));
+        }
+        Ok(Recorded::Yes)
+    }
+
+    fn is_capturing(&self, stream: &SimStream) -> Result<bool> {
+        self.call("asking for a capture")?;
+        Ok(stream.capturing.load(SeqCst))
+    }
+
     fn wait(&self, stream: &SimStream, event: &SimEvent) -> Result<()> {
         self.call("waiting")?;
+        assert!(!stream.capturing.load(SeqCst), "a wait went into a capture");
         self.0.waits.lock().unwrap().push((std::thread::current().id(), stream.id, event.id));
         let ignored = match self.0.mistake {
             Mistake::ConsumerWait => stream.id == 1,

@@ -415,8 +415,8 @@ impl Cursor {
                     bar.inc(1);
                 }
             }
-            // Whoever drops a batch may go on with the one that this call asked for.
-            Some(Err(e)) if e.kind() == ErrorKind::Timeout => {}
+            // Whoever drops a batch, or ends the capture, may go on with the one that this call asked for.
+            Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
             // Any other error ends the epoch; the state stays at the batch that failed.
             _ => self.end = self.next,
         }
@@ -430,7 +430,8 @@ impl Cursor {
 
 /// The batches of one epoch; see [`Batches::epoch`].
 ///
-/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch: one that drops some may go on.
+/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch, who may drop some and go on, or
+/// [`ErrorKind::Capturing`], after which the batch may be asked for again when the capture has ended.
 pub struct Epoch<'a, B> {
     cursor: Cursor,
     batches: &'a mut Batches<B>,

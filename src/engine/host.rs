@@ -19,6 +19,7 @@ impl Feed for HostFeed {
         let asked = self.0.work().counters.asked(self.0.ready());
         let full = self.0.next()?;
         Some(full.map(|full| {
+            let asked = self.0.home().waited_since(asked);
             self.0.work().delivered(full.header().epoch, full.header().number, full.len(), asked);
             HostBatch::new(full, self.0.home())
         }))

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Free, Full, Home};
+use crate::batch::{Free, Full, Home, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
 
@@ -69,7 +69,11 @@ pub(crate) struct Parts {
     pub(crate) on_error: OnError,
     /// How long the consumer may hold every slot while asking for more.
     pub(crate) timeout: Duration,
+    /// Makes the keeper of slots that a device may read, given where they go in the end.
+    pub(crate) keeper: Option<MakeKeeper>,
 }
+
+pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 /// A full slot, or why a run ends with the batch before this one.
 type Filled = Result<Full, Broken>;
@@ -104,7 +108,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Result<Self> {
-        let Parts { work, schedule, slots, on_error, timeout } = parts;
+        let Parts { work, schedule, slots, on_error, timeout, keeper } = parts;
         let count = slots.len();
         let work = Arc::new(work);
         let settings = work.settings.clone();
@@ -116,7 +120,8 @@ impl Engine {
         let parts_per_batch = most_parts(&slots, &settings);
         let (parts, queue) = bounded(count * parts_per_batch);
         settings.take_slots(slots, free.clone());
-        let home = Home { free, held: Arc::default() };
+        let keeper = keeper.map(|make| make(free.clone())).transpose()?;
+        let home = Home { free, held: Arc::default(), keeper };
 
         let pool = Pool::new(settings)?;
         let shared = (work.clone(), queue, filled.clone(), home.free.clone());
@@ -231,7 +236,14 @@ impl Engine {
         if self.next == self.end {
             return None;
         }
-        let batch = match self.wait(idle)? {
+        let keeper = self.home.keeper.clone();
+        let came = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
+            Ok(()) => self.wait(idle),
+            Err(e) => Some(Err(e)),
+        };
+        // Its error comes with the next call.
+        let _ = keeper.map(|keeper| keeper.wanted(false));
+        let batch = match came? {
             Ok(batch) => batch.and_then(|full| self.judge(full)),
             // Nothing came. Whoever drops a batch may go on.
             Err(e) => return Some(Err(e)),
@@ -266,7 +278,10 @@ impl Engine {
                 Ok(Err(broken)) if broken.run != self.run => {}
                 Ok(Err(broken)) => self.early[self.place(broken.number)] = Some(Err(broken.error)),
                 Err(RecvTimeoutError::Timeout) => {
-                    let held = self.home.held.load(Ordering::Relaxed);
+                    let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
+                    if let Some(Err(e)) = keeper.as_ref().map(|keeper| keeper.wanted(true)) {
+                        return Some(Err(e));
+                    }
                     if held >= self.work.settings.slots_in_use() && since.elapsed() > self.timeout {
                         return Some(Err(Error::new(
                             ErrorKind::Timeout,
@@ -284,6 +299,7 @@ impl Engine {
                             batch = self.next,
                             waited_seconds = since.elapsed().as_secs(),
                             slots_held_by_the_consumer = held,
+                            slots_that_a_device_may_read = keeper.as_ref().map_or(0, |keeper| keeper.kept()),
                             "waiting for a batch: {}",
                             self.work.counters.activity().join(", ")
                         );

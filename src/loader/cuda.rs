@@ -75,7 +75,7 @@ impl Loader {
         let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
         let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
         let trace = opening.trace.take();
-        let engine = Engine::new(opening.into_parts(slots))?;
+        let engine = Engine::new(opening.into_parts(slots, None))?;
         let (opened, work) = (Opened::new(&engine, plan, prefetch + 1, resume), engine.work().clone());
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, work.counters.clone());
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;

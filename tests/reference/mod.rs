@@ -1,5 +1,7 @@
 //! The conversion, pixel by pixel on the host: the oracle of the device tests. Arithmetic in the order that `convert.cu` states.
 
+#![allow(dead_code)] // each test uses a part
+
 use half::{bf16, f16};
 use warpfeed::decode::Rect;
 use warpfeed::{Dtype, Layout, Normalize};

@@ -11,7 +11,7 @@ use warpfeed::Result;
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;
 
-    use warpfeed::cuda::{Context, Memory, PinMode, Pinned, Stream};
+    use warpfeed::cuda::internal::{Context, Memory, PinMode, Pinned, Stream};
 
     const BYTES: usize = 32 << 20;
     const COPIES: usize = 40;

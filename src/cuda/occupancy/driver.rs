@@ -32,7 +32,7 @@ impl DriverKernel {
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub fn load(context: &Context, ptx: &std::ffi::CStr, name: &std::ffi::CStr) -> Result<Self> {
-        context.bind()?;
+        let _here = context.enter()?;
         // SAFETY: a zero-terminated text, and the context is bound.
         let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }.doing(|| "loading a module")?;
         // SAFETY: the module was just loaded.
@@ -50,7 +50,7 @@ impl DriverKernel {
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub fn usage(&self) -> Result<Usage> {
-        self.context.bind()?;
+        let _here = self.context.enter()?;
         let get = |attribute| {
             // SAFETY: invariant 1.
             unsafe { function::get_function_attribute(self.kernel, attribute) }
@@ -65,7 +65,7 @@ impl DriverKernel {
 
 impl Drop for DriverKernel {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if let Ok(_here) = self.context.enter() {
             // SAFETY: loaded by `load`, unloaded once.
             let _ = unsafe { result::module::unload(self.module) };
         }
@@ -78,7 +78,7 @@ impl Drop for DriverKernel {
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
 pub fn driver_occupancy(kernel: &DriverKernel, block: u32, dynamic: usize) -> Result<(u32, Capability)> {
-    kernel.context.bind()?;
+    let _here = kernel.context.enter()?;
     if dynamic > 48 * 1024 {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: invariant 1.

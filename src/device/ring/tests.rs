@@ -474,3 +474,115 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
         assert_eq!(ring.next().unwrap().unwrap().slot().picks[0].sample, 60);
     }
 }
+
+/// As `read`, on `stream` in place of the consumer's: what a framework does that took the batch by its address.
+fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
+    let (spec, slot, memory, seen) = (&batch.shared.spec, batch.slot(), batch.shared.memory.clone(), seen.clone());
+    let [mut images, _] = content(spec, slot.epoch, slot.number);
+    images.iter_mut().for_each(|b| *b = converted(*b));
+    let (epoch, number, offset, ready) = (slot.epoch, slot.number, slot.offset, slot.ready.passed());
+    stream.run(move |_| {
+        ready();
+        // Later than the consumer's own stream.
+        std::thread::sleep(Duration::from_micros(500));
+        let right = images.iter().enumerate().all(|(i, &byte)| memory[offset + i].load(Relaxed) == byte);
+        seen.lock().unwrap().push((epoch, number, right));
+    });
+}
+
+/// Torn batches of an epoch that another framework reads on a stream of its own.
+fn torn_elsewhere(exported: bool) -> usize {
+    let sim = Sim::new(Mistake::None, 60);
+    let mut ring = open(&sim, CONVERTED, 0).unwrap();
+    let (other, seen) = (sim.stream().unwrap(), Seen::default());
+    ring.start(0, 0);
+    while let Some(batch) = ring.next() {
+        let batch = batch.unwrap();
+        if exported {
+            batch.export();
+        }
+        read_on(&other, &batch, &seen);
+    }
+    finish(&sim, &other);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len() as u64, BATCHES);
+    seen.iter().filter(|(_, _, right)| !right).count()
+}
+
+#[test]
+fn a_batch_that_another_framework_has_is_written_after_its_work_on_any_stream() {
+    for _ in 0..5 {
+        assert_eq!(torn_elsewhere(true), 0);
+    }
+    assert!((0..20).any(|_| torn_elsewhere(false) > 0), "otherwise this shows nothing");
+}
+
+#[test]
+fn during_a_capture_next_is_an_error_and_drop_waits_and_both_go_on_after_it() {
+    let sim = Sim::new(Mistake::None, 5);
+    let mut ring = open(&sim, CONVERTED, 0).unwrap();
+    let seen = Seen::default();
+    ring.start(0, 0);
+    for round in 0..BATCHES {
+        let batch = ring.next().unwrap().unwrap();
+        assert_eq!(batch.slot().number, round, "none is lost");
+        read(&batch, &seen);
+        ring.shared.consumer.capturing.store(true, Relaxed);
+        if round % 2 == 0 {
+            let e = ring.next().unwrap().err().unwrap();
+            assert_eq!(e.kind(), ErrorKind::Capturing);
+            assert!(e.cause().contains("take the batch before the capture"), "{e}");
+        }
+        // The simulated stream panics if a mark or a wait gets into the capture.
+        drop(batch);
+        assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1);
+        ring.shared.consumer.capturing.store(false, Relaxed);
+    }
+    assert!(ring.next().is_none());
+    finish(&sim, &ring.shared.consumer);
+    all_right(&seen.lock().unwrap(), 1);
+}
+
+#[test]
+fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
+    for taken in [1, SLOTS, 2 * SLOTS] {
+        let sim = Sim::new(Mistake::None, 0);
+        let mut ring = open(&sim, CONVERTED, 0).unwrap();
+        let (gate, open) = bounded::<()>(0);
+        ring.start(0, 0);
+        for number in 0..taken {
+            drop(ring.next().unwrap().unwrap());
+            if number == 0 {
+                // The consumer's own work, which this thread ends after the ring is gone.
+                let open = open.clone();
+                ring.shared.consumer.run(move |_| {
+                    let _ = open.recv();
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let shared = ring.shared.clone();
+        drop(ring);
+        drop(gate);
+        finish(&sim, &shared.consumer);
+    }
+}
+
+/// A batch that was prepared and not wanted is written again after what prepared it.
+#[test]
+fn what_is_taken_back_is_filled_after_what_filled_it() {
+    let sim = Sim::new(Mistake::None, 40);
+    let mut ring = open(&sim, CONVERTED, 0).unwrap();
+    for epoch in 0..20 {
+        ring.start(epoch, 0);
+        drop(ring.next().unwrap().unwrap());
+        ring.stop();
+    }
+    ring.start(20, 0);
+    while let Some(batch) = ring.next() {
+        batch.unwrap();
+    }
+    // Waits of the copy stream (2) for a slot's `ready` (even numbers).
+    let waits = sim.state().waits.lock().unwrap();
+    assert!(waits.iter().any(|&(_, stream, event)| stream == 2 && event % 2 == 0 && event < SLOTS * 2), "{waits:?}");
+}

@@ -1,0 +1,50 @@
+#![allow(unsafe_code)]
+//! CUDA graphs: which of the program's streams are being captured.
+//!
+//! While a stream is captured, some calls are impossible without spoiling the capture: a mark of all
+//! work in the context ([`Event::record_all`](super::Event::record_all)) is one of them. The driver
+//! cannot be asked for a list of captures. So the crate remembers the streams that it was shown, and
+//! asks each of them. The legacy default stream answers for all blocking streams of its context.
+//!
+//! **Invariants**
+//! 1. A handle is asked for only while its `CudaStream` lives.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use cudarc::driver::{CudaStream, sys};
+
+use super::driver::Context;
+
+/// Streams of the program that it made with [`stream`](super::stream) or gave to a loader.
+static KNOWN: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
+
+/// Remembers a stream of the program's.
+pub(super) fn know(stream: &Arc<CudaStream>) {
+    let mut known = KNOWN.lock().expect("nothing panics while holding it");
+    if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
+        known.retain(|stream| stream.strong_count() > 0);
+        known.push(Arc::downgrade(stream));
+    }
+}
+
+/// Whether work that is queued in `stream` now goes into a graph. Its context is current.
+pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
+    let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the caller's stream lives (invariant 1), or is the legacy stream; the driver writes the status during the call.
+    match unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) } {
+        sys::CUresult::CUDA_SUCCESS => status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
+        other => other == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+    }
+}
+
+/// Whether a stream of `context` that the crate knows of is being captured. The context is current.
+pub(super) fn any_capture(context: &Context) -> bool {
+    /// `CU_STREAM_LEGACY` of cuda.h.
+    const LEGACY: usize = 1;
+    if is_capturing(LEGACY as sys::CUstream) {
+        return true;
+    }
+    let known = KNOWN.lock().expect("nothing panics while holding it");
+    let alive = known.iter().filter_map(Weak::upgrade);
+    alive.filter(|stream| stream.context() == context.cudarc()).any(|stream| is_capturing(stream.cu_stream()))
+}

@@ -1,0 +1,112 @@
+#![allow(unsafe_code)]
+//! All devices that a program may have given work to.
+//!
+//! Page-locked memory can be read by every device. A slice of it tells nobody which stream reads it. So
+//! the memory is in use until the work is done that every device had been given when it was let go.
+//! The devices of a program are those whose primary context is active: cudarc, candle, burn, libtorch
+//! and the runtime API use no other contexts.
+//!
+//! **Invariants**
+//! 1. A context is entered before the driver is asked to wait for it.
+
+use std::sync::Mutex;
+
+use cudarc::driver::result;
+
+use super::Recorded;
+use super::capture;
+use super::driver::{Context, Doing, device_count};
+use super::stream::{Event, Stream};
+use crate::error::Result;
+
+/// The contexts that are watched, and events to mark them with.
+pub(crate) struct Devices {
+    contexts: Mutex<Vec<Option<Context>>>,
+    spare: Mutex<Vec<Event>>,
+}
+
+/// What some streams or contexts had been given at one moment.
+#[derive(Default)]
+pub(crate) struct Mark(Vec<Event>);
+
+impl Devices {
+    pub(crate) fn new() -> Self {
+        let contexts = Mutex::new((0..device_count()).map(|_| None).collect());
+        Devices { contexts, spare: Mutex::default() }
+    }
+
+    /// Marks all work that the devices have been given so far; none if it cannot be marked now: a stream is being captured. Drivers before CUDA 12.5 have no such mark:
+    /// for them the host waits for the work instead, if it may `block`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    pub(crate) fn mark_all(&self, block: bool) -> Result<Option<Mark>> {
+        let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
+        let mut mark = Mark::default();
+        for (ordinal, place) in contexts.iter_mut().enumerate() {
+            if place.is_none() {
+                *place = Context::if_active(ordinal);
+            }
+            let Some(context) = place else { continue };
+            let event = self.event(context)?;
+            let recorded = event.record_all()?;
+            mark.0.push(event);
+            let marked = match recorded {
+                Recorded::Yes => true,
+                Recorded::NotNow => false,
+                // The event is done: it was never recorded.
+                Recorded::Never => block && finish(context)?,
+            };
+            if !marked {
+                self.recycle(mark);
+                return Ok(None);
+            }
+        }
+        Ok(Some(mark))
+    }
+
+    /// Marks the work that `stream` has been given so far.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    pub(crate) fn mark(&self, stream: &Stream) -> Result<Mark> {
+        let event = self.event(stream.context())?;
+        event.record(stream)?;
+        Ok(Mark(vec![event]))
+    }
+
+    /// Whether the marked work is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda), also for work that failed.
+    pub(crate) fn is_done(&self, mark: &Mark) -> Result<bool> {
+        for event in &mark.0 {
+            if !event.is_done()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes back the events of a mark.
+    pub(crate) fn recycle(&self, mark: Mark) {
+        self.spare.lock().expect("nothing panics while holding it").extend(mark.0);
+    }
+
+    fn event(&self, context: &Context) -> Result<Event> {
+        let mut spare = self.spare.lock().expect("nothing panics while holding it");
+        match spare.iter().position(|event| event.context() == context) {
+            Some(at) => Ok(spare.swap_remove(at)),
+            None => Event::new(context),
+        }
+    }
+}
+
+/// Waits for all work of a context; `false` if one of its streams is being captured.
+fn finish(context: &Context) -> Result<bool> {
+    let _here = context.enter()?;
+    if capture::any_capture(context) {
+        return Ok(false);
+    }
+    result::ctx::synchronize().doing(|| "waiting for the work of a context").map(|()| true)
+}

@@ -1,0 +1,290 @@
+//! Page-locked host slots on their way back: none is written while a device may still read it.
+//!
+//! A batch in page-locked memory can be uploaded asynchronously by safe code, on any stream, and dropped
+//! at once. Nothing tells the loader which stream still reads it. So a slot that comes back is
+//! *kept* until everything is done that the devices had been given:
+//!
+//! ```text
+//! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
+//! release_on(stream) ─────────────────────────────┘
+//! ```
+//!
+//! The mark is set by the next call of `next()`, or at once while a consumer waits there. So no mark is
+//! set in the middle of a CUDA graph capture that happens to drop a batch. A thread of its own looks after
+//! what is marked: neither the consumer nor a worker waits for a device.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use crate::batch::Keeper;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How often the thread looks at what is marked.
+const POLL: Duration = Duration::from_micros(200);
+
+/// Marks in the work of devices.
+pub(crate) trait Watch: Send + Sync + 'static {
+    type Mark: Send;
+
+    /// Marks all work that any device has been given so far. `None` if that is impossible now.
+    /// It waits on the host only if it may `block`.
+    fn mark_all(&self, block: bool) -> Result<Option<Self::Mark>>;
+    fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
+    /// Takes a mark back that is done.
+    fn recycle(&self, mark: Self::Mark);
+}
+
+/// A slot that a device may still read, and what it waits for, if that is known.
+type Kept<T, M> = (T, Option<M>);
+
+/// Keeps slots of type `T`.
+pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
+    shared: Arc<Shared<W>>,
+    unmarked: Mutex<Vec<T>>,
+    /// Whether a consumer waits for a batch: then a slot is marked as it comes.
+    wanted: AtomicBool,
+    kept: Sender<Kept<T, W::Mark>>,
+    free: Sender<T>,
+}
+
+struct Shared<W> {
+    watch: W,
+    /// Slots that have not come back.
+    open: AtomicUsize,
+    /// When the last of them did.
+    idle: Mutex<Instant>,
+    failed: Mutex<Option<Error>>,
+}
+
+impl<W: Watch, T: Send + 'static> Handoff<W, T> {
+    /// Starts the thread. Slots go on to `free`.
+    pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
+        let idle = Mutex::new(Instant::now());
+        let shared = Arc::new(Shared { watch, open: AtomicUsize::new(0), idle, failed: Mutex::default() });
+        let (kept, comes) = unbounded();
+        let thread = Thread { shared: shared.clone(), comes, free: free.clone(), kept: Vec::new() };
+        std::thread::Builder::new().name("warpfeed-pinned".into()).spawn(move || thread.run()).map_err(|e| {
+            Error::new(ErrorKind::Io, format!("cannot start the thread that keeps page-locked batches: {e}"))
+        })?;
+        Ok(Handoff { shared, unmarked: Mutex::default(), wanted: AtomicBool::new(false), kept, free })
+    }
+
+    pub(crate) fn watch(&self) -> &W {
+        &self.shared.watch
+    }
+
+    /// Keeps a slot until `mark` is done; without a mark, until everything is done that the devices have been given when the thread can mark it.
+    pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
+        self.shared.open.fetch_add(1, SeqCst);
+        self.pass(slot, mark);
+    }
+
+    fn pass(&self, slot: T, mark: Option<W::Mark>) {
+        let mark = match mark {
+            Some(mark) if matches!(self.shared.watch.is_done(&mark), Ok(true)) => {
+                self.shared.watch.recycle(mark);
+                self.shared.lands();
+                return drop(self.free.send(slot));
+            }
+            mark => mark,
+        };
+        let _ = self.kept.send((slot, mark));
+    }
+
+    /// Marks what came back since the last call.
+    fn mark(&self) {
+        while let Some(slot) = self.unmarked().pop() {
+            // An error comes again on the thread, which notes it.
+            self.pass(slot, self.shared.watch.mark_all(false).unwrap_or(None));
+        }
+    }
+
+    fn unmarked(&self) -> MutexGuard<'_, Vec<T>> {
+        self.unmarked.lock().expect("nothing panics while holding it")
+    }
+}
+
+impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
+    fn keep(&self, slot: T) {
+        self.shared.open.fetch_add(1, SeqCst);
+        self.unmarked().push(slot);
+        if self.wanted.load(SeqCst) {
+            self.mark();
+        }
+    }
+
+    fn wanted(&self, wanted: bool) -> Result<()> {
+        self.wanted.store(wanted, SeqCst);
+        if wanted {
+            self.mark();
+        }
+        self.shared.failed.lock().expect("nothing panics while holding it").clone().map_or(Ok(()), Err)
+    }
+
+    fn kept(&self) -> usize {
+        self.shared.open.load(SeqCst)
+    }
+
+    fn idle_since(&self) -> Option<Instant> {
+        let idle = *self.shared.idle.lock().expect("nothing panics while holding it");
+        (self.kept() == 0).then_some(idle)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
+    /// The last batch is gone, and the loader too. The thread ends when the devices have done what they were given.
+    fn drop(&mut self) {
+        for slot in self.unmarked().drain(..) {
+            let _ = self.kept.send((slot, None));
+        }
+    }
+}
+
+impl<W: Watch> Shared<W> {
+    /// A slot comes back.
+    fn lands(&self) {
+        *self.idle.lock().expect("nothing panics while holding it") = Instant::now();
+        self.open.fetch_sub(1, SeqCst);
+    }
+}
+
+struct Thread<W: Watch, T> {
+    shared: Arc<Shared<W>>,
+    comes: Receiver<Kept<T, W::Mark>>,
+    free: Sender<T>,
+    kept: Vec<Kept<T, W::Mark>>,
+}
+
+impl<W: Watch, T> Thread<W, T> {
+    fn run(mut self) {
+        let mut open = true;
+        while open || !self.kept.is_empty() {
+            let came = if self.kept.is_empty() {
+                self.comes.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.comes.recv_timeout(POLL)
+            };
+            match came {
+                Ok(kept) => self.kept.push(kept),
+                Err(RecvTimeoutError::Timeout) => {}
+                // A channel that is closed no longer waits.
+                Err(RecvTimeoutError::Disconnected) if open => open = false,
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
+            }
+            self.look();
+        }
+    }
+
+    /// Lets go of what is done.
+    fn look(&mut self) {
+        let mut at = 0;
+        while let Some((_, mark)) = self.kept.get_mut(at) {
+            match done(&self.shared.watch, mark) {
+                Ok(false) => at += 1,
+                Ok(true) => {
+                    let (slot, mark) = self.kept.remove(at);
+                    mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
+                    self.shared.lands();
+                    // Where the loader is gone, the slot is freed here.
+                    let _ = self.free.send(slot);
+                }
+                // Nobody knows what the device still reads: the slot is neither written nor freed again.
+                Err(e) => {
+                    let (slot, _) = self.kept.remove(at);
+                    std::mem::forget(slot);
+                    self.shared.failed.lock().expect("nothing panics while holding it").get_or_insert(e);
+                }
+            }
+        }
+    }
+}
+
+/// Whether what a slot waits for is done. It is marked here if it was not.
+fn done<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<bool> {
+    if mark.is_none() {
+        *mark = watch.mark_all(true)?;
+    }
+    mark.as_ref().map_or(Ok(false), |mark| watch.is_done(mark))
+}
+
+#[cfg(feature = "cuda")]
+mod host {
+    use super::{Handoff, Watch};
+    use crate::batch::{Free, HostBatch};
+    use crate::cuda::cudarc::driver::CudaStream;
+    use crate::cuda::{Devices, Mark, Stream};
+    use crate::error::Result;
+    use std::sync::Arc;
+
+    impl Watch for Devices {
+        type Mark = Mark;
+
+        fn mark_all(&self, block: bool) -> Result<Option<Mark>> {
+            Devices::mark_all(self, block)
+        }
+
+        fn is_done(&self, mark: &Mark) -> Result<bool> {
+            Devices::is_done(self, mark)
+        }
+
+        fn recycle(&self, mark: Mark) {
+            Devices::recycle(self, mark);
+        }
+    }
+
+    fn mark_on(devices: &Devices, stream: &Arc<CudaStream>) -> Result<Mark> {
+        let stream = Stream::lent(stream)?;
+        stream.refuse_capture("give the batch back before the capture begins, or after it has ended")?;
+        devices.mark(&stream)
+    }
+
+    impl HostBatch {
+        /// Gives the batch back after the work that `stream` has been given so far, and after nothing else.
+        ///
+        /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at any time: the loader then waits, without making anybody else wait, for
+        /// all work that any device had been given. This says which work it is, so that the batch's memory is free as soon as the upload is done:
+        ///
+        /// ```no_run
+        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # let mut batches = warpfeed::Loader::new("train").pinned(true).host()?;
+        /// let stream = warpfeed::cuda::stream(0)?;
+        /// for batch in batches.epoch(0) {
+        ///     let batch = batch?;
+        ///     let images = stream.clone_htod(batch.images().bytes())?;
+        ///     batch.release_on(&stream)?;
+        ///     // ... train on `images`
+        /// }
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// A batch in ordinary memory is given back at once: an upload from there has read it when the call returns.
+        ///
+        /// # Errors
+        /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while `stream` is captured into a CUDA graph, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver. The batch is
+        /// then given back as if it were dropped.
+        pub fn release_on(self, stream: &Arc<CudaStream>) -> Result<()> {
+            let mut marked = Ok(());
+            self.give_back(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, Free>>() {
+                Some(handoff) => {
+                    let mark = mark_on(handoff.watch(), stream);
+                    marked = mark.as_ref().map(|_| ()).map_err(Clone::clone);
+                    handoff.keep_until(slot, mark.ok());
+                }
+                None => keeper.keep(slot),
+            });
+            marked
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

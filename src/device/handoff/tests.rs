@@ -1,0 +1,187 @@
+#![allow(unsafe_code)]
+//! The hand-off against the simulated device: safe asynchronous uploads, and the drop at once.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use super::super::Gpu;
+use super::super::sim::{Mistake, Sim, SimEvent, SimMemory, SimStream};
+use super::*;
+use crate::order::Rng;
+use crossbeam::channel::bounded;
+
+const BYTES: usize = 600;
+const SLOTS: usize = 3;
+
+impl Watch for Sim {
+    type Mark = SimEvent;
+
+    fn mark_all(&self, _block: bool) -> Result<Option<SimEvent>> {
+        let event = self.event()?;
+        self.record_all(&event)?;
+        Ok(Some(event))
+    }
+
+    fn is_done(&self, mark: &SimEvent) -> Result<bool> {
+        Gpu::is_done(self, mark)
+    }
+
+    fn recycle(&self, _mark: SimEvent) {}
+}
+
+/// A page-locked batch. Atomic, so that a hand-off that gives it away too early is a wrong batch and no undefined behaviour.
+type Slot = Box<[AtomicU8]>;
+
+fn content(number: usize) -> impl Iterator<Item = u8> {
+    let mut rng = Rng::new(3, number as u64, 0);
+    (0..BYTES).map(move |_| rng.next_u64() as u8)
+}
+
+fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot: &Slot) {
+    // SAFETY: the bytes are read by the simulated device, as atomics. That they live and stay is what is tested.
+    unsafe {
+        let bytes = std::slice::from_raw_parts(slot.as_ptr().cast(), BYTES);
+        sim.upload(stream, memory, number * BYTES, bytes).unwrap();
+    }
+}
+
+/// How a program gives its batches back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// Each is dropped at once.
+    Drop,
+    /// On another thread, at any moment.
+    DropElsewhere,
+    /// With the stream that it was uploaded on.
+    Exact,
+}
+
+/// Uploads `batches` batches on some of `streams` streams; gives the number that arrived torn, and the keeper.
+fn torn(mistake: Mistake, batches: usize, streams: usize, way: Way, seed: u64) -> usize {
+    let sim = Sim::new(mistake, 30);
+    let memory = sim.memory(batches * BYTES).unwrap();
+    let streams: Vec<SimStream> = (0..streams).map(|_| sim.stream().unwrap()).collect();
+    let (free, freed) = bounded::<Slot>(SLOTS);
+    let handoff = Arc::new(Handoff::new(sim.clone(), free.clone()).unwrap());
+    for _ in 0..SLOTS {
+        free.send((0..BYTES).map(|_| AtomicU8::new(0)).collect()).unwrap();
+    }
+    let (dropped, drops) = bounded::<Slot>(SLOTS);
+    let elsewhere = handoff.clone();
+    let other = std::thread::spawn(move || drops.into_iter().for_each(|slot| elsewhere.keep(slot)));
+
+    let mut rng = Rng::new(seed, 0, 0);
+    for number in 0..batches {
+        handoff.wanted(true).unwrap();
+        let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot comes back");
+        handoff.wanted(false).unwrap();
+        // The worker: it writes as soon as it may.
+        content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
+        let stream = &streams[rng.below(streams.len() as u64) as usize];
+        upload(&sim, stream, &memory, number, &slot);
+        match way {
+            Way::Drop => handoff.keep(slot),
+            Way::DropElsewhere => dropped.send(slot).unwrap(),
+            Way::Exact => {
+                let mark = sim.event().unwrap();
+                sim.record(&mark, stream).unwrap();
+                handoff.keep_until(slot, Some(mark));
+            }
+        }
+    }
+    drop(dropped);
+    other.join().unwrap();
+    streams.iter().for_each(|stream| sim.synchronize(stream).unwrap());
+    let arrived = |number: usize| content(number).zip(&memory[number * BYTES..]).all(|(a, b)| a == b.load(Relaxed));
+    (0..batches).filter(|&number| !arrived(number)).count()
+}
+
+#[test]
+fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
+    for seed in 0..4 {
+        for streams in 1..=3 {
+            for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
+                assert_eq!(torn(Mistake::None, 60, streams, way, seed), 0, "{streams} streams, {way:?}, seed {seed}");
+            }
+        }
+    }
+}
+
+/// Otherwise the test above would show nothing.
+#[test]
+fn slots_that_are_given_back_early_are_seen() {
+    for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
+        assert!(torn(Mistake::EarlyReturn, 60, 2, way, 0) > 10, "{way:?}");
+    }
+}
+
+fn one_slot() -> Slot {
+    (0..BYTES).map(|_| AtomicU8::new(0)).collect()
+}
+
+#[test]
+fn nothing_is_marked_before_somebody_wants_it() {
+    let sim = Sim::new(Mistake::None, 0);
+    let (free, freed) = bounded::<Slot>(SLOTS);
+    let handoff = Handoff::new(sim.clone(), free).unwrap();
+    handoff.keep(one_slot());
+    assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (0, 1), "a capture may be under way");
+    handoff.wanted(true).unwrap();
+    freed.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (1, 0));
+    handoff.keep(one_slot());
+    freed.recv_timeout(Duration::from_secs(20)).expect("at once while the consumer waits");
+}
+
+#[test]
+fn a_slot_that_waits_for_a_slow_stream_holds_up_no_other() {
+    let sim = Sim::new(Mistake::None, 0);
+    let (slow, quick) = (sim.stream().unwrap(), sim.stream().unwrap());
+    let (free, freed) = bounded::<Slot>(SLOTS);
+    let handoff = Handoff::new(sim.clone(), free).unwrap();
+    let (open, gate) = bounded::<()>(0);
+    slow.run(move |_| {
+        let _ = gate.recv();
+    });
+    for stream in [&slow, &quick] {
+        let mark = sim.event().unwrap();
+        sim.record(&mark, stream).unwrap();
+        handoff.keep_until(one_slot(), Some(mark));
+    }
+    freed.recv_timeout(Duration::from_secs(20)).expect("that of the quick stream");
+    assert_eq!((freed.len(), handoff.kept(), handoff.idle_since()), (0, 1, None));
+    drop(open);
+    freed.recv_timeout(Duration::from_secs(20)).expect("the other");
+}
+
+#[test]
+fn dropping_the_loader_waits_for_no_device_and_frees_what_is_kept_in_the_end() {
+    let sim = Sim::new(Mistake::None, 0);
+    let stream = sim.stream().unwrap();
+    let (open, gate) = bounded::<()>(0);
+    stream.run(move |_| {
+        let _ = gate.recv();
+    });
+    let (free, freed) = bounded::<Slot>(SLOTS);
+    let handoff = Handoff::new(sim.clone(), free).unwrap();
+    handoff.keep(one_slot());
+    drop(handoff);
+    assert!(freed.is_empty(), "the stream is held up");
+    drop(open);
+    freed.recv_timeout(Duration::from_secs(20)).expect("the thread goes on until then");
+    assert!(freed.recv().is_err(), "and ends");
+}
+
+#[test]
+fn after_an_error_of_the_device_no_slot_comes_back_and_the_consumer_is_told() {
+    let sim = Sim::new(Mistake::None, 0);
+    let (free, freed) = bounded::<Slot>(SLOTS);
+    let handoff = Handoff::new(sim.clone(), free).unwrap();
+    sim.fail_after(0);
+    handoff.keep(one_slot());
+    let told = (0..200).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        handoff.wanted(true).err()
+    });
+    assert_eq!(told.expect("within 200 ms").kind(), ErrorKind::Cuda);
+    assert!(freed.is_empty());
+}
