@@ -111,14 +111,15 @@ impl Context {
     ///
     /// cudarc's `bind_to_thread` would also take the error that it keeps for the program: that error is the program's to find.
     pub(super) fn enter(&self) -> Result<Entered> {
-        let entered = Entered::nowhere();
+        let mut entered = Entered::nowhere();
         let here = self.0.cu_ctx();
         if entered.before != here {
             // SAFETY: the context lives as long as the `Arc` in `self`.
             unsafe { result::ctx::set_current(here) }
                 .doing(|| format!("binding the context of device {}", self.0.ordinal()))?;
         }
-        Ok(Entered { now: here, ..entered })
+        entered.now = here;
+        Ok(entered)
     }
 
     /// cudarc's handle.
