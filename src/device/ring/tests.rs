@@ -74,7 +74,7 @@ impl Filled for HostSlot {
         mixing(self.number)
     }
     fn labelled(&self) -> bool {
-        self.number % 3 > 0
+        self.number % 3 == 1
     }
     fn bytes(&self, field: usize) -> &[u8] {
         let bytes = &self.fields[field][..self.lens[field]];
@@ -194,7 +194,7 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let offsets = [slot.offset, slot.offset + shared.layout.fields[0]];
     // What the host is told of the batch.
     let keys = (0..slot.picks.len()).all(|place| slot.keys[place] == key(number, place));
-    let told = keys && slot.mixing == mixing(number) && slot.labelled == (number % 3 > 0);
+    let told = keys && slot.mixing == mixing(number) && slot.labelled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = told;
         for (at, expected) in offsets.into_iter().zip([images, labels]) {
