@@ -19,10 +19,10 @@ mod slot;
 mod soft;
 mod write;
 
-pub use host::{Element, HostBatch, View};
 pub(crate) use host::Home;
 #[cfg(feature = "cuda")]
 pub(crate) use host::no_labels;
+pub use host::{Element, HostBatch, View};
 pub(crate) use memory::Memory;
 pub(crate) use mix::mix;
 pub(crate) use schema::{ALIGN, Plan, SOFT_LABEL};
