@@ -39,7 +39,7 @@ fn main() -> Result<()> {
             "batch {}: {:?}, samples {first:?}..., labels {:?}...",
             batch.number(),
             batch.images(),
-            &batch.labels()[..4]
+            &batch.labels()?[..4]
         );
     }
     Ok(())

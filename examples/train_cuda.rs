@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             marks.push((asked, got));
 
             let n = batch.len() as u32;
-            let (images, labels) = (batch.images().view::<f32>()?, batch.labels().view::<i64>()?);
+            let (images, labels) = (batch.images().view::<f32>()?, batch.labels()?.view::<i64>()?);
             // SAFETY: the arguments are those that `train.cu` declares, and the buffers have the sizes it reads and writes.
             unsafe {
                 stream

@@ -20,7 +20,7 @@
 //!     for batch in batches.epoch(epoch) {
 //!         let batch = batch?;
 //!         assert_eq!(batch.images().shape(), [batch.len(), 64, 64, 3]);
-//!         assert_eq!(batch.labels().len(), batch.len());
+//!         assert_eq!(batch.labels()?.len(), batch.len());
 //!     }
 //! }
 //! # Ok(())
@@ -34,7 +34,8 @@
 //! In one of the loader's slots: a buffer that is allocated when the loader is opened and reused until it is dropped. With
 //! [`pinned`](Loader::pinned) it is page-locked memory. A batch is yours until you drop it; then its slot goes back to the workers. The images are
 //! `u8` (N, H, W, 3) unless [`dtype`](Loader::dtype), [`layout`](Loader::layout) and [`normalize`](Loader::normalize) say otherwise; labels are
-//! `i64`; further arrays of a sample come along with [`field`](Loader::field).
+//! `i64`; further arrays of a sample come along with [`field`](Loader::field). Reading labels that samples do not have is an error, unless
+//! [`unlabelled`](Loader::unlabelled) makes them -1.
 //!
 //! # Order and seeds
 //!

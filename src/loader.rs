@@ -1,5 +1,6 @@
 #[cfg(feature = "cuda")]
 mod cuda;
+mod labels;
 mod limits;
 mod memory;
 mod processors;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, Slots, Writer};
+use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, SOFT_LABEL, Slots, Writer};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
 use crate::decode::{Auto, Decode};
@@ -28,6 +29,7 @@ use crate::order::{Last, Rank, Schedule};
 use crate::source::{self, Concat, Source};
 use crate::trace::{self, Counters, Trace};
 use crate::transform::{Augment, Transform};
+use labels::check_soft_labels;
 use memory::{Room, host_memory};
 use sampling::Sampling;
 
@@ -44,7 +46,7 @@ use sampling::Sampling;
 /// for epoch in 0..90 {
 ///     for batch in batches.epoch(epoch) {
 ///         let batch = batch?;
-///         println!("{:?} {:?}", batch.images(), batch.labels());
+///         println!("{:?} {:?}", batch.images(), batch.labels()?);
 ///     }
 /// }
 /// # Ok(())
@@ -78,8 +80,8 @@ pub struct Loader {
     trace: Option<(PathBuf, trace::Schedule)>,
     #[cfg(feature = "progress")]
     progress: bool,
-    #[cfg(feature = "cuda")]
     soft_labels: Option<(usize, f32)>,
+    unlabelled: bool,
 }
 
 #[derive(Clone)]
@@ -173,8 +175,8 @@ impl Loader {
             trace: None,
             #[cfg(feature = "progress")]
             progress: false,
-            #[cfg(feature = "cuda")]
             soft_labels: None,
+            unlabelled: false,
         }
     }
 
@@ -373,7 +375,7 @@ impl Loader {
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
-        let mut opening = self.open(dtype, layout, false, pinned, |_, _| 0)?;
+        let mut opening = self.open(dtype, layout, None, pinned, |_, _| 0)?;
         let bytes = opening.check_memory(0)?;
         let memory = host_memory(opening.plan.bytes, opening.slots(), pinned, opening.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&opening.plan, memory)).collect();
@@ -394,16 +396,18 @@ impl Loader {
         Ok(Batches::new(Box::new(HostFeed(engine)), opened))
     }
 
-    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`, into memory that is `pinned` or not. With `ops` a slot's last field is a record a
-    /// sample of what the device is to do with it. `beside` is what a number of batches ahead takes beside the slots, in bytes.
+    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`, into memory that is `pinned` or not. `device` is none
+    /// for batches that stay on the host; with `Some(true)` a slot's last field is a record a sample of what the device is to do with it. `beside` is what a number of batches ahead takes beside the slots, in bytes.
     fn open(
         self,
         dtype: Dtype,
         layout: Layout,
-        ops: bool,
+        device: Option<bool>,
         pinned: bool,
         beside: impl Fn(&Plan, usize) -> usize,
     ) -> Result<Opening> {
+        let (on_host, ops) = (device.is_none(), device.unwrap_or(false));
+        check_soft_labels(self.soft_labels)?;
         let rank = match self.place {
             Place::Given { rank, world } => Rank::new(rank, world)?,
             Place::Environment => Rank::of_launcher()?,
@@ -415,8 +419,9 @@ impl Loader {
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);
         self.augment.check()?;
         if let Some(twice) = self.fields.iter().enumerate().find_map(|(i, f)| {
-            let taken =
-                ["image", "label"].contains(&f.name.as_str()) || self.fields[..i].iter().any(|g| g.name == f.name);
+            let taken = ["image", "label"].contains(&f.name.as_str())
+                || (f.name == SOFT_LABEL && self.soft_labels.is_some())
+                || self.fields[..i].iter().any(|g| g.name == f.name);
             taken.then_some(&f.name)
         }) {
             return Err(Error::config(format!("field {twice:?} is there already")));
@@ -449,7 +454,11 @@ impl Loader {
         ];
         fields.extend(self.fields);
         fields.extend(ops.then(|| Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] }));
-        let plan = Arc::new(Plan::new(batch, fields)?);
+        let plan = Plan::new(batch, fields)?;
+        let plan = Arc::new(match self.soft_labels.filter(|_| on_host) {
+            Some((classes, _)) => plan.with_soft_labels(classes)?,
+            None => plan,
+        });
         let room = Room::of(self.memory_limit);
         let prefetch = match self.prefetch {
             0 => room.automatic_prefetch(pinned, &plan, beside),
@@ -464,7 +473,9 @@ impl Loader {
             writer: Writer::new(size, dtype, layout, normalize)?,
             ops,
             seed: self.seed,
-            mix_as: (!ops).then_some((dtype, layout)),
+            mixes: on_host,
+            soft_labels: self.soft_labels,
+            unlabelled: self.unlabelled,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
             counters: Arc::new(Counters::new(workers.most)),

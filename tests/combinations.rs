@@ -268,7 +268,7 @@ fn balanced_draws_every_class_equally_often() {
     let make = || Loader::source(source.clone()).decode(Draw).augment(Augment::train(16)).batch(100).repeat(3);
     let mut counts = [0; 3];
     for batch in make().balanced().seed(4) {
-        batch.unwrap().labels().iter().for_each(|&label| counts[label as usize] += 1);
+        batch.unwrap().labels().unwrap().iter().for_each(|&label| counts[label as usize] += 1);
     }
     assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
 }
@@ -323,7 +323,7 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
             let source = batches.source().clone();
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
-                for ((id, key), &label) in batch.ids().zip(batch.keys()).zip(batch.labels()) {
+                for ((id, key), &label) in batch.ids().zip(batch.keys()).zip(batch.labels().unwrap()) {
                     assert_eq!((source.part(id as usize), &key[..1]), [(0, "a"), (1, "b")][label as usize - 1]);
                 }
                 seen.push(Content::from(&batch));
@@ -381,7 +381,7 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
         for epoch in 0.. {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
-                all.extend(batch.ids().zip(batch.labels().iter().copied()));
+                all.extend(batch.ids().zip(batch.labels().unwrap().iter().copied()));
             }
             if all.len() >= 10_000 {
                 break;

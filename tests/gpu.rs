@@ -18,7 +18,7 @@ use warpfeed::cuda::occupancy::{DriverKernel, Limits, Usage, driver_occupancy};
 use warpfeed::decode::Rect;
 use warpfeed::device::SampleOps;
 use warpfeed::order::Rng;
-use warpfeed::source::{Sample, Source};
+use warpfeed::source::{OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, CudaBatch, Dtype, ErrorKind, HostBatch, Last, Layout, Loader, Normalize, Rank, Result, State};
 
@@ -263,6 +263,10 @@ fn loader(source: &Arc<Pictures>, augment: Augment) -> Loader {
     Loader::shared_source(source).batch(16).shuffle(3).augment(augment).workers(2).prefetch(3)
 }
 
+fn integers(bytes: Vec<u8>) -> Vec<i64> {
+    bytes.as_chunks().0.iter().map(|v| i64::from_ne_bytes(*v)).collect()
+}
+
 #[test]
 fn batches_on_the_device_are_those_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -284,8 +288,8 @@ fn batches_on_the_device_are_those_of_the_host() {
                 assert_eq!(a.images().shape(), b.images().shape());
                 assert!(a.ids().eq(b.ids()) && a.valid().eq(b.valid()));
                 assert!(b.images().download().unwrap() == a.images().bytes(), "{dtype:?} {layout:?} batch {number}");
-                let labels = b.labels().download().unwrap();
-                assert!(labels.as_chunks().0.iter().map(|l| i64::from_ne_bytes(*l)).eq(a.labels().iter().copied()));
+                assert!(a.keys().eq(b.keys()) && a.mixing().is_none() && b.mixing().is_none());
+                assert_eq!(integers(b.labels().unwrap().download().unwrap()), a.labels().unwrap());
                 number += 1;
             }
             assert_eq!(number, 7);
@@ -293,6 +297,71 @@ fn batches_on_the_device_are_those_of_the_host() {
         let stats = device.device_stats();
         assert!(stats.reserved == device.plan().device_bytes && stats.peak <= stats.reserved && stats.batches == 21);
     }
+}
+
+/// MixUp and CutMix over erased and normalised pictures, and the rows of their labels.
+#[test]
+fn mixed_batches_on_the_device_are_those_of_the_host() {
+    let Some(stream) = stream() else { return };
+    // The last batch is one sample, which has no partner.
+    let source = Arc::new(Pictures::new(97, 40));
+    for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
+        // A width that the kernel takes in groups, and one that it takes pixel by pixel.
+        for (mix, side) in [(Mix::mixup(0.4), 32), (Mix::cutmix(1.0), 32), (Mix::either(0.4, 1.0).probability(0.7), 29)]
+        {
+            let what = format!("{dtype:?} {layout:?} {mix:?}");
+            let open = || {
+                let erasing = RandomErasing::new(0.5).value([100.4, 300.25, -1.3]);
+                let augment = Augment::train(side).erase(erasing).mix(mix.clone());
+                let loader = loader(&source, augment).dtype(dtype).layout(layout).soft_labels(10, 0.1);
+                if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
+            };
+            let mut host = open().host().unwrap();
+            let mut device = open().cuda(&stream).unwrap();
+            let (mut number, mut mixed) = (0, 0);
+            for (a, b) in host.epoch(3).zip(device.epoch(3)) {
+                let (a, b) = (a.unwrap(), b.unwrap());
+                assert_eq!((b.number(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
+                assert!(a.ids().eq(b.ids()) && a.keys().eq(b.keys()), "{what}");
+                let (found, expected) = (b.images().download().unwrap(), a.images().bytes());
+                let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
+                assert_eq!(
+                    (found.len(), wrong),
+                    (expected.len(), 0),
+                    "{what} batch {number}: bytes, and how many differ"
+                );
+                let rows = b.soft_labels().unwrap();
+                assert_eq!(rows.shape(), a.soft_labels().unwrap().shape());
+                assert!(rows.download().unwrap() == a.soft_labels().unwrap().bytes(), "{what} batch {number}: rows");
+                assert!(b.field("soft_label").unwrap().device_ptr() == rows.device_ptr());
+                (number, mixed) = (number + 1, mixed + usize::from(a.mixing().is_some()));
+            }
+            assert!(number == 7 && (1..=6).contains(&mixed), "{what}: {mixed} batches were mixed");
+        }
+    }
+}
+
+/// As `tests/labels.rs` has it for the host.
+#[test]
+fn labels_that_are_not_there_are_an_error_on_the_device() {
+    let Some(stream) = stream() else { return };
+    let sample = |i: usize, picture: &Vec<u8>| OwnedSample::new(format!("flat/{i}")).field("bmp", picture.clone());
+    let pictures = Pictures::new(8, 32).bmps;
+    let samples: Vec<_> = pictures.iter().enumerate().map(|(i, picture)| sample(i, picture)).collect();
+    let open = |samples: Vec<OwnedSample>| {
+        Loader::source(warpfeed::source::Memory::new(samples)).augment(Augment::exact(32, 32)).batch(4)
+    };
+    let batch = open(samples.clone()).cuda(&stream).unwrap().epoch(0).next().unwrap().unwrap();
+    assert!(batch.field("label").is_none());
+    let e = batch.labels().err().unwrap();
+    assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(0), Some("flat/0")));
+    drop(batch);
+    let told = open(samples.clone()).unlabelled(true).cuda(&stream).unwrap().epoch(0).next().unwrap().unwrap();
+    assert_eq!(integers(told.labels().unwrap().download().unwrap()), [-1; 4]);
+    let mut some = samples;
+    some[1] = some[1].clone().label(3);
+    let e = open(some).cuda(&stream).unwrap().epoch(0).next().unwrap().err().unwrap();
+    assert_eq!((e.sample(), e.key()), (Some(0), Some("flat/0")));
 }
 
 #[test]

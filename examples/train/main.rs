@@ -59,7 +59,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
     while let Some(batch) = epoch.next() {
         let batch = batch?;
         let images = batch.images().as_f32().expect("the loader was asked for f32");
-        sum += net.train(images, batch.labels(), SIDE as usize, rate);
+        sum += net.train(images, batch.labels()?, SIDE as usize, rate);
         count += 1.0;
         let stats = epoch.stats().since(&before);
         bar.set_message(format!(
@@ -81,7 +81,7 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
         let batch = batch?;
         let images = batch.images().as_f32().expect("the loader was asked for f32");
         let named = net.classify(images, SIDE as usize);
-        right += named.iter().zip(batch.labels()).filter(|(a, b)| a == b).count();
+        right += named.iter().zip(batch.labels()?).filter(|(a, b)| a == b).count();
         all += batch.len();
     }
     Ok(right as f64 / all as f64)

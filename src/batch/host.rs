@@ -7,7 +7,7 @@ use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
 use super::{Dtype, Free, Full};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transform::Mixing;
 
 /// A batch in host memory.
@@ -96,13 +96,30 @@ impl HostBatch {
         self.view(0)
     }
 
-    /// The labels, N of them. A sample without a label has -1.
-    pub fn labels(&self) -> &[i64] {
-        self.view(1).as_i64().expect("labels are i64")
+    /// The labels, N of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have none. With
+    /// [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
+    pub fn labels(&self) -> Result<&[i64]> {
+        if !self.full().header().labelled {
+            let (id, key) = (self.full().header().picks[0].sample, &self.full().meta(0).key);
+            return Err(no_labels(id, key));
+        }
+        Ok(self.view(1).as_i64().expect("labels are i64"))
     }
 
-    /// The field `name`: `image`, `label`, or one asked for with [`Loader::field`](crate::Loader::field).
+    /// The labels as f32 rows of (N, classes), if [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
+    pub fn soft_labels(&self) -> Option<View<'_>> {
+        self.full().plan().soft.map(|span| self.view(span))
+    }
+
+    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if [`soft_labels`](HostBatch::soft_labels) has them,
+    /// or one asked for with [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<View<'_>> {
+        if name == "label" && !self.full().header().labelled {
+            return None;
+        }
         let span = self.full().plan().spans.iter().position(|s| s.field.name == name)?;
         Some(self.view(span))
     }
@@ -132,24 +149,12 @@ impl HostBatch {
     pub fn mixing(&self) -> Option<&Mixing> {
         self.full().header().mixing.as_ref()
     }
+}
 
-    /// The labels as rows of `classes` probabilities, (N, `classes`): one-hot, or the two shares of a mixed batch. A label outside
-    /// 0..`classes` adds nothing to its row.
-    pub fn soft_labels(&self, classes: usize) -> Vec<f32> {
-        let labels = self.labels();
-        let weight = self.mixing().map_or(1.0, |mixing| mixing.weight);
-        let mut rows = vec![0.0; labels.len() * classes];
-        for (i, row) in rows.chunks_exact_mut(classes.max(1)).enumerate() {
-            let mut add = |label: i64, share: f32| {
-                if let Some(p) = usize::try_from(label).ok().and_then(|l| row.get_mut(l)) {
-                    *p += share;
-                }
-            };
-            add(labels[i], weight);
-            add(labels[Mixing::partner(i, labels.len())], 1.0 - weight);
-        }
-        rows
-    }
+/// The error of who reads labels that are not there: those of a batch whose first sample is `id`.
+pub(crate) fn no_labels(id: u64, key: &str) -> Error {
+    let cause = "no label, nor has any other sample of its batch; unlabelled(true) makes labels -1";
+    Error::in_source(cause).at_sample(id, key)
 }
 
 impl HostBatch {

@@ -5,7 +5,7 @@
 //! 3. `memory`: the buffer's bytes, page-locked or ordinary.
 //! 4. `slot`: one batch buffer on its way round: free, filling, full, and free again.
 //! 5. `host`: a full slot in the user's hands.
-//! 6. `mix`: [`mix`](mix()), MixUp and CutMix over a batch that is complete.
+//! 6. `mix`: MixUp and CutMix over a batch that is complete; `soft`: its labels as rows of shares.
 //!
 //! Slots are allocated once, when the loader is opened, and never again.
 
@@ -16,13 +16,17 @@ mod mix;
 mod schema;
 #[allow(unsafe_code)]
 mod slot;
+mod soft;
 mod write;
 
+#[cfg(feature = "cuda")]
+pub(crate) use host::no_labels;
 pub use host::{Element, HostBatch, View};
 pub(crate) use host::{Home, Keeper};
 pub(crate) use memory::Memory;
-pub use mix::mix;
-pub(crate) use schema::{ALIGN, Plan};
+pub(crate) use mix::mix;
+pub(crate) use schema::{ALIGN, Plan, SOFT_LABEL};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Slots};
+pub(crate) use soft::soft_label;
 pub use write::Writer;

@@ -101,12 +101,17 @@ impl Field {
     }
 }
 
+/// Name of the field that holds labels as rows of shares.
+pub(crate) const SOFT_LABEL: &str = "soft_label";
+
 /// Where the fields of a batch lie in its buffer: one after the other, each from a multiple of [`ALIGN`] bytes, samples without gaps.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) batch: usize,
     pub(crate) spans: Vec<Span>,
     pub(crate) bytes: usize,
+    /// The field that holds labels as rows of shares, which is then the last.
+    pub(crate) soft: Option<usize>,
 }
 
 /// One field's place in the buffer.
@@ -142,6 +147,14 @@ impl Plan {
             spans.push(Span { field, offset: bytes, sample_bytes });
             bytes = next;
         }
-        Ok(Plan { batch, spans, bytes })
+        Ok(Plan { batch, spans, bytes, soft: None })
+    }
+
+    /// The plan with one more field: labels as rows of `classes` shares.
+    pub(crate) fn with_soft_labels(self, classes: usize) -> Result<Self> {
+        let soft = self.spans.len();
+        let mut fields: Vec<Field> = self.spans.into_iter().map(|span| span.field).collect();
+        fields.push(Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] });
+        Ok(Plan { soft: Some(soft), ..Plan::new(self.batch, fields)? })
     }
 }

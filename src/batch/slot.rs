@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{Memory, Plan};
 use crate::error::Error;
 use crate::order::Pick;
-use crate::transform::Mixing;
+use crate::transform::{Erase, Mixing};
 
 /// What a batch is, set when it is begun.
 #[derive(Debug, Clone, Default)]
@@ -32,12 +32,18 @@ pub(crate) struct Header {
     pub(crate) picks: Vec<Pick>,
     /// How the batch is mixed, if it is: by the last worker on the host path, by the kernel on a device.
     pub(crate) mixing: Option<Mixing>,
+    /// Whether its labels may be read; set when it is full.
+    pub(crate) labelled: bool,
 }
 
 /// What is known of one sample beside its bytes. Its memory is kept from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct Meta {
     pub(crate) key: String,
+    /// Whether it has a label.
+    pub(crate) labelled: bool,
+    /// What is erased in an image that waits to be mixed.
+    pub(crate) erase: Option<Erase>,
     /// Why the sample could not be delivered.
     pub(crate) fault: Option<Error>,
 }

@@ -5,9 +5,10 @@ use crate::cuda::cudarc::driver::{CudaStream, CudaView, DeviceRepr};
 use arrayvec::ArrayVec;
 
 use super::{Held, Nvidia};
-use crate::batch::Dtype;
+use crate::batch::{Dtype, SOFT_LABEL, no_labels};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
+use crate::transform::Mixing;
 
 /// Most axes of a field, the batch axis included.
 pub(crate) const MAX_AXES: usize = 8;
@@ -49,9 +50,16 @@ impl CudaBatch {
         self.tensor(0, shared.spec.dtype, &shape)
     }
 
-    /// The labels, i64, (N). A sample without a label has -1.
-    pub fn labels(&self) -> Tensor<'_> {
-        self.field("label").expect("every batch has labels")
+    /// The labels, i64, (N).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have none. With
+    /// [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
+    pub fn labels(&self) -> Result<Tensor<'_>> {
+        self.field("label").ok_or_else(|| {
+            let slot = self.0.slot();
+            no_labels(slot.picks[0].sample, &slot.keys[0])
+        })
     }
 
     /// The labels as f32 rows of (N, classes), if [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
@@ -61,10 +69,14 @@ impl CudaBatch {
         Some(self.tensor(shared.layout.soft?, Dtype::F32, &[classes]))
     }
 
-    /// The field `name`: `image`, `label`, or one asked for with [`Loader::field`](crate::Loader::field).
+    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if [`soft_labels`](CudaBatch::soft_labels) has them,
+    /// or one asked for with [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<Tensor<'_>> {
-        if name == "image" {
-            return Some(self.images());
+        match name {
+            "image" => return Some(self.images()),
+            "label" if !self.0.slot().labelled => return None,
+            SOFT_LABEL if self.0.shared.spec.soft_labels.is_some() => return self.soft_labels(),
+            _ => {}
         }
         let shared = &*self.0.shared;
         let (field, &offset) = shared.spec.fields.iter().zip(&shared.layout.fields).find(|(f, _)| f.name == name)?;
@@ -74,6 +86,16 @@ impl CudaBatch {
     /// Index in the source of each sample.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.0.slot().picks.iter().map(|p| p.sample)
+    }
+
+    /// Key of each sample, such as `n01440764/n01440764_10026`.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
+        self.0.slot().keys[..self.len()].iter().map(String::as_str)
+    }
+
+    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they were.
+    pub fn mixing(&self) -> Option<&Mixing> {
+        self.0.slot().mixing.as_ref()
     }
 
     /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for stand-ins of samples that were skipped

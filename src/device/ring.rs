@@ -37,6 +37,7 @@ use super::{Gpu, Job, Recorded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Pick;
 use crate::trace;
+use crate::transform::Mixing;
 
 mod timing;
 
@@ -68,6 +69,11 @@ pub(crate) trait Filled: Send + 'static {
     fn epoch(&self) -> u64;
     fn number(&self) -> u64;
     fn picks(&self) -> &[Pick];
+    /// Key of the sample at `place`.
+    fn key(&self, place: usize) -> &str;
+    fn mixing(&self) -> Option<Mixing>;
+    /// Whether the labels may be read.
+    fn labelled(&self) -> bool;
     /// Bytes of a field, all samples: 0 is the images, then those of the spec in their order, then the records of [`SampleOps`](super::SampleOps).
     fn bytes(&self, field: usize) -> &[u8];
 }
@@ -123,6 +129,10 @@ pub(crate) struct Slot<G: Gpu> {
     pub(crate) number: u64,
     /// Its memory is kept from batch to batch.
     pub(crate) picks: Vec<Pick>,
+    /// As many as the largest batch has samples. Their memory is kept too.
+    pub(crate) keys: Box<[String]>,
+    pub(crate) mixing: Option<Mixing>,
+    pub(crate) labelled: bool,
     ready: G::Event,
     released: G::Event,
     /// Around the consumer's wait, from asking for the batch on; recorded if it was handed over.
@@ -182,6 +192,9 @@ impl<G: Gpu> Ring<G> {
                 epoch: 0,
                 number: 0,
                 picks: Vec::with_capacity(spec.batch),
+                keys: vec![String::new(); spec.batch].into(),
+                mixing: None,
+                labelled: false,
                 ready: gpu.event()?,
                 released: gpu.event()?,
                 waited: None,
@@ -614,6 +627,11 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
         slot.picks.clear();
         slot.picks.extend_from_slice(host.picks());
         let count = slot.picks.len();
+        (slot.mixing, slot.labelled) = (host.mixing(), host.labelled());
+        for (place, key) in slot.keys[..count].iter_mut().enumerate() {
+            key.clear();
+            key.push_str(host.key(place));
+        }
         // The slot of a failed upload must not be freed before the copy stream has stopped, so it goes into flight first.
         self.flight.in_flight.push_back((host, copied));
         let (host, copied) = self.flight.in_flight.back().expect("just pushed");

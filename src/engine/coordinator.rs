@@ -78,7 +78,10 @@ impl Coordinator {
                 let parts = slot.begin(group, |header| {
                     (header.run, header.epoch, header.number) = (run, epoch, number);
                     std::mem::swap(&mut header.picks, &mut picks);
-                    header.mixing = self.work.augment.mixing(self.work.seed, epoch, number);
+                    // A batch of one has no partners.
+                    let partners = header.picks.len() > 1;
+                    let mixing = partners.then(|| self.work.augment.mixing(self.work.seed, epoch, number));
+                    header.mixing = mixing.flatten();
                 });
                 for part in parts {
                     let _ = self.parts.send(part);

@@ -56,8 +56,7 @@ impl Supply for Engine {
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Crossing>> {
         let full = self.next_while(idle)?;
         Some(full.map(|mut full| {
-            // A batch of one has no partners.
-            if let Some(mixing) = full.header().mixing.filter(|_| full.len() > 1) {
+            if let Some(mixing) = full.header().mixing {
                 mix_records(&mut full, &mixing);
             }
             Crossing { full: Some(full), home: self.home().free.clone() }
@@ -102,6 +101,18 @@ impl Filled for Crossing {
 
     fn picks(&self) -> &[Pick] {
         &self.full().header().picks
+    }
+
+    fn key(&self, place: usize) -> &str {
+        &self.full().meta(place).key
+    }
+
+    fn mixing(&self) -> Option<Mixing> {
+        self.full().header().mixing
+    }
+
+    fn labelled(&self) -> bool {
+        self.full().header().labelled
     }
 
     fn bytes(&self, field: usize) -> &[u8] {

@@ -8,14 +8,14 @@ use arrayvec::ArrayVec;
 
 use super::retry::{guarded, retried};
 use super::{Settings, Tuner};
-use crate::batch::{self, Dtype, Full, Layout, Part, Writer};
+use crate::batch::{self, Full, Part, Writer};
 use crate::decode::{Decode, Job, Pixels, Size, is_plain_jpeg};
 use crate::device::SampleOps;
 use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
 use crate::source::{self, Sample, Source};
 use crate::trace::{Args, Counters, Row, Stage, Trace, nanos};
-use crate::transform::{self, Augment, ImageMut, Mixing, Resizer, Transform};
+use crate::transform::{self, Augment, Erase, ImageMut, Mixing, Resizer, Transform};
 
 /// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
@@ -30,8 +30,12 @@ pub(crate) struct Work {
     /// Whether the last field of a slot is a record a sample of what the device is to do (`device::SampleOps`): then erasing is left to it.
     pub(crate) ops: bool,
     pub(crate) seed: u64,
-    /// What the images are when a batch that is to be mixed is mixed by the worker that finishes it; none if the device does it.
-    pub(crate) mix_as: Option<(Dtype, Layout)>,
+    /// Whether a batch that is to be mixed is mixed by the worker that finishes it, and not on a device.
+    pub(crate) mixes: bool,
+    /// Classes and smoothing, if labels are also wanted as rows of shares.
+    pub(crate) soft_labels: Option<(usize, f32)>,
+    /// Whether samples may be without a label.
+    pub(crate) unlabelled: bool,
     /// Whether a sample that fails is replaced by another of its batch.
     pub(crate) stand_in: bool,
     /// The run that is wanted now; parts of any other are passed on untouched.
@@ -66,6 +70,8 @@ pub(crate) struct Worker {
     image: Vec<u8>,
     /// The last image of a batch that is being mixed.
     partner: Vec<u8>,
+    /// What is erased in each of its images.
+    erase: Vec<Option<Erase>>,
     resizer: Resizer,
 }
 
@@ -89,6 +95,7 @@ impl Worker {
             pixels: Default::default(),
             image: vec![0; size.area() as usize * 3],
             partner: Vec::new(),
+            erase: Vec::with_capacity(MAX_GROUP),
             resizer: Resizer::new(),
             work,
         }
@@ -100,21 +107,28 @@ impl Worker {
             self.fill(&mut part);
         }
         let mut full = part.finish()?;
+        if full.header().run != self.work.run.load(Ordering::Relaxed) {
+            return Some(full);
+        }
+        self.work.check_labels(&mut full);
         if self.work.stand_in {
             replace_faulty(&mut full);
         }
-        if let Some(mixing) = full.header().mixing
-            && let Some((dtype, layout)) = self.work.mix_as
-        {
-            self.mix(&mixing, dtype, layout, &mut full);
+        if let Some(mixing) = full.header().mixing.filter(|_| self.work.mixes) {
+            self.mix(&mixing, &mut full);
+        }
+        if let (Some(span), Some((_, smoothing))) = (full.plan().soft, self.work.soft_labels) {
+            soften(&mut full, span, smoothing);
         }
         Some(full)
     }
 
-    fn mix(&mut self, mixing: &Mixing, dtype: Dtype, layout: Layout, full: &mut Full) {
-        let (count, size) = (full.len(), self.work.augment.output_size());
+    fn mix(&mut self, mixing: &Mixing, full: &mut Full) {
+        let Worker { work, image, partner, erase, .. } = self;
+        erase.clear();
+        erase.extend((0..full.len()).map(|place| full.meta(place).erase));
         let start = Instant::now();
-        let mixed = guarded(|| batch::mix(mixing, full.bytes_mut(0), count, size, dtype, layout, &mut self.partner));
+        let mixed = guarded(|| batch::mix(&work.writer, mixing, full.bytes_mut(0), erase, image, partner));
         self.work.counters.worker(self.index).mixed(nanos(Instant::now(), start));
         if let Err(e) = mixed {
             full.meta_mut(0).fault = Some(e);
@@ -360,6 +374,12 @@ impl Work {
         Ok((bytes, plan, rng))
     }
 
+    /// Whether the images of this batch are written when it is full, since they are mixed before they are rounded. Until then each lies
+    /// in its place as `u8` HWC, which it has room for whatever the dtype.
+    fn writes_later(&self, part: &Part) -> bool {
+        self.mixes && part.header().mixing.is_some()
+    }
+
     /// From decoded pixels to the finished image: in the slot itself where it takes bytes as they are, else in `image`.
     fn finish(
         &self,
@@ -370,7 +390,11 @@ impl Work {
         part: &mut Part,
     ) -> Result<()> {
         let Planned { place, plan, rng, .. } = planned;
-        let image = if self.writer.is_copy() { part.bytes(0, *place) } else { image };
+        let image = if self.writer.is_copy() || self.writes_later(part) {
+            &mut part.bytes(0, *place)[..self.writer.image_bytes()]
+        } else {
+            image
+        };
         resizer.run(pixels, plan, image)?;
         let mut image = ImageMut::new(image, plan.output.width, plan.output.height);
         self.augment.colour(&mut image, rng);
@@ -380,7 +404,7 @@ impl Work {
     /// Writes the finished image, the label and the other fields into the slot.
     fn write(&self, image: &[u8], planned: &Planned<'_>, part: &mut Part) -> Result<()> {
         let Planned { place, sample, plan, .. } = planned;
-        let fields = part.plan().spans.len() - usize::from(self.ops);
+        let fields = part.plan().spans.len() - usize::from(self.ops) - usize::from(part.plan().soft.is_some());
         let erase = plan.erase.as_ref();
         if self.ops {
             let ops = erase.map_or_else(SampleOps::new, |erase| SampleOps::new().erase(erase.rect, erase.value));
@@ -388,13 +412,17 @@ impl Work {
             ops.write(record);
         }
         let erase = erase.filter(|_| !self.ops);
-        if !self.writer.is_copy() {
+        if self.writes_later(part) {
+            part.meta(*place).erase = erase.copied();
+        } else if !self.writer.is_copy() {
             self.writer.write(image, erase, part.bytes(0, *place))?;
         } else if let Some(erase) = erase {
             self.writer.erase(erase, part.bytes(0, *place))?;
         }
-        let label = sample.label()?.unwrap_or(-1);
-        part.bytes(1, *place).copy_from_slice(&label.to_ne_bytes());
+        let label = sample.label()?;
+        self.check_soft_label(label)?;
+        part.meta(*place).labelled = label.is_some();
+        part.bytes(1, *place).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
         for span in 2..fields {
             let name = &part.plan().spans[span].field.name;
             let bytes = sample.field(name).ok_or_else(|| {
@@ -409,6 +437,54 @@ impl Work {
             part.bytes(span, *place).copy_from_slice(bytes);
         }
         Ok(())
+    }
+}
+
+impl Work {
+    /// Whether `label` has a place in the rows of shares, if there are any. A negative one has none, and may be meant so.
+    fn check_soft_label(&self, label: Option<i64>) -> Result<()> {
+        match (label, self.soft_labels) {
+            (None, Some(_)) if !self.unlabelled => {
+                Err(Error::in_source("no label, which soft_labels needs; with unlabelled(true) its row has no class"))
+            }
+            (Some(label), Some((classes, _))) if label >= classes as i64 => {
+                Err(Error::in_source(format!("label {label}, soft_labels is for {classes} classes, from 0")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Decides whether the batch's labels may be read. If some of its samples have a label, those without one have failed.
+    fn check_labels(&self, full: &mut Full) {
+        let labels = |full: &Full, has: bool| {
+            (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labelled == has)
+        };
+        let some = labels(full, true);
+        full.header_mut().labelled = some || self.unlabelled;
+        if self.unlabelled || !some || !labels(full, false) {
+            return;
+        }
+        for place in 0..full.len() {
+            let id = full.header().picks[place].sample;
+            let meta = full.meta_mut(place);
+            if meta.fault.is_none() && !meta.labelled {
+                let cause = "no label, though others of its batch have one; unlabelled(true) makes it -1";
+                meta.fault = Some(self.blame(id, &meta.key, Error::in_source(cause)));
+            }
+        }
+    }
+}
+
+/// Writes the batch's labels as rows of shares to field `span`.
+fn soften(full: &mut Full, span: usize, smoothing: f32) {
+    let (count, row_bytes) = (full.len(), full.plan().spans[span].sample_bytes);
+    let mixing = full.header().mixing;
+    let label = |full: &Full, place: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(1))[place];
+    for place in 0..count {
+        let own = label(full, place);
+        let partner = mixing.map(|mixing| (label(full, Mixing::partner(place, count)), mixing.weight));
+        let row = &mut full.bytes_mut(span)[place * row_bytes..][..row_bytes];
+        batch::soft_label(own, partner, smoothing, bytemuck::cast_slice_mut(row));
     }
 }
 
@@ -439,6 +515,7 @@ fn replace_faulty(full: &mut Full) {
             let bytes = full.plan().spans[span].sample_bytes;
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
+        full.meta_mut(place).erase = full.meta(donor).erase;
         full.header_mut().picks[place].valid = false;
     }
 }

@@ -10,13 +10,6 @@ use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan, Opened};
 use crate::error::{Error, Result};
 
 impl Loader {
-    /// Delivers labels also as f32 rows of (N, `classes`), mixed as the images are ([`Augment::mix`](crate::Augment::mix)), with `smoothing` (0 to 1)
-    /// of each spread evenly over the classes; see [`CudaBatch::soft_labels`]. Only for batches on a device.
-    pub fn soft_labels(mut self, classes: usize, smoothing: f32) -> Self {
-        self.soft_labels = Some((classes, smoothing));
-        self
-    }
-
     /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered by events on that stream: the host waits only
     /// while no batch is ready.
     ///
@@ -56,7 +49,7 @@ impl Loader {
             soft_labels,
         };
         let beside = |plan: &Plan, prefetch| spec(plan).memory(prefetch).total();
-        let mut opening = self.open(Dtype::U8, Layout::Nhwc, ops, true, beside)?;
+        let mut opening = self.open(Dtype::U8, Layout::Nhwc, Some(ops), true, beside)?;
 
         let spec = spec(&opening.plan);
         // An automatic number is of the host's slots alone: they even out what varies, and the device's memory is the model's.

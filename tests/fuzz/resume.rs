@@ -94,7 +94,7 @@ fn saved() -> Vec<Saved> {
     let careless = loaders.len() - 1;
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch(7).augment(Augment::exact(2, 2)).workers(1);
-        let opening = loader.clone().open(Dtype::U8, Layout::Nhwc, false, false, |_, _| 0).expect("options that work");
+        let opening = loader.clone().open(Dtype::U8, Layout::Nhwc, None, false, |_, _| 0).expect("options that work");
         let state = loader.clone().host().expect("options that work").state();
         let mut value = serde_json::to_value(&state).expect("numbers and text");
         value["epoch"] = i.into();

@@ -96,7 +96,7 @@ impl From<&HostBatch> for Content {
         Content {
             ids: batch.ids().collect(),
             keys: batch.keys().map(str::to_owned).collect(),
-            labels: batch.labels().to_vec(),
+            labels: batch.labels().unwrap().to_vec(),
             images: batch.images().as_u8().expect("u8 images").to_vec(),
         }
     }

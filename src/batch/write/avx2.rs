@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kind, Vector, Writer};
+use super::{Blend, Kind, Vector, Writer};
 use crate::batch::Layout;
 
 /// Pixels taken at once: 48 bytes, three vectors of 16.
@@ -17,23 +17,39 @@ const STEP: usize = 16;
 pub(super) fn choose() -> Option<Vector> {
     let able = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     // SAFETY: invariant 1; the features were just found.
-    able.then_some(|writer, image, dst| unsafe { write(writer, image, dst) })
+    able.then_some(|writer, image, blend, dst| unsafe { write(writer, image, blend, dst) })
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn write(writer: &Writer, image: &[u8], dst: &mut [u8]) -> usize {
+fn write(writer: &Writer, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize {
     let pixels = image.as_chunks::<{ 3 * STEP }>().0;
-    match (writer.layout, writer.kind) {
-        (Layout::Nhwc, Kind::U8) => return 0,
-        (Layout::Nhwc, Kind::F32) => interleaved::<F32>(writer, pixels, dst),
-        (Layout::Nhwc, Kind::F16) => interleaved::<F16>(writer, pixels, dst),
-        (Layout::Nhwc, Kind::Bf16) => interleaved::<BF16>(writer, pixels, dst),
-        (Layout::Nchw, Kind::U8) => planar::<U8>(writer, pixels, dst),
-        (Layout::Nchw, Kind::F32) => planar::<F32>(writer, pixels, dst),
-        (Layout::Nchw, Kind::F16) => planar::<F16>(writer, pixels, dst),
-        (Layout::Nchw, Kind::Bf16) => planar::<BF16>(writer, pixels, dst),
+    match blend {
+        None if writer.is_copy() => return 0,
+        None => run::<false>(writer, pixels, pixels, 1.0, dst),
+        Some(Blend { partner, weight }) => run::<true>(writer, pixels, partner.as_chunks().0, weight, dst),
     }
     pixels.len() * STEP
+}
+
+/// With `MIX`, each value is `weight` its own and the rest that of the pixel of `partners`.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn run<const MIX: bool>(
+    writer: &Writer,
+    pixels: &[[u8; 3 * STEP]],
+    partners: &[[u8; 3 * STEP]],
+    weight: f32,
+    dst: &mut [u8],
+) {
+    match (writer.layout, writer.kind) {
+        (Layout::Nhwc, Kind::U8) => interleaved::<U8, MIX>(writer, pixels, partners, weight, dst),
+        (Layout::Nhwc, Kind::F32) => interleaved::<F32, MIX>(writer, pixels, partners, weight, dst),
+        (Layout::Nhwc, Kind::F16) => interleaved::<F16, MIX>(writer, pixels, partners, weight, dst),
+        (Layout::Nhwc, Kind::Bf16) => interleaved::<BF16, MIX>(writer, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::U8) => planar::<U8, MIX>(writer, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::F32) => planar::<F32, MIX>(writer, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::F16) => planar::<F16, MIX>(writer, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::Bf16) => planar::<BF16, MIX>(writer, pixels, partners, weight, dst),
+    }
 }
 
 // `Kind` as a constant parameter: its values.
@@ -53,24 +69,38 @@ const fn width(kind: u8) -> usize {
 
 /// NHWC: the channels stay as they lie, so scale and bias come in three vectors that repeat.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn interleaved<const KIND: u8>(writer: &Writer, pixels: &[[u8; 3 * STEP]], dst: &mut [u8]) {
+fn interleaved<const KIND: u8, const MIX: bool>(
+    writer: &Writer,
+    pixels: &[[u8; 3 * STEP]],
+    partners: &[[u8; 3 * STEP]],
+    weight: f32,
+    dst: &mut [u8],
+) {
     let around = |v: &[f32; 3], first: usize| {
         let [a, b, c, d, e, f, g, h] = std::array::from_fn(|lane| v[(first + lane) % 3]);
         _mm256_setr_ps(a, b, c, d, e, f, g, h)
     };
     let scale = [around(&writer.scale, 0), around(&writer.scale, 8), around(&writer.scale, 16)];
     let bias = [around(&writer.bias, 0), around(&writer.bias, 8), around(&writer.bias, 16)];
-    for (from, to) in pixels.iter().zip(dst.chunks_exact_mut(3 * STEP * width(KIND))) {
-        let parts = to.chunks_exact_mut(8 * width(KIND));
-        for (i, (from, to)) in from.as_chunks::<8>().0.iter().zip(parts).enumerate() {
-            store::<KIND>(_mm256_fmadd_ps(widen(i64::from_le_bytes(*from)), scale[i % 3], bias[i % 3]), to);
+    let images = pixels.iter().zip(partners).zip(dst.chunks_exact_mut(3 * STEP * width(KIND)));
+    for ((own, partner), to) in images {
+        let (own, partner) = (own.as_chunks::<8>().0, partner.as_chunks::<8>().0);
+        for (i, to) in to.chunks_exact_mut(8 * width(KIND)).enumerate() {
+            let pair = [own[i], partner[i]].map(i64::from_le_bytes);
+            store::<KIND>(value::<MIX>(pair, scale[i % 3], bias[i % 3], weight), to);
         }
     }
 }
 
 /// NCHW: 16 pixels are parted into their channels first.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn planar<const KIND: u8>(writer: &Writer, pixels: &[[u8; 3 * STEP]], dst: &mut [u8]) {
+fn planar<const KIND: u8, const MIX: bool>(
+    writer: &Writer,
+    pixels: &[[u8; 3 * STEP]],
+    partners: &[[u8; 3 * STEP]],
+    weight: f32,
+    dst: &mut [u8],
+) {
     let plane = dst.len() / 3;
     let (red, rest) = dst.split_at_mut(plane);
     let (green, blue) = rest.split_at_mut(plane);
@@ -78,19 +108,36 @@ fn planar<const KIND: u8>(writer: &Writer, pixels: &[[u8; 3 * STEP]], dst: &mut 
     let planes = red.chunks_exact_mut(step).zip(green.chunks_exact_mut(step)).zip(blue.chunks_exact_mut(step));
     let scale = writer.scale.map(|v| _mm256_set1_ps(v));
     let bias = writer.bias.map(|v| _mm256_set1_ps(v));
-    for (from, ((red, green), blue)) in pixels.iter().zip(planes) {
-        let channels = deinterleave(from);
+    for ((own, partner), ((red, green), blue)) in pixels.iter().zip(partners).zip(planes) {
+        let own = deinterleave(own);
+        let partner = if MIX { deinterleave(partner) } else { own };
         for (c, to) in [red, green, blue].into_iter().enumerate() {
-            if KIND == U8 {
-                store16(channels[c], to);
+            if KIND == U8 && !MIX {
+                store16(own[c], to);
                 continue;
             }
             let (low, high) = to.split_at_mut(step / 2);
-            let upper = _mm_unpackhi_epi64(channels[c], channels[c]);
-            store::<KIND>(_mm256_fmadd_ps(widen(_mm_cvtsi128_si64(channels[c])), scale[c], bias[c]), low);
-            store::<KIND>(_mm256_fmadd_ps(widen(_mm_cvtsi128_si64(upper)), scale[c], bias[c]), high);
+            let pair = [own[c], partner[c]];
+            let lower = pair.map(|v| _mm_cvtsi128_si64(v));
+            let upper = pair.map(|v| _mm_cvtsi128_si64(_mm_unpackhi_epi64(v, v)));
+            store::<KIND>(value::<MIX>(lower, scale[c], bias[c], weight), low);
+            store::<KIND>(value::<MIX>(upper, scale[c], bias[c], weight), high);
         }
     }
+}
+
+/// Eight values, from as many bytes of an image and of its partner.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn value<const MIX: bool>([own, partner]: [i64; 2], scale: __m256, bias: __m256, weight: f32) -> __m256 {
+    let own = _mm256_fmadd_ps(widen(own), scale, bias);
+    if !MIX {
+        return own;
+    }
+    let partner = _mm256_fmadd_ps(widen(partner), scale, bias);
+    // Two products and a sum, each rounded, as on the device: no fused multiply-add.
+    let (a, b) = (_mm256_set1_ps(weight), _mm256_set1_ps(1.0 - weight));
+    _mm256_add_ps(_mm256_mul_ps(partner, b), _mm256_mul_ps(own, a))
 }
 
 /// Eight bytes as floats.
@@ -145,7 +192,11 @@ fn store16(value: __m128i, to: &mut [u8]) {
     unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
 }
 
-/// Casts eight floats and stores them to the first bytes of `to`.
+/// The float before 0.5. Added to a number from 0 to 255 it reaches the next whole number when the number's fraction is 0.5 or more, and
+/// never when it is less; 0.5 itself would take 0.49999997 to 1.
+const BELOW_HALF: f32 = 0.5f32.next_down();
+
+/// Casts eight floats and stores them to the first bytes of `to`. As bytes they lie between 0 and 255, and halves go up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn store<const KIND: u8>(value: __m256, to: &mut [u8]) {
@@ -154,6 +205,11 @@ fn store<const KIND: u8>(value: __m256, to: &mut [u8]) {
             let to = &mut to[..32];
             // SAFETY: invariant 2, the slice has 32 bytes.
             unsafe { _mm256_storeu_ps(to.as_mut_ptr().cast(), value) }
+        }
+        U8 => {
+            let whole = _mm256_cvttps_epi32(_mm256_add_ps(value, _mm256_set1_ps(BELOW_HALF)));
+            let words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole));
+            to[..8].copy_from_slice(&_mm_cvtsi128_si64(_mm_packus_epi16(words, words)).to_le_bytes());
         }
         F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), to),
         _ => {

@@ -2,14 +2,18 @@
 //!
 //! Every path gives the same bits: `scale * pixel + bias` in one fused multiply-add in 32-bit floats, then one rounding to nearest even for the
 //! 16-bit types. A pixel is a byte, so the portable path looks that up in a table of 256 values a channel; the vector path computes it.
+//! `mixed` writes an image that is mixed with another one, and rounds once too.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod mixed;
 
 use crate::batch::{Dtype, Layout, Normalize};
-use crate::decode::Size;
+use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::Erase;
+use mixed::Blend;
+pub(crate) use mixed::Unwritten;
 
 /// Writes finished images, `u8` HWC RGB, into their place in a batch.
 #[derive(Debug, Clone)]
@@ -19,13 +23,16 @@ pub struct Writer {
     layout: Layout,
     scale: [f32; 3],
     bias: [f32; 3],
+    /// The normalised value of each pixel value, by channel.
+    values: Box<[[f32; 256]; 3]>,
     /// Bits of the element for each pixel value, by channel.
     table: Box<[[u32; 256]; 3]>,
     vector: Option<Vector>,
 }
 
-/// A vector path: writes the first pixels of an image and says how many, a multiple of its own step. Lengths have been checked.
-type Vector = fn(&Writer, image: &[u8], dst: &mut [u8]) -> usize;
+/// A vector path: writes the first pixels of an image, perhaps blended with those of another, and says how many, a multiple of its own
+/// step. Lengths have been checked.
+type Vector = fn(&Writer, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
 /// The element types that an image can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,17 +78,29 @@ impl Writer {
             other => return Err(Error::config(format!("images cannot be of type {}", other.name()))),
         };
         let (scale, bias) = normalize.scale_bias();
-        if scale.iter().chain(&bias).any(|v| !v.is_finite()) {
-            return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
-        }
-        let mut table = Box::new([[0; 256]; 3]);
+        let (mut values, mut table) = (Box::new([[0.0; 256]; 3]), Box::new([[0; 256]; 3]));
         for c in 0..3 {
-            for (value, bits) in table[c].iter_mut().enumerate() {
-                let value = value as f32;
-                *bits = kind.bits(if kind == Kind::U8 { value } else { scale[c].mul_add(value, bias[c]) });
+            for (pixel, value) in values[c].iter_mut().enumerate() {
+                *value = scale[c].mul_add(pixel as f32, bias[c]);
             }
         }
-        Ok(Writer { size, kind, layout, scale, bias, table, vector: vector() })
+        // Each value lies between those of 0 and 255.
+        if values.iter().any(|v| !v[0].is_finite() || !v[255].is_finite()) {
+            return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
+        }
+        let (scale, bias) = if kind == Kind::U8 { ([1.0; 3], [0.0; 3]) } else { (scale, bias) };
+        if kind == Kind::U8 {
+            *values = [std::array::from_fn(|pixel| pixel as f32); 3];
+        }
+        for c in 0..3 {
+            table[c] = values[c].map(|value| kind.bits(value));
+        }
+        Ok(Writer { size, kind, layout, scale, bias, values, table, vector: vector() })
+    }
+
+    /// Bytes an image takes as it comes, `u8` HWC.
+    pub(crate) fn image_bytes(&self) -> usize {
+        self.size.area() as usize * 3
     }
 
     /// Bytes an image takes in the batch.
@@ -105,7 +124,7 @@ impl Writer {
         if self.is_copy() {
             dst.copy_from_slice(image);
         } else {
-            let done = self.vector.map_or(0, |vector| vector(self, image, dst));
+            let done = self.vector.map_or(0, |vector| vector(self, image, None, dst));
             self.write_table(image, dst, done);
         }
         erase.map_or(Ok(()), |erase| self.erase(erase, dst))
@@ -121,10 +140,7 @@ impl Writer {
         if rect.width == 0 || rect.height == 0 {
             return Ok(());
         }
-        if !rect.fits(self.size) {
-            let Size { width, height } = self.size;
-            return Err(Error::new(ErrorKind::Transform, format!("erasing {rect:?} of an image of {width}x{height}")));
-        }
+        self.check_rect("erasing", rect)?;
         match self.kind.bytes() {
             1 => self.erase_elements::<1>(erase, dst),
             2 => self.erase_elements::<2>(erase, dst),
@@ -144,6 +160,14 @@ impl Writer {
                 Layout::Nchw => (0..3).for_each(|c| dst[c * plane + first..c * plane + last].fill(value[c])),
             }
         }
+    }
+
+    fn check_rect(&self, doing: &str, rect: Rect) -> Result<()> {
+        if rect.width == 0 || rect.height == 0 || rect.fits(self.size) {
+            return Ok(());
+        }
+        let Size { width, height } = self.size;
+        Err(Error::new(ErrorKind::Transform, format!("{doing} {rect:?} of an image of {width}x{height}")))
     }
 
     fn check(&self, what: &str, found: usize, expected: usize) -> Result<()> {
@@ -206,7 +230,6 @@ fn vector() -> Option<Vector> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Rect;
     use crate::order::Rng;
 
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];

@@ -126,7 +126,9 @@ impl Args {
             Element::F16 => Dtype::F16,
             Element::Bf16 => Dtype::Bf16,
         };
+        // What is measured reads no labels.
         let mut loader = Loader::shared_source(source)
+            .unlabelled(true)
             .batch(self.measured.batch)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.measured.size))

@@ -117,6 +117,8 @@ impl Args {
             .augment(Augment::train(self.measured.size))
             .workers(workers)
             .prefetch(prefetch)
+            // What is measured reads no labels.
+            .unlabelled(true)
             .host()?;
         let (start, mut warm) = (Instant::now(), None);
         for number in 0.. {

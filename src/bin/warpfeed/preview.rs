@@ -64,6 +64,7 @@ impl Args {
             .shuffle(self.seed)
             .augment(self.augment.augment(self.size))
             .prefetch(1)
+            .unlabelled(true)
             .on_error(OnError::Skip { at_most: u64::MAX })
             .host()?;
         let classes = batches.classes().to_vec();
@@ -75,7 +76,7 @@ impl Args {
         let mut sheet = RgbImage::from_pixel(columns * across + GAP, rows * down + GAP, PAPER);
         let pixels = batch.images().as_u8().ok_or_else(|| Error::config("the loader's images are not u8"))?;
         let pictures = pixels.chunks_exact((self.size * self.size * 3) as usize);
-        for (i, ((picture, label), valid)) in pictures.zip(batch.labels()).zip(batch.valid()).enumerate() {
+        for (i, ((picture, label), valid)) in pictures.zip(batch.labels()?).zip(batch.valid()).enumerate() {
             let (x, y) = (GAP + i as u32 % columns * across, GAP + i as u32 / columns * down);
             for (at, pixel) in picture.as_chunks::<3>().0.iter().enumerate() {
                 let (dx, dy) = (at as u32 % self.size, at as u32 / self.size);

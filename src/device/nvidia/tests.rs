@@ -9,6 +9,7 @@ use super::*;
 use crate::batch::{Dtype, Field, Layout, Normalize};
 use crate::cuda::{PinMode, Pinned};
 use crate::order::Pick;
+use crate::transform::Mixing;
 
 const BATCH: usize = 256;
 const SIDE: usize = 224;
@@ -59,6 +60,15 @@ impl Filled for Slot {
     }
     fn picks(&self) -> &[Pick] {
         &self.picks
+    }
+    fn key(&self, _place: usize) -> &str {
+        ""
+    }
+    fn mixing(&self) -> Option<Mixing> {
+        None
+    }
+    fn labelled(&self) -> bool {
+        true
     }
     fn bytes(&self, field: usize) -> &[u8] {
         &self.fields.as_ref().unwrap()[field]

@@ -43,7 +43,18 @@ struct HostSlot {
     epoch: u64,
     number: u64,
     picks: Vec<Pick>,
+    keys: Vec<String>,
     home: Option<Sender<HostSlot>>,
+}
+
+/// Key of sample `place` of batch `number`; each of another length than before.
+fn key(number: u64, place: usize) -> String {
+    format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
+}
+
+/// How batch `number` is mixed.
+fn mixing(number: u64) -> Option<Mixing> {
+    (number % 2 == 1).then_some(Mixing { weight: number as f32 / BATCHES as f32, cut: None })
 }
 
 impl Filled for HostSlot {
@@ -56,6 +67,15 @@ impl Filled for HostSlot {
     fn picks(&self) -> &[Pick] {
         &self.picks
     }
+    fn key(&self, place: usize) -> &str {
+        &self.keys[place]
+    }
+    fn mixing(&self) -> Option<Mixing> {
+        mixing(self.number)
+    }
+    fn labelled(&self) -> bool {
+        self.number % 3 == 1
+    }
     fn bytes(&self, field: usize) -> &[u8] {
         let bytes = &self.fields[field][..self.lens[field]];
         // SAFETY: the ring only takes address and length of it; the bytes are read by the simulated device, as atomics.
@@ -67,8 +87,8 @@ impl Drop for HostSlot {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
             let fields = std::mem::take(&mut self.fields);
-            let picks = std::mem::take(&mut self.picks);
-            let _ = home.send(HostSlot { fields, picks, home: None, ..*self });
+            let (picks, keys) = (std::mem::take(&mut self.picks), std::mem::take(&mut self.keys));
+            let _ = home.send(HostSlot { fields, picks, keys, home: None, ..*self });
         }
     }
 }
@@ -91,7 +111,8 @@ impl Maker {
         for _ in 0..2 {
             let bytes = |n: usize| (0..n).map(|_| AtomicU8::new(0)).collect();
             let fields = [bytes(spec.upload_bytes(BATCH)), bytes(BATCH * 8)];
-            let slot = HostSlot { fields, lens: [0; 2], epoch: 0, number: 0, picks: Vec::new(), home: None };
+            let slot =
+                HostSlot { fields, lens: [0; 2], epoch: 0, number: 0, picks: Vec::new(), keys: Vec::new(), home: None };
             home.send(slot).unwrap();
         }
         Maker { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
@@ -136,6 +157,8 @@ impl Supply for Maker {
             variant: 0,
             valid: true,
         }));
+        slot.keys.clear();
+        slot.keys.extend((0..slot.picks.len()).map(|place| key(number, place)));
         (slot.epoch, slot.number, slot.home) = (self.epoch, number, Some(self.home.clone()));
         Some(Ok(slot))
     }
@@ -169,8 +192,11 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     }
     let (memory, seen, epoch, number) = (shared.memory.clone(), seen.clone(), slot.epoch, slot.number);
     let offsets = [slot.offset, slot.offset + shared.layout.fields[0]];
+    // What the host is told of the batch.
+    let keys = (0..slot.picks.len()).all(|place| slot.keys[place] == key(number, place));
+    let told = keys && slot.mixing == mixing(number) && slot.labelled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
-        let mut right = true;
+        let mut right = told;
         for (at, expected) in offsets.into_iter().zip([images, labels]) {
             for (i, &byte) in expected.iter().enumerate() {
                 if i % 64 == 0 {

@@ -1,0 +1,47 @@
+//! Labels as rows of shares. The arithmetic is that of `soft_labels` in `cuda/kernels/convert.cu`, bit for bit.
+
+/// Writes the row of a sample with the label `own`: its class gets 1, or, mixed with `(label, weight)`, `weight`, and the class of that
+/// label the rest; then `smoothing` of it all is spread evenly over the classes (torchvision's MixUp on one-hot labels, then label
+/// smoothing). A label outside the classes adds nothing.
+pub(crate) fn soft_label(own: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
+    let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
+    let is = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };
+    row.fill(low);
+    for class in [Some(own), partner.map(|(label, _)| label)].into_iter().flatten() {
+        let Some(share) = usize::try_from(class).ok().and_then(|class| row.get_mut(class)) else { continue };
+        let one = match partner {
+            Some((other, weight)) => is(other, class) * (1.0 - weight) + is(own, class) * weight,
+            None => is(own, class),
+        };
+        *share = high.mul_add(one, low);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Rng;
+
+    #[test]
+    fn a_row_has_the_bits_of_the_kernel_class_by_class() {
+        let mut rng = Rng::new(3, 0, 0);
+        for case in 0..2000 {
+            let classes = rng.below(12) as usize + 1;
+            let label = |rng: &mut Rng| rng.below(classes as u64 + 2) as i64 - 1;
+            let own = label(&mut rng);
+            let partner = rng.chance(0.7).then(|| (label(&mut rng), rng.unit() as f32));
+            let smoothing = [0.0, 0.1, 1.0, rng.unit() as f32][case % 4];
+            let mut row = vec![9.0; classes];
+            soft_label(own, partner, smoothing, &mut row);
+            for (k, found) in row.iter().enumerate() {
+                let mut share = if own == k as i64 { 1.0 } else { 0.0 };
+                if let Some((other, a)) = partner {
+                    let other = if other == k as i64 { 1.0 } else { 0.0 };
+                    share = other * (1.0 - a) + share * a;
+                }
+                let expected: f32 = (1.0 - smoothing).mul_add(share, smoothing / classes as f32);
+                assert_eq!(found.to_bits(), expected.to_bits(), "{own} {partner:?} {smoothing} class {k} of {classes}");
+            }
+        }
+    }
+}
