@@ -71,9 +71,12 @@ fn run() -> Result<()> {
         println!("all agree");
         return Ok(());
     }
-    let epochs = arguments.get(1).map_or(Ok(EPOCHS), |n| n.parse())?;
+    let epochs = match arguments.get(1) {
+        Some(n) => n.parse().map_err(|_| format!("`{n}` is no number of epochs"))?,
+        None => EPOCHS,
+    };
     if epochs < 2 {
-        return Err(format!("{epochs} epochs; at least 2 show whether the loss falls").into());
+        return Err("at least 2 epochs show whether the loss falls".into());
     }
     let data: Arc<dyn Source> = match arguments.first() {
         Some(path) => source::open(path)?,
