@@ -1,47 +1,181 @@
-// A softmax classifier on 8x8 averages of the picture: the smallest training step that learns. One block a sample in `step`.
+// The kernels of `examples/train_cuda`: a convolutional net in f32, forward and backward.
+//
+// Feature maps lie as (C, N, H, W), so that a convolution is one product of matrices over the whole
+// batch. Every kernel writes each of its results from one thread and adds in a fixed order: a run
+// gives the same numbers every time. `naive.rs` is the same arithmetic in plain loops.
 
 typedef unsigned int u32;
+typedef unsigned char u8;
 
-// images (N, 3, side, side) to features (N, 192): the mean of each of 8x8 cells of each colour. `side` is a multiple of 8.
-extern "C" __global__ void pool(float* features, const float* images, u32 count, u32 side) {
-    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= count * 192) return;
-    const u32 n = i / 192, c = i / 64 % 3, cy = i / 8 % 8, cx = i % 8, cell = side / 8;
-    const float* from = images + (size_t(n) * 3 + c) * side * side + cy * cell * side + cx * cell;
+// 3x3 neighbourhoods, with a border of zeros, as columns: (C * 9, N * side * side). The strides say
+// where image `n` and channel `c` begin, so that the loader's (N, C, H, W) is read as it is.
+extern "C" __global__ void im2col(float* columns, const float* maps, u32 channels, u32 count, u32 side,
+                                  u32 channel_stride, u32 image_stride) {
+    const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    const u32 plane = side * side, width = count * plane;
+    if (i >= size_t(channels) * 9 * width) return;
+    const u32 row = u32(i / width), at = u32(i % width);
+    const u32 c = row / 9, n = at / plane;
+    const int y = int(at % plane / side) + int(row % 9 / 3) - 1, x = int(at % side) + int(row % 3) - 1;
+    const bool inside = y >= 0 && x >= 0 && y < int(side) && x < int(side);
+    columns[i] = inside ? maps[size_t(c) * channel_stride + size_t(n) * image_stride + y * side + x] : 0.0f;
+}
+
+// The gradient of im2col: each pixel of (C, N, side, side) sums the columns it was copied to.
+extern "C" __global__ void col2im(float* maps, const float* columns, u32 channels, u32 count, u32 side) {
+    const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    const u32 plane = side * side, width = count * plane;
+    if (i >= size_t(channels) * width) return;
+    const u32 c = u32(i / width), at = u32(i % width), n = at / plane;
+    const int y = int(at % plane / side), x = int(at % side);
     float sum = 0.0f;
-    for (u32 y = 0; y < cell; y++)
-        for (u32 x = 0; x < cell; x++) sum += from[y * side + x];
-    features[i] = sum / float(cell * cell);
+    for (int k = 0; k < 9; k++) {
+        // Entry k of the neighbourhood of (to_y, to_x) is this pixel.
+        const int to_y = y + 1 - k / 3, to_x = x + 1 - k % 3;
+        if (to_y < 0 || to_x < 0 || to_y >= int(side) || to_x >= int(side)) continue;
+        sum += columns[size_t(c * 9 + k) * width + size_t(n) * plane + to_y * side + to_x];
+    }
+    maps[i] = sum;
 }
 
-// Logits, softmax, cross entropy and the gradient of weights (classes, 193; the last is the bias). At most 256 classes, a thread each.
-extern "C" __global__ void step(const float* features, const long long* labels, const float* weights, float* gradient, float* loss,
-                                u32 classes) {
-    __shared__ float logit[256];
-    const u32 n = blockIdx.x, k = threadIdx.x;
-    const float* x = features + n * 192;
-    if (k < classes) {
-        const float* w = weights + k * 193;
-        float sum = w[192];
-        for (u32 i = 0; i < 192; i++) sum += w[i] * x[i];
-        logit[k] = sum;
+// out (rows, columns) = a (rows, depth) * b (depth, columns). Strides of one row and one column give
+// the transposes. Each block makes a tile of 64 x 64, each of its 256 threads 4 x 4 of that.
+// With more than one block in z, each sums `part` of the depth into a matrix of its own, one after the
+// other in `out`; `add_parts` sums those.
+extern "C" __global__ void matmul(float* out, const float* a, const float* b, u32 rows, u32 columns, u32 depth,
+                                  u32 part, u32 a_row, u32 a_column, u32 b_row, u32 b_column) {
+    __shared__ float a_tile[16][65];
+    __shared__ float b_tile[16][65];
+    const u32 t = threadIdx.x, tx = t % 16, ty = t / 16;
+    const u32 first_row = blockIdx.y * 64, first_column = blockIdx.x * 64;
+    const u32 from = blockIdx.z * part, to = min(from + part, depth);
+    float sum[4][4] = {};
+    for (u32 k0 = from; k0 < to; k0 += 16) {
+        for (u32 e = t; e < 16 * 64; e += 256) {
+            // Neighbouring threads read along the axis whose elements are neighbours in memory.
+            const u32 ak = a_column == 1 ? e % 16 : e / 64, ai = a_column == 1 ? e / 16 : e % 64;
+            const u32 bk = b_column == 1 ? e / 64 : e % 16, bj = b_column == 1 ? e % 64 : e / 16;
+            const u32 i = first_row + ai, j = first_column + bj;
+            a_tile[ak][ai] = i < rows && k0 + ak < to ? a[size_t(i) * a_row + size_t(k0 + ak) * a_column] : 0.0f;
+            b_tile[bk][bj] = j < columns && k0 + bk < to ? b[size_t(k0 + bk) * b_row + size_t(j) * b_column] : 0.0f;
+        }
+        __syncthreads();
+        for (u32 k = 0; k < 16; k++) {
+            float x[4], y[4];
+            for (u32 i = 0; i < 4; i++) x[i] = a_tile[k][ty * 4 + i];
+            for (u32 j = 0; j < 4; j++) y[j] = b_tile[k][tx + j * 16];
+            for (u32 i = 0; i < 4; i++)
+                for (u32 j = 0; j < 4; j++) sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
+        }
+        __syncthreads();
     }
-    __syncthreads();
-    float most = logit[0], total = 0.0f;
-    for (u32 c = 1; c < classes; c++) most = fmaxf(most, logit[c]);
-    for (u32 c = 0; c < classes; c++) total += __expf(logit[c] - most);
-    if (k < classes) {
-        const float p = __expf(logit[k] - most) / total, d = p - (labels[n] == k ? 1.0f : 0.0f);
-        for (u32 i = 0; i < 192; i++) atomicAdd(gradient + k * 193 + i, d * x[i]);
-        atomicAdd(gradient + k * 193 + 192, d);
-        if (labels[n] == k) atomicAdd(loss, -__logf(fmaxf(p, 1e-20f)));
-    }
+    out += size_t(blockIdx.z) * rows * columns;
+    for (u32 i = 0; i < 4; i++)
+        for (u32 j = 0; j < 4; j++) {
+            const u32 row = first_row + ty * 4 + i, column = first_column + tx + j * 16;
+            if (row < rows && column < columns) out[size_t(row) * columns + column] = sum[i][j];
+        }
 }
 
-// One step of gradient descent; the gradient is cleared for the next.
-extern "C" __global__ void update(float* weights, float* gradient, u32 count, float rate) {
+// out (count) = the sum of `parts` arrays that lie one after the other.
+extern "C" __global__ void add_parts(float* out, const float* from, u32 count, u32 parts) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
-    weights[i] -= rate * gradient[i];
-    gradient[i] = 0.0f;
+    float sum = 0.0f;
+    for (u32 p = 0; p < parts; p++) sum += from[size_t(p) * count + i];
+    out[i] = sum;
+}
+
+// Bias, ReLU and 2x2 max pooling: (C, N, side, side) to (C, N, side / 2, side / 2). `winner` is which
+// of the four it was, or 4 where ReLU cut it to zero.
+extern "C" __global__ void pool(float* out, u8* winner, const float* maps, const float* bias, u32 channels, u32 count,
+                                u32 side) {
+    const u32 half = side / 2, i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= channels * count * half * half) return;
+    const u32 x = i % half, y = i / half % half, plane = i / (half * half);
+    const float* from = maps + size_t(plane) * side * side + size_t(y) * 2 * side + x * 2;
+    const float four[4] = {from[0], from[1], from[side], from[side + 1]};
+    u32 best = 0;
+    for (u32 k = 1; k < 4; k++)
+        if (four[k] > four[best]) best = k;
+    const float value = four[best] + bias[plane / count];
+    out[i] = value > 0.0f ? value : 0.0f;
+    winner[i] = value > 0.0f ? best : 4;
+}
+
+// The gradient of `pool`: the winner gets the pooled value's gradient, the others zero.
+extern "C" __global__ void unpool(float* grad, const float* pooled, const u8* winner, u32 channels, u32 count, u32 side) {
+    const u32 half = side / 2, i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= channels * count * half * half) return;
+    const u32 x = i % half, y = i / half % half, plane = i / (half * half);
+    float* to = grad + size_t(plane) * side * side + size_t(y) * 2 * side + x * 2;
+    to[0] = winner[i] == 0 ? pooled[i] : 0.0f;
+    to[1] = winner[i] == 1 ? pooled[i] : 0.0f;
+    to[side] = winner[i] == 2 ? pooled[i] : 0.0f;
+    to[side + 1] = winner[i] == 3 ? pooled[i] : 0.0f;
+}
+
+// out (rows): the sum of each row of a matrix. A block of 256 threads a row.
+extern "C" __global__ void row_sums(float* out, const float* from, u32 columns, u32 row_stride, u32 column_stride) {
+    __shared__ float sums[256];
+    float sum = 0.0f;
+    for (u32 i = threadIdx.x; i < columns; i += 256)
+        sum += from[size_t(blockIdx.x) * row_stride + size_t(i) * column_stride];
+    sums[threadIdx.x] = sum;
+    for (u32 step = 128; step > 0; step /= 2) {
+        __syncthreads();
+        if (threadIdx.x < step) sums[threadIdx.x] += sums[threadIdx.x + step];
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = sums[0];
+}
+
+// (C, N, plane) to features (N, C): the mean over each plane.
+extern "C" __global__ void mean(float* features, const float* maps, u32 channels, u32 count, u32 plane) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= channels * count) return;
+    const u32 n = i / channels, c = i % channels;
+    float sum = 0.0f;
+    for (u32 k = 0; k < plane; k++) sum += maps[(size_t(c) * count + n) * plane + k];
+    features[i] = sum / float(plane);
+}
+
+// The gradient of `mean`.
+extern "C" __global__ void spread(float* maps, const float* features, u32 channels, u32 count, u32 plane) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= channels * count * plane) return;
+    const u32 n = i / plane % count, c = i / plane / count;
+    maps[i] = features[n * channels + c] / float(plane);
+}
+
+// Logits (count, classes), without their bias, become the gradient of the mean cross-entropy. A thread
+// a sample. `loss[n]` and `right[n]` grow by the sample's cross-entropy and by 1 if it was named
+// rightly: slot n adds up all samples that were n-th in their batch. A label that is no class gives
+// NaN, which nobody overlooks.
+extern "C" __global__ void softmax(float* logits, const float* bias, const long long* labels, float* loss, float* right,
+                                   u32 count, u32 classes) {
+    const u32 n = blockIdx.x * blockDim.x + threadIdx.x;
+    if (n >= count) return;
+    float* row = logits + size_t(n) * classes;
+    u32 best = 0;
+    for (u32 k = 0; k < classes; k++) {
+        row[k] += bias[k];
+        if (row[k] > row[best]) best = k;
+    }
+    const float top = row[best];
+    float total = 0.0f;
+    for (u32 k = 0; k < classes; k++) total += expf(row[k] - top);
+    const long long label = labels[n];
+    const bool known = label >= 0 && label < (long long)(classes);
+    loss[n] += known ? logf(total) + top - row[label] : nanf("");
+    right[n] += label == (long long)(best) ? 1.0f : 0.0f;
+    for (u32 k = 0; k < classes; k++)
+        row[k] = (expf(row[k] - top) / total - (label == (long long)(k) ? 1.0f : 0.0f)) / float(count);
+}
+
+// Stochastic gradient descent with momentum 0.9 and weight decay.
+extern "C" __global__ void update(float* value, float* speed, const float* grad, u32 count, float rate, float decay) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    speed[i] = 0.9f * speed[i] + grad[i] + decay * value[i];
+    value[i] -= rate * speed[i];
 }

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Rival loaders that deliver normalised f16 batches on a GPU: random-resized crop 224 and flip.
+
+    gpu.py CLASS_FOLDERS PEER... [--workers 16] [--batches 300] [--batch 256]
+
+CLASS_FOLDERS holds a folder for each class. Each peer prints one line: images a second after a
+warm-up. Long runs matter: the torch loader begins with 64 batches that are made already. The exit
+code is 1 if a peer failed.
+"""
+
+import argparse
+import importlib.metadata
+import pathlib
+import sys
+import time
+
+SIDE = 224
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+def measure(batches, options, warm):
+    """Images a second of an endless iterator over batch sizes, after `warm` batches."""
+    import torch
+
+    for _ in range(warm):
+        next(batches)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    images = sum(next(batches) for _ in range(options.batches))
+    torch.cuda.synchronize()
+    return images / (time.perf_counter() - start)
+
+
+def torch_batches(options, dataset, normalise):
+    import torch
+
+    mean = torch.tensor(MEAN, device="cuda").view(1, 3, 1, 1) * 255
+    std = torch.tensor(STD, device="cuda").view(1, 3, 1, 1) * 255
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        options.batch,
+        shuffle=True,
+        num_workers=options.workers,
+        pin_memory=True,
+        prefetch_factor=4,
+        persistent_workers=True,
+        drop_last=True,
+    )
+    while True:
+        for images, labels in loader:
+            images, labels = images.cuda(non_blocking=True), labels.cuda(non_blocking=True)
+            if normalise:
+                images = (images.half() - mean) / std
+            yield len(labels)
+
+
+def torchvision(options):
+    """torch DataLoader; torchvision's decoder and v2 transforms; normalised on the GPU."""
+    import torchvision
+    from torchvision.transforms import v2
+
+    transform = v2.Compose([v2.RandomResizedCrop(SIDE, antialias=True), v2.RandomHorizontalFlip()])
+
+    def load(path):
+        return torchvision.io.decode_image(torchvision.io.read_file(path), mode="RGB")
+
+    return torch_batches(options, torchvision.datasets.ImageFolder(options.folders, transform, loader=load), True)
+
+
+def pillow(options):
+    """torch DataLoader; Pillow; normalised to f32 by the workers."""
+    import torchvision
+    from torchvision import transforms as t
+
+    transform = t.Compose(
+        [t.RandomResizedCrop(SIDE), t.RandomHorizontalFlip(), t.ToTensor(), t.Normalize(MEAN, STD)]
+    )
+    return torch_batches(options, torchvision.datasets.ImageFolder(options.folders, transform), False)
+
+
+def dali_batches(options, mixed):
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    @pipeline_def(batch_size=options.batch, num_threads=options.workers, device_id=0, prefetch_queue_depth=4)
+    def pipeline():
+        jpegs, labels = fn.readers.file(file_root=str(options.folders), random_shuffle=True, name="files")
+        if mixed:
+            images = fn.decoders.image_random_crop(
+                jpegs,
+                device="mixed",
+                hw_decoder_load=options.hardware,
+                preallocate_width_hint=600,
+                preallocate_height_hint=600,
+            )
+            images = fn.resize(images, resize_x=SIDE, resize_y=SIDE)
+        else:
+            images = fn.decoders.image_random_crop(jpegs, device="cpu")
+            images = fn.resize(images, resize_x=SIDE, resize_y=SIDE).gpu()
+        images = fn.crop_mirror_normalize(
+            images,
+            dtype=types.FLOAT16,
+            output_layout="CHW",
+            mean=[v * 255 for v in MEAN],
+            std=[v * 255 for v in STD],
+            mirror=fn.random.coin_flip(),
+        )
+        return images, labels.gpu()
+
+    built = pipeline()
+    built.build()
+    loader = DALIGenericIterator([built], ["images", "labels"], reader_name="files", auto_reset=True)
+    while True:
+        for batch in loader:
+            yield len(batch[0]["images"])
+
+
+def dali_cpu(options):
+    """DALI; decodes on the processor, normalises on the GPU."""
+    return dali_batches(options, False)
+
+
+def dali_mixed(options):
+    """DALI; decodes on the GPU, `--hardware` of it in its JPEG engine."""
+    return dali_batches(options, True)
+
+
+# Each peer, the packages whose versions belong to its figure, and its warm-up in batches.
+PEERS = {
+    "torchvision": (torchvision, ["torch", "torchvision"], 8),
+    "pillow": (pillow, ["torch", "torchvision", "pillow"], 8),
+    "dali_cpu": (dali_cpu, ["nvidia-dali-cuda130"], 20),
+    "dali_mixed": (dali_mixed, ["nvidia-dali-cuda130"], 20),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="peers:\n" + "\n".join(f"  {name:12} {peer.__doc__}" for name, (peer, _, _) in PEERS.items()),
+    )
+    parser.add_argument("folders", type=pathlib.Path)
+    parser.add_argument("peers", nargs="+", choices=PEERS, metavar="peer")
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--batches", type=int, default=300, help="batches that are timed")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--hardware", type=float, default=0.65, help="dali_mixed: share of the JPEG engine")
+    options = parser.parse_args()
+    failed = False
+    for name in options.peers:
+        peer, packages, warm = PEERS[name]
+        try:
+            versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages)
+            rate = measure(peer(options), options, warm)
+            print(f"RESULT {name} ({versions}), {options.workers} workers: {rate:.0f} images/s", flush=True)
+        except Exception as e:  # a peer that is missing or fails must not end the others' turns
+            print(f"FAILED {name}: {type(e).__name__}: {str(e)[:300]}", flush=True)
+            failed = True
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+//! Captures a training step into a CUDA graph and replays it over batches.
+//!
+//! ```text
+//! cargo run --release --example cuda_graph
+//! ```
+//!
+//! A graph keeps the addresses that it was captured with, and the loader delivers each batch at
+//! another one. So the step reads buffers of its own, and each batch is copied there on the device:
+//!
+//! 1. take a batch, copy its tensors into the buffers, drop it;
+//! 2. capture the step, which does not run it;
+//! 3. for each batch: copy it into the buffers, launch the graph.
+//!
+//! Asking the loader for a batch during the capture is an error, since its waits would end up in the
+//! graph. The capture and the loader go on as if it had not happened. The exit code is 1 unless the
+//! graph leaves the same weights, bit for bit, as the same steps without it.
+//! Without a GPU it says so and does nothing.
+#![allow(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use warpfeed::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg};
+use warpfeed::cuda::cudarc::nvrtc::Ptx;
+use warpfeed::pack::synth::Synth;
+use warpfeed::{Augment, Batches, CudaBatch, Dtype, Last, Layout, Loader, Normalize, cuda};
+
+const BATCH: usize = 32;
+const SIDE: u32 = 64;
+const CLASSES: u32 = 4;
+const FEATURES: u32 = 192;
+const WEIGHTS: u32 = CLASSES * (FEATURES + 1);
+const RATE: f32 = 0.1;
+const EPOCHS: u64 = 3;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("cuda_graph: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    if let Err(e) = cuda::available() {
+        println!("nothing to capture: {e}");
+        return Ok(());
+    }
+    let stream = cuda::stream(0)?;
+    // cudarc makes each use of a buffer wait for an event of the use before. In a capture such an
+    // event is one from outside, which the driver refuses.
+    // SAFETY: the buffers of this program are used in one stream alone, and the loader orders its own
+    // streams itself.
+    unsafe { stream.context().disable_event_tracking() };
+    let mut batches = Loader::source(Synth::new().images(640).classes(CLASSES as usize).side(64).memory()?)
+        .batch(BATCH)
+        .last(Last::Drop)
+        .shuffle(42)
+        .augment(Augment::train(SIDE).scale(0.5, 1.0))
+        .normalize(Normalize::IMAGENET)
+        .dtype(Dtype::F32)
+        .layout(Layout::Nchw)
+        .prefetch(3)
+        .cuda(&stream)?;
+    let mut step = Step::new(&stream)?;
+    let (plain, plain_loss) = without_graph(&mut step, &mut batches)?;
+    step.reset()?;
+    let (replayed, loss) = with_graph(&mut step, &mut batches)?;
+
+    if plain.iter().all(|w| *w == 0.0) {
+        return Err("the steps left the weights at zero".into());
+    }
+    if let Some(i) = (0..plain.len()).find(|&i| plain[i].to_bits() != replayed[i].to_bits()) {
+        return Err(format!("weight {i} is {} with the graph and {} without", replayed[i], plain[i]).into());
+    }
+    if loss.to_bits() != plain_loss.to_bits() {
+        return Err(format!("the summed loss is {loss} with the graph and {plain_loss} without").into());
+    }
+    // Errors of calls that cannot return one, such as drops.
+    stream.context().check_err()?;
+    println!("{} weights agree bit for bit after {EPOCHS} epochs", plain.len());
+    Ok(())
+}
+
+/// The reference: every kernel of every step launched by itself.
+fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
+    for epoch in 0..EPOCHS {
+        for batch in batches.epoch(epoch) {
+            step.take(&batch?)?;
+            step.launch()?;
+        }
+    }
+    Ok(step.result()?)
+}
+
+fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
+    let stream = step.stream.clone();
+    let mut epoch = batches.epoch(0);
+    step.take(&epoch.next().ok_or("an epoch without batches")??)?;
+
+    // The strictest mode: what the loader's threads ask of the driver meanwhile does not disturb it.
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
+    step.launch()?;
+    let refused = epoch.next();
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0))?.ok_or("the capture gave no graph")?;
+    match refused {
+        Some(Err(e)) => println!("asked for a batch during the capture: {e}"),
+        Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.number()).into()),
+        None => return Err("the epoch ended during the capture".into()),
+    }
+
+    graph.launch()?;
+    let mut steps = 1;
+    for batch in epoch {
+        let batch = batch?;
+        if batch.number() != steps {
+            return Err(format!("batch {} came in place of batch {steps}", batch.number()).into());
+        }
+        step.take(&batch)?;
+        graph.launch()?;
+        steps += 1;
+    }
+    for epoch in 1..EPOCHS {
+        for batch in batches.epoch(epoch) {
+            step.take(&batch?)?;
+            graph.launch()?;
+            steps += 1;
+        }
+    }
+    println!("replayed the graph for {steps} batches");
+    Ok(step.result()?)
+}
+
+/// A training step of a softmax classifier, and the buffers that it works on.
+struct Step {
+    stream: Arc<CudaStream>,
+    pool: CudaFunction,
+    errors: CudaFunction,
+    descend: CudaFunction,
+    images: CudaSlice<f32>,
+    labels: CudaSlice<i64>,
+    features: CudaSlice<f32>,
+    error: CudaSlice<f32>,
+    weights: CudaSlice<f32>,
+    loss: CudaSlice<f32>,
+}
+
+impl Step {
+    fn new(stream: &Arc<CudaStream>) -> std::result::Result<Self, DriverError> {
+        let module = stream.context().load_module(Ptx::from_src(include_str!("kernels/graph.ptx")))?;
+        Ok(Step {
+            pool: module.load_function("pool")?,
+            errors: module.load_function("errors")?,
+            descend: module.load_function("descend")?,
+            images: stream.alloc_zeros(BATCH * 3 * (SIDE * SIDE) as usize)?,
+            labels: stream.alloc_zeros(BATCH)?,
+            features: stream.alloc_zeros(BATCH * FEATURES as usize)?,
+            error: stream.alloc_zeros(BATCH * CLASSES as usize)?,
+            weights: stream.alloc_zeros(WEIGHTS as usize)?,
+            loss: stream.alloc_zeros(BATCH)?,
+            stream: stream.clone(),
+        })
+    }
+
+    /// Copies a batch into the step's own buffers. The batch may be dropped afterwards: its memory is
+    /// written again after the copy.
+    fn take(&mut self, batch: &CudaBatch) -> Result<()> {
+        self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;
+        self.stream.memcpy_dtod(&batch.labels()?.view::<i64>()?, &mut self.labels)?;
+        Ok(())
+    }
+
+    /// Queues the step's kernels, or captures them.
+    fn launch(&mut self) -> std::result::Result<(), DriverError> {
+        let (stream, n) = (&self.stream, BATCH as u32);
+        let over = |count: u32| LaunchConfig {
+            grid_dim: (count.div_ceil(256), 1, 1),
+            block_dim: (256, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let mut pool = stream.launch_builder(&self.pool);
+        pool.arg(&mut self.features).arg(&self.images).arg(&n).arg(&SIDE);
+        // SAFETY: the arguments are those that `graph.cu` declares, and the buffers were made for BATCH pictures.
+        unsafe { pool.launch(over(n * FEATURES)) }?;
+        let mut errors = stream.launch_builder(&self.errors);
+        errors.arg(&mut self.error).arg(&mut self.loss).arg(&self.features).arg(&self.labels).arg(&self.weights);
+        // SAFETY: as above.
+        unsafe { errors.arg(&n).arg(&CLASSES).launch(over(n)) }?;
+        let mut descend = stream.launch_builder(&self.descend);
+        descend.arg(&mut self.weights).arg(&self.error).arg(&self.features).arg(&n).arg(&CLASSES).arg(&RATE);
+        // SAFETY: as above.
+        unsafe { descend.launch(over(WEIGHTS)) }?;
+        Ok(())
+    }
+
+    /// Weights and loss as they were before the first step.
+    fn reset(&mut self) -> std::result::Result<(), DriverError> {
+        self.stream.memset_zeros(&mut self.weights)?;
+        self.stream.memset_zeros(&mut self.loss)
+    }
+
+    /// The weights, and the loss summed over all steps.
+    fn result(&self) -> std::result::Result<(Vec<f32>, f32), DriverError> {
+        let loss = self.stream.clone_dtoh(&self.loss)?;
+        Ok((self.stream.clone_dtoh(&self.weights)?, loss.iter().sum()))
+    }
+}

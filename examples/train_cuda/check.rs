@@ -1,0 +1,220 @@
+//! `--check`: the arithmetic. Without a GPU the naive net against finite differences; with one also
+//! each kernel, and whole training steps, against the naive versions.
+
+use std::sync::Arc;
+
+use warpfeed::cuda::cudarc::driver::{CudaSlice, CudaStream, DriverError};
+use warpfeed::order::Rng;
+
+use super::kernels::{Kernels, Matrix, Shape};
+use super::naive;
+use super::net::{Net, Plan};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// `len` numbers of -1 to 1.
+fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let mut rng = Rng::new(seed, 0, 0);
+    (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&v| f64::from(v)).collect()
+}
+
+/// Whether `got` is `want` but for `tolerance` times its greatest value.
+fn same(what: &str, got: &[f64], want: &[f64], tolerance: f64) -> Result {
+    if got.len() != want.len() {
+        return Err(format!("{what}: {} values in place of {}", got.len(), want.len()).into());
+    }
+    let scale = want.iter().fold(1e-6, |a: f64, v| a.max(v.abs()));
+    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * scale;
+    match got.iter().zip(want).position(|pair| !close(pair)) {
+        Some(i) => Err(format!("{what}: value {i} is {} in place of {}", got[i], want[i]).into()),
+        None => {
+            println!("  {what}: {} values agree", got.len());
+            Ok(())
+        }
+    }
+}
+
+fn plan() -> Plan {
+    Plan { widths: vec![3, 5, 4], classes: 3, side: 8, batch: 4 }
+}
+
+/// Parameters that are all drawn, so that every gradient has something to say.
+fn drawn(plan: &Plan) -> Vec<Vec<f32>> {
+    let lens = plan.parameters().into_iter().enumerate();
+    lens.map(|(i, (len, _))| noise(len, 100 + i as u64).iter().map(|v| v * 0.6).collect()).collect()
+}
+
+/// The naive net's gradient is the slope of its loss. Needs no GPU.
+pub(crate) fn on_the_cpu() -> Result {
+    println!("naive net against finite differences:");
+    let (plan, labels) = (plan(), [0, 2, 1]);
+    let images = wide(&noise(3 * 3 * plan.side * plan.side, 1));
+    let mut values: Vec<Vec<f64>> = drawn(&plan).iter().map(|v| wide(v)).collect();
+    let (_, grads) = naive::gradient(&plan, &values, &images, &labels);
+    for (array, grad) in grads.iter().enumerate() {
+        let mut slopes = Vec::new();
+        for i in 0..grad.len() {
+            let (here, step) = (values[array][i], 1e-6);
+            values[array][i] = here + step;
+            let above = naive::gradient(&plan, &values, &images, &labels).0;
+            values[array][i] = here - step;
+            let below = naive::gradient(&plan, &values, &images, &labels).0;
+            values[array][i] = here;
+            slopes.push((above - below) / (2.0 * step));
+        }
+        same(&format!("gradient of parameters {array}"), grad, &slopes, 1e-5)?;
+    }
+    Ok(())
+}
+
+/// Every kernel, and the net that they make up.
+pub(crate) fn on_the_gpu(stream: &Arc<CudaStream>) -> Result {
+    println!("kernels against the naive versions:");
+    let kernels = Kernels::load(stream)?;
+    products(&kernels)?;
+    maps(&kernels)?;
+    heads(&kernels)?;
+    println!("training steps against the naive net:");
+    steps(stream)
+}
+
+fn download(stream: &Arc<CudaStream>, values: &CudaSlice<f32>) -> std::result::Result<Vec<f64>, DriverError> {
+    Ok(wide(&stream.clone_dtoh(values)?))
+}
+
+/// `matmul` with both transposes, `add_parts`, `row_sums`.
+fn products(kernels: &Kernels) -> Result {
+    let stream = &kernels.stream;
+    for (rows, depth, columns) in [(1, 1, 1), (70, 33, 130), (3, 5000, 64), (64, 16, 65)] {
+        let (a, b) = (noise(rows * depth, 2), noise(depth * columns, 3));
+        let want = naive::product(&wide(&a), &wide(&b), rows, depth, columns);
+        let (left, right) = (stream.clone_htod(&a)?, stream.clone_htod(&b)?);
+        let left_turned = stream.clone_htod(&naive::transposed(&a, rows, depth))?;
+        let right_turned = stream.clone_htod(&naive::transposed(&b, depth, columns))?;
+        for turned in 0..4 {
+            let a = if turned & 1 == 0 {
+                Matrix::new(&left, rows, depth)
+            } else {
+                Matrix::new(&left_turned, depth, rows).transposed()
+            };
+            let b = if turned & 2 == 0 {
+                Matrix::new(&right, depth, columns)
+            } else {
+                Matrix::new(&right_turned, columns, depth).transposed()
+            };
+            let mut out = stream.alloc_zeros::<f32>(rows * columns)?;
+            let name = format!("product ({rows}, {depth}) ({depth}, {columns}), layout {turned}");
+            kernels.product(&mut out, a, b)?;
+            same(&name, &download(stream, &out)?, &want, 1e-4)?;
+            let mut scratch = stream.alloc_zeros::<f32>(3 * rows * columns)?;
+            stream.memset_zeros(&mut out)?;
+            kernels.long_product(&mut out, &mut scratch, a, b)?;
+            same(&format!("{name}, in parts"), &download(stream, &out)?, &want, 1e-4)?;
+        }
+        let mut sums = stream.alloc_zeros::<f32>(rows)?;
+        kernels.row_sums(&mut sums, Matrix::new(&left_turned, depth, rows).transposed())?;
+        let want: Vec<f64> = wide(&a).chunks(depth).map(|row| row.iter().sum()).collect();
+        same(&format!("row sums ({rows}, {depth})"), &download(stream, &sums)?, &want, 1e-4)?;
+    }
+    Ok(())
+}
+
+/// `im2col` and `col2im` as convolution and its gradient, `pool`, `unpool`, `mean`, `spread`.
+fn maps(kernels: &Kernels) -> Result {
+    let stream = &kernels.stream;
+    let (shape, outputs) = (Shape { channels: 3, count: 5, side: 6 }, 4);
+    let (values, weight) = (noise(shape.len(), 4), noise(outputs * 27, 5));
+    let on_device = stream.clone_htod(&values)?;
+    let mut columns = stream.alloc_zeros::<f32>(9 * shape.len())?;
+    let mut full = stream.alloc_zeros::<f32>(outputs * shape.width())?;
+    let weights = stream.clone_htod(&weight)?;
+    let want = naive::convolve(&wide(&values), &wide(&weight), shape, outputs);
+    // The same maps with the images first, as the loader delivers them.
+    let plane = shape.side * shape.side;
+    let planes = naive::transposed(&(0..shape.len() / plane).collect::<Vec<_>>(), shape.channels, shape.count);
+    let images_first: Vec<f32> = planes.iter().flat_map(|p| values[p * plane..][..plane].to_vec()).collect();
+    let images = stream.clone_htod(&images_first)?;
+    for (name, maps, first) in [("maps", &on_device, false), ("images first", &images, true)] {
+        kernels.im2col(&mut columns, &maps.as_view(), shape, first)?;
+        let matrix = Matrix::new(&columns, 27, shape.width());
+        kernels.product(&mut full, Matrix::new(&weights, outputs, 27), matrix)?;
+        same(&format!("im2col, {name}"), &download(stream, &full)?, &want, 1e-4)?;
+    }
+    let grad = noise(outputs * shape.width(), 6);
+    let (_, want) = naive::convolve_back(&wide(&grad), &wide(&values), &wide(&weight), shape, outputs);
+    let grads = stream.clone_htod(&grad)?;
+    let turned = Matrix::new(&weights, outputs, 27).transposed();
+    kernels.product(&mut columns, turned, Matrix::new(&grads, outputs, shape.width()))?;
+    let mut back = stream.alloc_zeros::<f32>(shape.len())?;
+    kernels.col2im(&mut back, &columns, shape)?;
+    same("col2im", &download(stream, &back)?, &want, 1e-4)?;
+
+    let bias = noise(shape.channels, 7);
+    let (want, winners) = naive::pool(&wide(&values), &wide(&bias), shape);
+    let mut pooled = stream.alloc_zeros::<f32>(shape.pooled())?;
+    let mut winner = stream.alloc_zeros::<u8>(shape.pooled())?;
+    kernels.pool(&mut pooled, &mut winner, &on_device, &stream.clone_htod(&bias)?, shape)?;
+    same("pool", &download(stream, &pooled)?, &want, 1e-6)?;
+    let grad = noise(shape.pooled(), 8);
+    kernels.unpool(&mut back, &stream.clone_htod(&grad)?, &winner, shape)?;
+    same("unpool", &download(stream, &back)?, &naive::unpool(&wide(&grad), &winners, shape), 1e-6)?;
+
+    let mut features = stream.alloc_zeros::<f32>(shape.channels * shape.count)?;
+    kernels.mean(&mut features, &on_device, shape)?;
+    same("mean", &download(stream, &features)?, &naive::mean(&wide(&values), shape), 1e-5)?;
+    let grad = noise(shape.channels * shape.count, 9);
+    kernels.spread(&mut back, &stream.clone_htod(&grad)?, shape)?;
+    same("spread", &download(stream, &back)?, &naive::spread(&wide(&grad), shape), 1e-6)
+}
+
+/// `softmax` and `update`.
+fn heads(kernels: &Kernels) -> Result {
+    let (stream, count, classes) = (&kernels.stream, 300, 7);
+    let labels: Vec<i64> = (0..count as i64).map(|i| i * i % classes as i64).collect();
+    let (logits, bias) = (noise(count * classes, 10), noise(classes, 11));
+    let biased: Vec<f64> =
+        logits.iter().enumerate().map(|(i, v)| f64::from(*v) + f64::from(bias[i % classes])).collect();
+    let (losses, right, grads) = naive::softmax(&biased, &labels);
+    let (mut on_device, bias) = (stream.clone_htod(&logits)?, stream.clone_htod(&bias)?);
+    let (mut loss, mut named) = (stream.alloc_zeros::<f32>(count)?, stream.alloc_zeros::<f32>(count)?);
+    let on_device_labels = stream.clone_htod(&labels)?;
+    kernels.softmax(&mut on_device, &bias, &on_device_labels.as_view(), (&mut loss, &mut named))?;
+    same("softmax: loss", &download(stream, &loss)?, &losses, 1e-4)?;
+    let right: Vec<f64> = right.into_iter().map(|right| if right { 1.0 } else { 0.0 }).collect();
+    same("softmax: named rightly", &download(stream, &named)?, &right, 0.0)?;
+    same("softmax: gradient", &download(stream, &on_device)?, &grads, 1e-4)?;
+
+    let (value, speed, grad) = (noise(500, 12), noise(500, 13), noise(500, 14));
+    let (mut values, mut speeds) = (stream.clone_htod(&value)?, stream.clone_htod(&speed)?);
+    kernels.update(&mut values, &mut speeds, &stream.clone_htod(&grad)?, 0.1, 0.01)?;
+    let faster = |i: usize| 0.9 * f64::from(speed[i]) + f64::from(grad[i]) + 0.01 * f64::from(value[i]);
+    let want: Vec<f64> = (0..500).map(|i| f64::from(value[i]) - 0.1 * faster(i)).collect();
+    same("update", &download(stream, &values)?, &want, 1e-5)
+}
+
+/// The whole net: loss, right answers and every gradient of a full batch and of a smaller one after
+/// it, each with the parameters that the step before it left.
+fn steps(stream: &Arc<CudaStream>) -> Result {
+    let plan = plan();
+    let mut net = Net::new(stream, plan.clone(), &drawn(&plan))?;
+    for (step, labels) in [vec![2i64, 0, 1, 1], vec![0, 2, 1]].into_iter().enumerate() {
+        let images = noise(labels.len() * 3 * plan.side * plan.side, 20 + step as u64);
+        let before: Vec<Vec<f64>> = net.parameters()?.iter().map(|(value, _)| wide(value)).collect();
+        let (loss, grads) = naive::gradient(&plan, &before, &wide(&images), &labels);
+        let (images, on_device) = (stream.clone_htod(&images)?, stream.clone_htod(&labels)?);
+        net.train(&images.as_view(), &on_device.as_view(), 0.05)?;
+        let (sum, _) = net.totals()?;
+        same(&format!("step {step}: loss"), &[sum / labels.len() as f64], &[loss], 1e-4)?;
+        for (i, ((value, grad), want)) in net.parameters()?.iter().zip(&grads).enumerate() {
+            same(&format!("step {step}: gradient of parameters {i}"), &wide(grad), want, 1e-3)?;
+            if wide(value) == before[i] {
+                return Err(format!("step {step}: parameters {i} were not updated").into());
+            }
+        }
+    }
+    Ok(())
+}

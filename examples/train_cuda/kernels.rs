@@ -1,0 +1,296 @@
+#![allow(unsafe_code)]
+//! Safe calls of the kernels in `examples/kernels/train.cu`.
+//!
+//! **Invariants**
+//! 1. Each launch passes the arguments that the kernel declares, in its order.
+//! 2. Each method has checked, before the launch, that every buffer holds what the kernel reads and
+//!    writes for the shape at hand.
+
+use std::sync::Arc;
+
+use warpfeed::cuda::cudarc::driver::{
+    CudaFunction, CudaSlice, CudaStream, CudaView, DriverError, LaunchConfig, PushKernelArg,
+};
+use warpfeed::cuda::cudarc::nvrtc::Ptx;
+
+type Result<T> = std::result::Result<T, DriverError>;
+
+/// Threads of a block, in every kernel.
+const THREADS: u32 = 256;
+/// Rows and columns of the tile that a block of `matmul` makes.
+const TILE: usize = 64;
+
+/// (C, N, side, side): feature maps of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) channels: usize,
+    pub(crate) count: usize,
+    pub(crate) side: usize,
+}
+
+impl Shape {
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.channels * self.width()
+    }
+
+    /// Elements of a channel.
+    pub(crate) fn width(&self) -> usize {
+        self.count * self.side * self.side
+    }
+
+    /// Elements after 2x2 pooling.
+    pub(crate) fn pooled(&self) -> usize {
+        self.channels * self.count * (self.side / 2) * (self.side / 2)
+    }
+
+    fn numbers(&self) -> [u32; 3] {
+        [self.channels, self.count, self.side].map(small)
+    }
+}
+
+/// A matrix in device memory, or its transpose.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    data: &'a CudaSlice<f32>,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// The first `rows * columns` elements of `data`, row by row.
+    pub(crate) fn new(data: &'a CudaSlice<f32>, rows: usize, columns: usize) -> Self {
+        holds(data.len(), rows * columns);
+        Matrix { data, rows, columns, row_stride: columns, column_stride: 1 }
+    }
+
+    pub(crate) fn transposed(self) -> Self {
+        Matrix {
+            data: self.data,
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+}
+
+/// The kernels, loaded, and the stream that they are queued in.
+pub(crate) struct Kernels {
+    pub(crate) stream: Arc<CudaStream>,
+    im2col: CudaFunction,
+    col2im: CudaFunction,
+    matmul: CudaFunction,
+    add_parts: CudaFunction,
+    pool: CudaFunction,
+    unpool: CudaFunction,
+    row_sums: CudaFunction,
+    mean: CudaFunction,
+    spread: CudaFunction,
+    softmax: CudaFunction,
+    update: CudaFunction,
+}
+
+macro_rules! launch {
+    ($self:ident.$kernel:ident, $grid:expr, $($argument:expr),*) => {{
+        let mut launch = $self.stream.launch_builder(&$self.$kernel);
+        $(launch.arg($argument);)*
+        let config = LaunchConfig { grid_dim: $grid, block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: invariants 1 and 2.
+        unsafe { launch.launch(config) }.map(drop)
+    }};
+}
+
+impl Kernels {
+    pub(crate) fn load(stream: &Arc<CudaStream>) -> Result<Self> {
+        let module = stream.context().load_module(Ptx::from_src(include_str!("../kernels/train.ptx")))?;
+        let load = |name| module.load_function(name);
+        Ok(Kernels {
+            stream: stream.clone(),
+            im2col: load("im2col")?,
+            col2im: load("col2im")?,
+            matmul: load("matmul")?,
+            add_parts: load("add_parts")?,
+            pool: load("pool")?,
+            unpool: load("unpool")?,
+            row_sums: load("row_sums")?,
+            mean: load("mean")?,
+            spread: load("spread")?,
+            softmax: load("softmax")?,
+            update: load("update")?,
+        })
+    }
+
+    /// 3x3 neighbourhoods as columns, (C * 9, N * side * side). The maps lie as (N, C, side, side) if
+    /// `images_first`, else as (C, N, side, side).
+    pub(crate) fn im2col(
+        &self,
+        columns: &mut CudaSlice<f32>,
+        maps: &CudaView<'_, f32>,
+        shape: Shape,
+        images_first: bool,
+    ) -> Result<()> {
+        holds(maps.len(), shape.len());
+        holds(columns.len(), 9 * shape.len());
+        let plane = shape.side * shape.side;
+        let strides = if images_first { (plane, shape.channels * plane) } else { (shape.width(), plane) };
+        let (channel_stride, image_stride) = (small(strides.0), small(strides.1));
+        let [c, n, side] = shape.numbers();
+        launch!(self.im2col, over(9 * shape.len()), columns, maps, &c, &n, &side, &channel_stride, &image_stride)
+    }
+
+    /// The gradient of [`im2col`](Kernels::im2col), to (C, N, side, side).
+    pub(crate) fn col2im(&self, maps: &mut CudaSlice<f32>, columns: &CudaSlice<f32>, shape: Shape) -> Result<()> {
+        holds(maps.len(), shape.len());
+        holds(columns.len(), 9 * shape.len());
+        let [c, n, side] = shape.numbers();
+        launch!(self.col2im, over(shape.len()), maps, columns, &c, &n, &side)
+    }
+
+    /// `out` = `a` times `b`.
+    pub(crate) fn product(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>) -> Result<()> {
+        self.product_in_parts(out, a, b, 1)
+    }
+
+    /// [`product`](Kernels::product) for matrices whose depth is much longer than their sides: parts of
+    /// the depth are summed side by side into `scratch`, as many as it holds, and then added up.
+    pub(crate) fn long_product(
+        &self,
+        out: &mut CudaSlice<f32>,
+        scratch: &mut CudaSlice<f32>,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+    ) -> Result<()> {
+        let elements = a.rows * b.columns;
+        let wanted = (a.columns / 1024).min(scratch.len() / elements).max(1);
+        holds(scratch.len(), wanted * elements);
+        holds(out.len(), elements);
+        let parts = small(self.parts(a.columns, wanted).1);
+        self.product_in_parts(scratch, a, b, wanted)?;
+        let count = small(elements);
+        launch!(self.add_parts, over(elements), out, &*scratch, &count, &parts)
+    }
+
+    /// The depth of a part, a multiple of the kernel's 16, and how many of them make up `depth`.
+    fn parts(&self, depth: usize, wanted: usize) -> (usize, usize) {
+        let part = depth.div_ceil(wanted).next_multiple_of(16);
+        (part, depth.div_ceil(part))
+    }
+
+    fn product_in_parts(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>, wanted: usize) -> Result<()> {
+        assert_eq!(a.columns, b.rows, "matrices of one depth");
+        let (part, parts) = self.parts(a.columns, wanted);
+        holds(out.len(), parts * a.rows * b.columns);
+        let grid = (small(b.columns.div_ceil(TILE)), small(a.rows.div_ceil(TILE)), small(parts));
+        let (rows, columns, depth, part) = (small(a.rows), small(b.columns), small(a.columns), small(part));
+        let [ar, ac] = [a.row_stride, a.column_stride].map(small);
+        let [br, bc] = [b.row_stride, b.column_stride].map(small);
+        launch!(self.matmul, grid, out, a.data, b.data, &rows, &columns, &depth, &part, &ar, &ac, &br, &bc)
+    }
+
+    /// Bias, ReLU and 2x2 max pooling. `winner` is which of the four it was, 4 for none.
+    pub(crate) fn pool(
+        &self,
+        out: &mut CudaSlice<f32>,
+        winner: &mut CudaSlice<u8>,
+        maps: &CudaSlice<f32>,
+        bias: &CudaSlice<f32>,
+        shape: Shape,
+    ) -> Result<()> {
+        holds(maps.len(), shape.len());
+        holds(bias.len(), shape.channels);
+        holds(out.len(), shape.pooled());
+        holds(winner.len(), shape.pooled());
+        assert!(shape.side.is_multiple_of(2), "a side of {} pixels is pooled by two", shape.side);
+        let [c, n, side] = shape.numbers();
+        launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
+    }
+
+    /// The gradient of [`pool`](Kernels::pool): from that of its result to that of `maps`.
+    pub(crate) fn unpool(
+        &self,
+        grad: &mut CudaSlice<f32>,
+        pooled: &CudaSlice<f32>,
+        winner: &CudaSlice<u8>,
+        shape: Shape,
+    ) -> Result<()> {
+        holds(grad.len(), shape.len());
+        holds(pooled.len(), shape.pooled());
+        holds(winner.len(), shape.pooled());
+        assert!(shape.side.is_multiple_of(2), "a side of {} pixels is pooled by two", shape.side);
+        let [c, n, side] = shape.numbers();
+        launch!(self.unpool, over(shape.pooled()), grad, pooled, winner, &c, &n, &side)
+    }
+
+    /// The sum of each row.
+    pub(crate) fn row_sums(&self, out: &mut CudaSlice<f32>, matrix: Matrix<'_>) -> Result<()> {
+        holds(out.len(), matrix.rows);
+        let columns = small(matrix.columns);
+        let [row, column] = [matrix.row_stride, matrix.column_stride].map(small);
+        launch!(self.row_sums, (small(matrix.rows), 1, 1), out, matrix.data, &columns, &row, &column)
+    }
+
+    /// The mean of each plane: (C, N, side, side) to (N, C).
+    pub(crate) fn mean(&self, features: &mut CudaSlice<f32>, maps: &CudaSlice<f32>, shape: Shape) -> Result<()> {
+        holds(maps.len(), shape.len());
+        holds(features.len(), shape.channels * shape.count);
+        let ([c, n, _], plane) = (shape.numbers(), small(shape.side * shape.side));
+        launch!(self.mean, over(shape.channels * shape.count), features, maps, &c, &n, &plane)
+    }
+
+    /// The gradient of [`mean`](Kernels::mean).
+    pub(crate) fn spread(&self, maps: &mut CudaSlice<f32>, features: &CudaSlice<f32>, shape: Shape) -> Result<()> {
+        holds(maps.len(), shape.len());
+        holds(features.len(), shape.channels * shape.count);
+        let ([c, n, _], plane) = (shape.numbers(), small(shape.side * shape.side));
+        launch!(self.spread, over(shape.len()), maps, features, &c, &n, &plane)
+    }
+
+    /// Makes of logits (N, classes) the gradient of the mean cross-entropy. Adds each sample's
+    /// cross-entropy to `loss[n]`, and 1 to `right[n]` if its class has the greatest logit.
+    pub(crate) fn softmax(
+        &self,
+        logits: &mut CudaSlice<f32>,
+        bias: &CudaSlice<f32>,
+        labels: &CudaView<'_, i64>,
+        (loss, right): (&mut CudaSlice<f32>, &mut CudaSlice<f32>),
+    ) -> Result<()> {
+        let (count, classes) = (labels.len(), bias.len());
+        holds(logits.len(), count * classes);
+        holds(loss.len(), count);
+        holds(right.len(), count);
+        let (n, k) = (small(count), small(classes));
+        launch!(self.softmax, over(count), logits, bias, labels, loss, right, &n, &k)
+    }
+
+    /// One step of gradient descent with momentum.
+    pub(crate) fn update(
+        &self,
+        value: &mut CudaSlice<f32>,
+        speed: &mut CudaSlice<f32>,
+        grad: &CudaSlice<f32>,
+        rate: f32,
+        decay: f32,
+    ) -> Result<()> {
+        holds(speed.len(), value.len());
+        holds(grad.len(), value.len());
+        let (elements, count) = (value.len(), small(value.len()));
+        launch!(self.update, over(elements), value, speed, grad, &count, &rate, &decay)
+    }
+}
+
+/// A grid with a thread for each of `elements`.
+fn over(elements: usize) -> (u32, u32, u32) {
+    (small(elements).div_ceil(THREADS), 1, 1)
+}
+
+/// The kernels count in 32 bits.
+fn small(number: usize) -> u32 {
+    u32::try_from(number).expect("a batch of fewer than 2^32 elements")
+}
+
+fn holds(len: usize, needed: usize) {
+    assert!(len >= needed, "a buffer of {len} elements; the kernel needs {needed}");
+}

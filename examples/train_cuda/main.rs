@@ -1,0 +1,185 @@
+//! Trains a convolutional net on the GPU, on batches that the loader delivers in device memory.
+//!
+//! ```text
+//! cargo run --release --example train_cuda [-- PATH [EPOCHS]]    # class folders, an LMDB, tar shards
+//! cargo run --release --example train_cuda -- --check            # the arithmetic against plain loops
+//! ```
+//!
+//! Without PATH it draws pictures of ten classes. Every seventh sample is held out. Each epoch prints
+//! the loss, the held-out accuracy, images a second, and the stall: the time that the stream waited
+//! for batches, by the device's own clock. The exit code is 1 unless the loss has fallen and the
+//! accuracy is well above chance. Without a GPU it says so and does nothing.
+//!
+//! 1. This file: the data, the loop, and what must come out.
+//! 2. `net`: layers, forward and backward.
+//! 3. `kernels`: safe calls of `examples/kernels/train.cu`.
+//! 4. `naive`, `check`: the same in plain loops, and the comparison.
+
+mod check;
+mod kernels;
+mod naive;
+mod net;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use warpfeed::cuda::cudarc::driver::CudaStream;
+use warpfeed::cuda::cudarc::driver::sys::CUevent_flags;
+use warpfeed::pack::synth::Synth;
+use warpfeed::source::{self, Source};
+use warpfeed::{Augment, Batches, CudaBatch, Dtype, Last, Layout, Loader, Normalize, cuda};
+
+use net::{Net, Plan};
+
+const SIDE: u32 = 64;
+const BATCH: usize = 128;
+const EPOCHS: u64 = 8;
+/// The learning rate after its first 50 steps. From there it falls to zero in a straight line.
+const RATE: f32 = 0.02;
+/// The last epoch's loss must be below this share of the first's.
+const LOSS_FALLS_TO: f64 = 0.9;
+/// The held-out accuracy must be above this many times that of guessing.
+const TIMES_CHANCE: f64 = 3.0;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("train_cuda: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let checking = arguments.first().is_some_and(|a| a == "--check");
+    if checking {
+        arguments.remove(0);
+        check::on_the_cpu()?;
+    }
+    if let Err(e) = cuda::available() {
+        println!("nothing runs on the GPU: {e}");
+        return Ok(());
+    }
+    let stream = cuda::stream(0)?;
+    if checking {
+        check::on_the_gpu(&stream)?;
+        println!("all agree");
+        return Ok(());
+    }
+    let epochs = match arguments.get(1) {
+        Some(n) => n.parse().map_err(|_| format!("`{n}` is no number of epochs"))?,
+        None => EPOCHS,
+    };
+    if epochs < 2 {
+        return Err("at least 2 epochs show whether the loss falls".into());
+    }
+    let data: Arc<dyn Source> = match arguments.first() {
+        Some(path) => source::open(path)?,
+        None => {
+            println!("drawing 8000 pictures");
+            Arc::new(Synth::new().images(8000).classes(10).side(96).memory()?)
+        }
+    };
+    train(&stream, &data, epochs)
+}
+
+fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
+    let classes = data.classes().len();
+    if classes < 2 {
+        return Err(format!("{classes} classes; a data set of at least 2 classes can be learnt").into());
+    }
+    let open = |held_out: bool, augment: Augment| {
+        Loader::shared_source(data.clone())
+            .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
+            .batch(BATCH)
+            .augment(augment)
+            .normalize(Normalize::IMAGENET)
+            .dtype(Dtype::F32)
+            .layout(Layout::Nchw)
+    };
+    let mut batches = open(false, Augment::train(SIDE).scale(0.35, 1.0)).shuffle(42).last(Last::Drop).cuda(stream)?;
+    let mut held_out = open(true, Augment::eval(SIDE * 8 / 7, SIDE)).prefetch(2).cuda(stream)?;
+    println!("{} samples of {classes} classes; {}", data.len(), batches.plan());
+
+    let plan = Plan { widths: vec![3, 32, 64, 128, 256], classes, side: SIDE as usize, batch: BATCH };
+    let mut net = Net::new(stream, plan.clone(), &plan.initial())?;
+    let steps = (0..epochs).map(|e| batches.batches(e)).sum::<u64>();
+    let (mut step, mut losses, mut accuracy) = (0, Vec::new(), 0.0);
+    for epoch in 0..epochs {
+        let since = Instant::now();
+        let (loss, stall, samples) = train_epoch(stream, &mut net, &mut batches, epoch, |in_epoch| {
+            let (now, all) = ((step + in_epoch) as f32, steps as f32);
+            RATE * ((now + 1.0) / 50.0).min(1.0) * (1.0 - now / all)
+        })?;
+        let seconds = since.elapsed().as_secs_f64();
+        step += batches.batches(epoch);
+        accuracy = evaluate(&mut net, &mut held_out)?;
+        println!(
+            "epoch {epoch}: loss {loss:.4}, held-out accuracy {:.1} %, {:.0} images/s, stall {stall:.1} ms of {:.1} ms",
+            100.0 * accuracy,
+            samples as f64 / seconds,
+            seconds * 1e3
+        );
+        losses.push(loss);
+    }
+    println!("{}", batches.stats());
+
+    let (first, last) = (losses[0], losses[losses.len() - 1]);
+    // Not `last >= ...`: a loss that is no number has not fallen.
+    let fallen = last < LOSS_FALLS_TO * first;
+    if !fallen {
+        return Err(format!("the loss went from {first:.4} to {last:.4}; below {LOSS_FALLS_TO} of it was due").into());
+    }
+    let due = (TIMES_CHANCE / classes as f64).min(0.8);
+    if accuracy <= due {
+        let (is, due) = (100.0 * accuracy, 100.0 * due);
+        return Err(format!("the held-out accuracy is {is:.1} %; more than {due:.1} % was due").into());
+    }
+    println!(
+        "the loss fell from {first:.4} to {last:.4}; the accuracy is {:.1} times chance",
+        accuracy * classes as f64
+    );
+    Ok(())
+}
+
+/// Trains over one epoch: its mean loss, the milliseconds that the stream waited, and the samples.
+fn train_epoch(
+    stream: &Arc<CudaStream>,
+    net: &mut Net,
+    batches: &mut Batches<CudaBatch>,
+    epoch: u64,
+    rate: impl Fn(u64) -> f32,
+) -> Result<(f64, f32, usize)> {
+    let mark = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+    let (mut samples, mut marks) = (0, Vec::new());
+    let mut epoch_batches = batches.epoch(epoch);
+    loop {
+        let asked = mark()?;
+        let Some(batch) = epoch_batches.next() else { break };
+        let batch = batch?;
+        marks.push((asked, mark()?));
+        net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
+        samples += batch.len();
+        // Dropped here, the batch's memory is written again after the kernels above.
+    }
+    let (loss, _) = net.totals()?;
+    let stall = marks.iter().map(|(asked, got)| asked.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
+    Ok((loss / samples as f64, stall, samples))
+}
+
+/// The share of held-out pictures that the net names rightly.
+fn evaluate(net: &mut Net, batches: &mut Batches<CudaBatch>) -> Result<f64> {
+    let mut samples = 0;
+    for batch in batches.epoch(0) {
+        let batch = batch?;
+        net.forward(&batch.images().view()?, &batch.labels()?.view()?)?;
+        samples += batch.len();
+    }
+    let (_, right) = net.totals()?;
+    Ok(right / samples as f64)
+}
