@@ -1,15 +1,26 @@
-//! Memory that is given back on a thread of its own.
+//! Memory that is given back on a thread of its own, when the device has nothing to do.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work that the device has been given (measured on driver
-//! 580). The program's thread may be the one that this work waits for. So it never makes these calls.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work that the device has been given, and other threads'
+//! calls wait for them meanwhile (both seen on driver 580). The work may be what the program's thread
+//! still has to release. So these calls are made by a thread that first waits for the device by looking.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::Recorded;
+use super::driver::Context;
+use super::stream::Event;
+
 /// How long a refused allocation waits for memory that is being freed.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
+/// How often the thread looks whether the device has come to the end of its work.
+const POLL: Duration = Duration::from_millis(1);
 
-type Job = Box<dyn FnOnce() + Send>;
+struct Job {
+    /// Whose device may use the memory; none in tests.
+    context: Option<Context>,
+    free: Box<dyn FnOnce() + Send>,
+}
 
 struct Queue {
     jobs: Vec<Job>,
@@ -25,10 +36,14 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing panics while holding it")
 }
 
-/// Runs `job` on the thread that frees memory, after those given before. The thread ends when it has nothing to do.
-pub(super) fn later(job: impl FnOnce() + Send + 'static) {
+/// Runs `free`, in its context, after all work that the context's device has been given by then. The thread ends when it has nothing to do.
+pub(super) fn later(context: Context, free: impl FnOnce() + Send + 'static) {
+    add(Job { context: Some(context), free: Box::new(free) });
+}
+
+fn add(job: Job) {
     let mut queue = queue();
-    queue.jobs.insert(0, Box::new(job));
+    queue.jobs.insert(0, job);
     queue.open += 1;
     if !queue.running {
         let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
@@ -47,9 +62,32 @@ fn work() {
             };
             job
         };
-        job();
+        let here = job.context.as_ref().map(|context| {
+            wait_for(context);
+            context.enter()
+        });
+        // A context that cannot be entered has failed, and the memory goes with it.
+        if here.as_ref().is_none_or(Result::is_ok) {
+            (job.free)();
+        }
+        drop(here);
         queue().open -= 1;
         DONE.notify_all();
+    }
+}
+
+/// Waits until the work is done that `context` has now, or until it fails. A driver that cannot mark that work is not waited for.
+fn wait_for(context: &Context) {
+    let Ok(event) = Event::new(context) else { return };
+    let mut marked = false;
+    loop {
+        match if marked { Ok(Recorded::Yes) } else { event.record_all() } {
+            Ok(Recorded::Yes) if !matches!(event.is_done(), Ok(false)) => return,
+            Ok(Recorded::Yes) => marked = true,
+            Ok(Recorded::NotNow) => {}
+            Ok(Recorded::Never) | Err(_) => return,
+        }
+        std::thread::sleep(POLL);
     }
 }
 
@@ -59,9 +97,8 @@ pub(super) fn settle(most: Duration) -> bool {
     if queue.open == 0 {
         return false;
     }
-    let (queue, _) =
-        DONE.wait_timeout_while(queue, most, |queue| queue.open > 0).expect("nothing panics while holding it");
-    queue.open == 0
+    let left = DONE.wait_timeout_while(queue, most, |queue| queue.open > 0);
+    left.expect("nothing panics while holding it").0.open == 0
 }
 
 #[cfg(test)]
@@ -74,11 +111,12 @@ mod tests {
         let (gate, open) = mpsc::channel::<()>();
         let (done, order) = mpsc::channel();
         let first = done.clone();
-        later(move || {
+        let later = |free: Box<dyn FnOnce() + Send>| add(Job { context: None, free });
+        later(Box::new(move || {
             open.recv().unwrap();
             first.send(1).unwrap();
-        });
-        later(move || done.send(2).unwrap());
+        }));
+        later(Box::new(move || done.send(2).unwrap()));
         assert!(!settle(Duration::from_millis(5)), "the first job is held up");
         gate.send(()).unwrap();
         assert_eq!(order.iter().take(2).collect::<Vec<_>>(), [1, 2]);

@@ -98,15 +98,13 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let (start, slice, context) = (self.start, self.slice.take(), self.context.clone());
-        later(move || {
+        let (start, slice) = (self.start, self.slice.take());
+        later(self.context.clone(), move || {
             if let Some(slice) = slice {
                 ManuallyDrop::into_inner(slice).leak();
             }
-            if let Ok(_here) = context.enter() {
-                // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.
-                let _ = unsafe { result::memory_free(start) };
-            }
+            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.
+            let _ = unsafe { result::memory_free(start) };
         });
     }
 }

@@ -87,12 +87,10 @@ impl DerefMut for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let (start, context) = (self.start.as_ptr() as usize, self.context.clone());
-        later(move || {
-            if let Ok(_here) = context.enter() {
-                // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with the process.
-                let _ = unsafe { result::free_host(start as *mut std::ffi::c_void) };
-            }
+        let start = self.start.as_ptr() as usize;
+        later(self.context.clone(), move || {
+            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with the process.
+            let _ = unsafe { result::free_host(start as *mut std::ffi::c_void) };
         });
     }
 }
