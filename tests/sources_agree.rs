@@ -274,7 +274,9 @@ fn open_finds_out_what_it_is_by_content() {
     fs::write(at("empty"), b"").unwrap();
     assert!(cause("empty").contains("the file is empty"), "{}", cause("empty"));
     fs::create_dir(at("others")).unwrap();
-    ["a.jxl", "b.HEIC", "c.jxl", "README"].map(|name| fs::write(at("others").join(name), b"x").unwrap());
+    for name in ["a.jxl", "b.HEIC", "c.jxl", "README"] {
+        fs::write(at("others").join(name), b"x").unwrap();
+    }
     assert!(cause("others").contains("found 4 other files (.heic, .jxl), 0 sub-folders"), "{}", cause("others"));
     fs::create_dir(at("nothing")).unwrap();
     assert!(
