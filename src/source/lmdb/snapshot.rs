@@ -57,7 +57,9 @@ impl Snapshot {
             // Anew each time: an environment that no other snapshot has is closed after a try, and then gets a larger map.
             let environment = Shared::open(path)?;
             let Environment { env, database } = environment.get();
-            match begin(env) {
+            // SAFETY: the slots are dropped here, or kept beside the environment, which outlives them by invariant 2: `Shared`
+            // keeps it at a fixed address behind an `Arc`.
+            match unsafe { begin(env) } {
                 Ok(Some(slots)) => {
                     return Ok(Snapshot { slots, database: *database, path: path.to_owned(), environment });
                 }
@@ -112,14 +114,16 @@ impl Snapshot {
 }
 
 /// Transactions that all see one state: none if another process has committed between them.
-fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
+///
+/// # Safety
+/// `env` stays open, at its address, for as long as the slots live.
+unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
     let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
     let before = env.info()?.last_txnid();
     let mut slots = Vec::new();
     while slots.len() < want {
         match env.begin_ro_txn() {
-            // SAFETY: lengthens the borrow of the environment, which outlives the transaction by invariant 2: `Shared` keeps it
-            // at a fixed address behind an `Arc`.
+            // SAFETY: lengthens the borrow of the environment, which outlives the transaction as the caller promises.
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
