@@ -26,7 +26,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::order::{Last, Rank, Schedule};
-use crate::source::{self, Concat, Source};
+use crate::source::{self, Concat, Join, Source};
 use crate::trace::{self, Counters, Trace};
 use crate::transform::{Augment, Transform};
 use labels::check_soft_labels;
@@ -96,19 +96,25 @@ enum Input {
 type Proportions = Vec<(u64, f64)>;
 
 impl Input {
-    /// The source; of a mixture with its proportions.
-    fn open(self, mapped: bool) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+    /// The source; of a mixture with its proportions, its labels joined as `join` says.
+    fn open(self, mapped: bool, join: Option<Join>) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+        if join.is_some() && !matches!(self, Input::Mixture(_)) {
+            return Err(Error::config(
+                "by_class_name and keep_labels say how a mixture joins its data sets, and this is no mixture; \
+                 source::Concat has both for sets that are joined without one",
+            ));
+        }
         match self {
             Input::Path(path) if mapped => Ok((source::open(&path)?, None)),
             Input::Path(path) => Ok((source::open_unmapped(&path)?, None)),
             Input::Source(source) => Ok((source, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: there are no data sets in it")),
             Input::Mixture(parts) => {
-                let open = |(part, proportion): (Input, f64)| Ok((part.open(mapped)?.0, proportion));
+                let open = |(part, proportion): (Input, f64)| Ok((part.open(mapped, None)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;
                 let mixture = parts.iter().map(|(part, proportion)| (part.len() as u64, *proportion)).collect();
                 let parts = parts.into_iter().map(|(part, _)| part).collect();
-                Ok((Arc::new(Concat::new(parts)?), Some(mixture)))
+                Ok((Arc::new(Concat::join(parts, join.unwrap_or_default())?), Some(mixture)))
             }
         }
     }
@@ -138,7 +144,7 @@ impl Loader {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
 
-    /// A loader of a source of your own, or of one opened before.
+    /// A loader of a source of your own, or of one opened before: `Loader::source(source::open("train")?)`.
     pub fn source(source: impl Source + 'static) -> Self {
         Self::shared_source(Arc::new(source))
     }
@@ -427,7 +433,7 @@ impl Loader {
             return Err(Error::config(format!("field {twice:?} is there already")));
         }
 
-        let (source, mixture) = self.input.open(self.mapped)?;
+        let (source, mixture) = self.input.open(self.mapped, self.sampling.join()?)?;
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }

@@ -273,6 +273,33 @@ fn balanced_draws_every_class_equally_often() {
     assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
 }
 
+/// Every two choices that decide the order, in either order of the calls.
+#[test]
+fn choices_that_exclude_each_other_are_refused_together() {
+    type Choice = (&'static str, fn(Loader) -> Loader);
+    let choices: [Choice; 4] = [
+        ("order", |l| l.order(Backwards(10))),
+        ("weights", |l| l.weights([1.0; 10])),
+        ("balanced", |l| l.balanced()),
+        ("shuffle_window", |l| l.shuffle_window(5)),
+    ];
+    let refused = |loader: Loader, one: &str, other: &str| {
+        let e = loader.host().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Config);
+        assert!(e.cause().contains(&format!("{one} and {other}: each decides the order")), "{one}, {other}: {e}");
+    };
+    for (i, (one, first)) in choices.iter().enumerate() {
+        assert!(first(loader(Numbers::new(10))).host().is_ok(), "{one} alone");
+        for (other, second) in &choices[i + 1..] {
+            refused(second(first(loader(Numbers::new(10)))), one, other);
+            refused(first(second(loader(Numbers::new(10)))), one, other);
+        }
+        // The others shuffle as they choose, and `shuffle` gives them its seed.
+        let shuffled = first(loader(Numbers::new(10)).shuffle(1));
+        if *one == "order" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
+    }
+}
+
 #[test]
 fn choices_that_cannot_work_are_refused() {
     let refused = |loader: Loader, words: &str| {
@@ -287,8 +314,6 @@ fn choices_that_cannot_work_are_refused() {
     refused(make().weights([0.0; 10]), "all 10 are 0");
     refused(make().repeat(0), "repeat(0)");
     refused(make().shuffle_window(0), "shuffle_window(0)");
-    refused(make().balanced().shuffle_window(5), "weights or balanced and shuffle_window");
-    refused(make().order(Backwards(10)).shuffle_window(5), "order and shuffle_window");
     let unlabelled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
     refused(Loader::source(unlabelled).balanced(), "sample 1 (b): source: no label, which balanced() needs");
     struct Panics;

@@ -142,15 +142,42 @@ fn members_that_no_sample_can_hold_are_refused() {
         );
     }
     assert!(cause(&[member("a.jpg", b'S', b"", |_| {})]).contains("sparse"));
-    assert!(cause(&[file("a.jpg", b"1"), file("a.jpeg", b"2")]).contains("offset 1024: field \"jpg\" occurs twice"));
-    let many: Vec<_> = (0..17).map(|i| file(&format!("a.{i}"), b"")).collect();
-    assert!(cause(&many).contains("offset 8192: more than 16 fields"));
     assert!(cause(&[member("a.jpg", b'0', b"", |h| h[0] = 0xff)]).contains("not UTF-8"));
     assert!(cause(&[file("__classes__", b"[1, 2")]).contains("no JSON array"));
     assert!(cause(&[file("folder/", b""), file("README", b"x"), file(".hidden.jpg", b"x")]).starts_with("no samples"));
     let two = [file("__classes__", b"[\"x\"]"), file("a.jpg", b"1"), file("b.jpg", b"1"), file("b.cls", b"three")];
     let error = open_tar(&tar(&two)).unwrap_err();
     assert_eq!(error.cause(), "field \"cls\" is no number: \"three\"");
+}
+
+/// One bad sample among sound ones: a field twice, or more than 16.
+#[test]
+fn a_tar_sample_that_cannot_be_had_is_bad_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let many = |n: usize| (0..n).map(|i| file(&format!("b.{i}"), b"x")).collect::<Vec<_>>();
+    for (bad, words) in [
+        (vec![file("b.jpg", b"1"), file("b.jpeg", b"2")], "field \"jpg\" occurs twice"),
+        (vec![file("b.cls", b"1"), file("b.cls", b"2")], "field \"cls\" occurs twice"),
+        (many(17), "more than 16 fields"),
+        (many(1000), "more than 16 fields"),
+    ] {
+        let path = put(&root, "x.tar", &tar(&[vec![file("a.jpg", b"1")], bad, vec![file("c.jpg", b"3")]].concat()));
+        for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
+            let mut scratch = Vec::new();
+            assert_eq!(source.len(), 3);
+            assert_eq!(source.read(0, &mut scratch).unwrap().field("jpg"), Some(&b"1"[..]));
+            assert_eq!(source.read(2, &mut scratch).unwrap().field("jpg"), Some(&b"3"[..]));
+            let error = source.read(1, &mut scratch).unwrap_err();
+            assert!(error.path() == Some(&path) && error.cause().contains(words), "{error}");
+        }
+    }
+    // 16 fields and a label are as many as can be.
+    let path = put(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
+    for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
+        let mut scratch = Vec::new();
+        let sample = source.read(0, &mut scratch).unwrap();
+        assert_eq!((sample.fields().len(), sample.label().unwrap()), (16, Some(4)));
+    }
 }
 
 #[test]

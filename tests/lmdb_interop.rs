@@ -127,3 +127,42 @@ with env.begin() as txn:
     let output = Command::new(python).args(["-c", script]).arg(&path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// A database of these keys, each with a picture that ends in the key.
+fn keyed(root: &Path, keys: &[&str]) -> Lmdb {
+    let path = root.join(format!("{}.mdb", keys.join("-")));
+    let env = lmdb::Environment::new().set_flags(lmdb::EnvironmentFlags::NO_SUB_DIR).open(&path).unwrap();
+    let database = env.open_db(None).unwrap();
+    let mut txn = lmdb::Environment::begin_rw_txn(&env).unwrap();
+    for key in keys {
+        let value = [b"\xff\xd8\xff", key.as_bytes()].concat();
+        txn.put(database, key, &value, lmdb::WriteFlags::empty()).unwrap();
+    }
+    lmdb::Transaction::commit(txn).unwrap();
+    drop(env);
+    Lmdb::open(&path).unwrap()
+}
+
+#[test]
+fn keys_that_are_almost_padded_decimals_are_listed_and_none_is_lost() {
+    let root = tempfile::tempdir().unwrap();
+    let sets: [&[&str]; 6] = [
+        &["000", "0005", "002"],
+        &["000", "0005", "002", "003"],
+        &["000", "001", "0015", "003"],
+        &["00", "0x", "02", "03"],
+        &["000", "001", "002", "003"],
+        &["0", "1", "10", "2"],
+    ];
+    for keys in sets {
+        let source = keyed(root.path(), keys);
+        assert_eq!(source.len(), keys.len());
+        let mut found: Vec<String> = (0..source.len())
+            .map(|i| source.read(i, &mut Vec::new()).unwrap_or_else(|e| panic!("{keys:?}: {e}")).key().to_owned())
+            .collect();
+        found.sort();
+        let mut expected = keys.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+    }
+}

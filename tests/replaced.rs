@@ -1,4 +1,4 @@
-//! Promise: a data set that is written to, replaced or removed under a running loader is noticed when the next epoch begins.
+//! Promise: a data set that is written to, replaced or removed under a running loader is noticed in the next epoch.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -111,4 +111,47 @@ fn a_shard_that_grew_says_by_how_much_and_one_that_was_touched_says_when() {
     (&file).write_all(&[0; 512]).unwrap();
     let cause = next(&mut batches);
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
+}
+
+/// Each shard is looked at by the worker that is the first to read of it in an epoch: whoever reads of sound shards waits for
+/// none of the others.
+#[test]
+fn a_shard_that_is_written_to_ends_the_epoch_where_it_is_first_read() {
+    let root = tempfile::tempdir().unwrap();
+    let [first, second] = ["0.tar", "1.tar"].map(|name| root.path().join(name));
+    tar(&first, 10);
+    tar(&second, 20);
+    let mut batches = open(root.path());
+    assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
+    let file = File::options().append(true).open(&second).unwrap();
+    (&file).write_all(&[0; 512]).unwrap();
+    for epoch in 1..3 {
+        let mut epoch = batches.epoch(epoch);
+        assert!((0..2).all(|_| epoch.next().unwrap().is_ok()), "the first shard is what it was");
+        let error = epoch.next().unwrap().unwrap_err();
+        assert!(error.path() == Some(&second) && error.cause().contains("written to while open"), "{error}");
+        assert!(epoch.next().is_none());
+    }
+}
+
+/// Skipping bad samples does not make pixels of a shard that changed: no sample of it is delivered any more.
+#[test]
+fn no_sample_of_a_shard_that_is_written_to_is_delivered() {
+    let root = tempfile::tempdir().unwrap();
+    let [first, second] = ["0.tar", "1.tar"].map(|name| root.path().join(name));
+    tar(&first, 10);
+    tar(&second, 20);
+    let skip = warpfeed::OnError::Skip { at_most: 100 };
+    let loader = Loader::new(root.path()).augment(Augment::exact(8, 8)).batch(2).workers(2).shuffle(3).on_error(skip);
+    let mut batches = loader.host().unwrap();
+    assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
+    let file = File::options().append(true).open(&second).unwrap();
+    (&file).write_all(&[0; 512]).unwrap();
+    for epoch in 1..20 {
+        // A batch without a sound sample is an error, and ends the epoch.
+        for batch in batches.epoch(epoch).flatten() {
+            assert!(batch.images().as_u8().unwrap().iter().all(|&grey| grey == 10));
+        }
+    }
+    assert_eq!(batches.faults().len(), 4);
 }

@@ -266,6 +266,18 @@ fn open_finds_out_what_it_is_by_content() {
     assert_eq!((Folder::open(at("images")).unwrap().len(), Tar::open(at("images")).unwrap().len()), (1, 1));
     fs::write(at("text"), "hello").unwrap();
     assert!(cause("text").contains("neither an lmdb file"), "{}", cause("text"));
+    assert!(cause("text").contains("it begins with the text \"hello\""), "{}", cause("text"));
+    fs::write(at("binary"), [0, 1, 0xfe]).unwrap();
+    assert!(cause("binary").contains("it begins with [00, 01, fe]"), "{}", cause("binary"));
+    fs::write(at("one.jpg"), b"\xff\xd8\xff\xe0and more").unwrap();
+    assert!(cause("one.jpg").contains("one picture (jpg); give the folder it lies in"), "{}", cause("one.jpg"));
+    fs::write(at("empty"), b"").unwrap();
+    assert!(cause("empty").contains("the file is empty"), "{}", cause("empty"));
+    fs::create_dir(at("others")).unwrap();
+    for name in ["a.jxl", "b.HEIC", "c.jxl", "README"] {
+        fs::write(at("others").join(name), b"x").unwrap();
+    }
+    assert!(cause("others").contains("found 4 other files (.heic, .jxl), 0 sub-folders"), "{}", cause("others"));
     fs::create_dir(at("nothing")).unwrap();
     assert!(
         cause("nothing").contains("the folder is empty") && cause("nothing").contains("no data.mdb"),
@@ -273,5 +285,29 @@ fn open_finds_out_what_it_is_by_content() {
         cause("nothing")
     );
     assert_eq!(open(at("absent")).err().unwrap().kind(), ErrorKind::Io);
+    let relative = open("absent/set").err().unwrap();
+    assert_eq!(relative.path(), Some(&*std::env::current_dir().unwrap().join("absent/set")), "relative to what");
+    let empty = open("").err().unwrap();
+    assert!(empty.kind() == ErrorKind::Config && empty.cause() == "the path of the data set is empty", "{empty}");
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
+}
+
+/// What `open` gives is a source like any other, and says all that the set says.
+#[test]
+fn a_shared_source_goes_into_a_loader_as_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    for class in ["cat", "dog"] {
+        fs::create_dir(root.path().join(class)).unwrap();
+        image::RgbImage::new(8, 8).save(root.path().join(class).join("x.png")).unwrap();
+    }
+    let shared = open(root.path()).unwrap();
+    let other: &dyn Source = &shared.clone();
+    assert_eq!((other.len(), other.is_empty(), other.kind(), other.part(1)), (2, false, "folder", 0));
+    assert_eq!((other.classes(), other.path(1)), (shared.classes(), Some(root.path().join("dog/x.png"))));
+    assert_eq!(other.label(1, &mut Vec::new()).unwrap(), Some(1));
+    assert!(other.check().is_ok());
+    let loader = warpfeed::Loader::source(shared).augment(warpfeed::Augment::exact(8, 8)).batch(2);
+    let mut batches = loader.host().unwrap();
+    assert_eq!(batches.classes(), ["cat", "dog"]);
+    assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels(), [0, 1]);
 }

@@ -1,4 +1,3 @@
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +9,7 @@ use super::{Input, Loader, Proportions};
 use crate::engine::retried;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
-use crate::source::{self, Source};
+use crate::source::{self, Join, Source};
 
 /// Which samples come, and in which order.
 #[derive(Clone, Default)]
@@ -19,15 +18,12 @@ pub(super) struct Sampling {
     window: Option<u64>,
     order: Option<Arc<dyn Order>>,
     subset: Option<Arc<[u64]>>,
-    weights: Option<Weights>,
+    weights: Option<Arc<[f64]>>,
+    balanced: bool,
+    by_class_name: bool,
+    keep_labels: bool,
     repeat: Option<u64>,
     pub(super) skip: u64,
-}
-
-#[derive(Clone)]
-enum Weights {
-    Given(Arc<[f64]>),
-    Balanced,
 }
 
 impl Loader {
@@ -35,7 +31,10 @@ impl Loader {
     ///
     /// Always shuffled, under the [`seed`](Loader::seed); see [`order::Mixture`](Mixture) for what is kept exactly: proportions, and that each
     /// sample of a set comes as often as any other of it, in every 10,000 draws. Within those a set of fewer samples than its share of them repeats some before others have come. An epoch is as many samples
-    /// as all the sets have. Samples keep their labels; `batches.source().part(id)` says which set one comes from.
+    /// as all the sets have. `batches.source().part(id)` says which set one comes from.
+    ///
+    /// Samples keep their labels. Sets that give a label different names are refused when the loader is opened:
+    /// [`by_class_name`](Loader::by_class_name) and [`keep_labels`](Loader::keep_labels) say what is meant.
     ///
     /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and [`shuffle_window`](Loader::shuffle_window) choose within
     /// each of the sets, and the proportions stay what they are. Indices and weights run through all the sets, one behind the other.
@@ -48,6 +47,24 @@ impl Loader {
     pub fn mixture_of(parts: impl IntoIterator<Item = (Arc<dyn Source>, f64)>) -> Self {
         let part = |(source, proportion)| (Input::Source(source), proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
+    }
+
+    /// In a [mixture](Loader::mixture), gives the classes of one name one label: its place among the names of all sets, sorted. See
+    /// [`Concat::by_class_name`](source::Concat::by_class_name). [`Batches::classes`](crate::Batches::classes) has these names.
+    ///
+    /// An error without a mixture, with [`keep_labels`](Loader::keep_labels), or if a set has no names.
+    pub fn by_class_name(mut self) -> Self {
+        self.sampling.by_class_name = true;
+        self
+    }
+
+    /// In a [mixture](Loader::mixture), leaves the labels as they are even if the sets give them different names. See
+    /// [`Concat::keep_labels`](source::Concat::keep_labels).
+    ///
+    /// An error without a mixture, or with [`by_class_name`](Loader::by_class_name).
+    pub fn keep_labels(mut self) -> Self {
+        self.sampling.keep_labels = true;
+        self
     }
 
     /// Delivers the samples in an order that is shuffled anew in each epoch, and sets the [`seed`](Loader::seed). Not shuffled by default.
@@ -65,7 +82,9 @@ impl Loader {
         self
     }
 
-    /// An order of your own, in place of [`shuffle`](Loader::shuffle). With a [`subset`](Loader::subset), it is one of places in that. Its epoch 0 must have a
+    /// An order of your own. It excludes every other choice of an order: [`shuffle`](Loader::shuffle) (set the
+    /// [`seed`](Loader::seed) alone), [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights) and
+    /// [`balanced`](Loader::balanced). With a [`subset`](Loader::subset), it is one of places in that. Its epoch 0 must have a
     /// batch, or opening the loader is an error; later ones may be empty.
     pub fn order(mut self, order: impl Order + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
@@ -84,7 +103,7 @@ impl Loader {
     /// [`subset`](Loader::subset). An epoch is as many draws. In place of [`shuffle`](Loader::shuffle), whose seed it uses. PyTorch's
     /// `WeightedRandomSampler`; see [`order::Weighted`](Weighted).
     pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
-        self.sampling.weights = Some(Weights::Given(weights.into_iter().collect()));
+        self.sampling.weights = Some(weights.into_iter().collect());
         self
     }
 
@@ -93,7 +112,7 @@ impl Loader {
     /// Opening asks for every label: free for a folder, a short read a sample for tar shards and LMDB, and for a source of your own that does not
     /// implement [`Source::label`] reading all of it once, on all workers. A sample without a label is an error.
     pub fn balanced(mut self) -> Self {
-        self.sampling.weights = Some(Weights::Balanced);
+        self.sampling.balanced = true;
         self
     }
 
@@ -112,6 +131,18 @@ impl Loader {
 }
 
 impl Sampling {
+    /// What labels mean where data sets are joined, if that was said.
+    pub(super) fn join(&self) -> Result<Option<Join>> {
+        match (self.by_class_name, self.keep_labels) {
+            (false, false) => Ok(None),
+            (true, false) => Ok(Some(Join::ByClassName)),
+            (false, true) => Ok(Some(Join::KeepLabels)),
+            (true, true) => Err(Error::config(
+                "by_class_name and keep_labels: each decides what labels mean, so there can be but one",
+            )),
+        }
+    }
+
     /// The order of `source`; of a mixture, with its proportions.
     pub(super) fn open(
         self,
@@ -124,8 +155,11 @@ impl Sampling {
     ) -> Result<Arc<dyn Order>> {
         let chosen = [
             ("order", self.order.is_some()),
-            ("weights or balanced", self.weights.is_some()),
+            ("weights", self.weights.is_some()),
+            ("balanced", self.balanced),
             ("shuffle_window", self.window.is_some()),
+            // Weights and windows take its seed, and shuffle in any case.
+            ("shuffle", self.shuffle && self.order.is_some()),
         ];
         let chosen: Vec<_> = chosen.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
         if let [one, other, ..] = chosen[..] {
@@ -148,7 +182,7 @@ impl Sampling {
             return Err(Error::config(format!("subset: place {place} is sample {index}; the source has {samples}")));
         }
         let len = self.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
-        if let Some(Weights::Given(weights)) = &self.weights
+        if let Some(weights) = &self.weights
             && weights.len() as u64 != len
         {
             let of = if self.subset.is_some() { "subset" } else { "source" };
@@ -203,11 +237,11 @@ impl Sampling {
         if let (Some(places), Some(indices)) = (&places, &self.subset) {
             part.subset = Some(places.iter().map(|&place| indices[place]).collect());
         }
-        if let Some(Weights::Given(all)) = &self.weights {
-            part.weights = Some(Weights::Given(match places {
+        if let Some(all) = &self.weights {
+            part.weights = Some(match places {
                 Some(places) => places.iter().map(|&place| all[place]).collect(),
                 None => all[range.start as usize..range.end as usize].into(),
-            }));
+            });
         }
         part
     }
@@ -218,11 +252,9 @@ impl Sampling {
         let order: Arc<dyn Order> = if let Some(order) = &self.order {
             order.clone()
         } else if let Some(weights) = &self.weights {
-            let weights = match weights {
-                Weights::Given(weights) => Cow::Borrowed(&weights[..]),
-                Weights::Balanced => Cow::Owned(labels.balanced(&range, self.subset.as_deref())?),
-            };
-            Arc::new(Weighted::new(&weights, seed)?)
+            Arc::new(Weighted::new(weights, seed)?)
+        } else if self.balanced {
+            Arc::new(Weighted::new(&labels.balanced(&range, self.subset.as_deref())?, seed)?)
         } else if let Some(window) = self.window {
             Arc::new(Windowed::new(len, seed, window))
         } else if self.shuffle {

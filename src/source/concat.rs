@@ -1,3 +1,4 @@
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -6,32 +7,86 @@ use crate::error::{Error, Result};
 
 /// Several data sets as one: the samples of the first, then those of the second, and so on.
 ///
-/// Samples keep their keys, fields and labels. [`part`](Source::part) says which data set a sample comes from. The classes have names if all the sets
-/// that name theirs have the same.
+/// Samples keep their keys and fields. [`part`](Source::part) says which data set a sample comes from.
 ///
-/// With [`order::Mixture`](crate::order::Mixture) they are drawn from in proportions; [`Loader::mixture`](crate::Loader::mixture) is the two together.
+/// **Labels.** Label 0 of two folders can be a cat in one and a car in the other. There are three ways to join them:
+///
+/// | | labels | names of the classes |
+/// |---|---|---|
+/// | [`new`](Concat::new) | as they are; sets whose names disagree are refused | the longest list |
+/// | [`by_class_name`](Concat::by_class_name) | numbered anew, one for each name | all names, sorted |
+/// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
+///
+/// Two sets agree if they name every label that both of them name alike: `cat, dog` and `cat, dog, fox` agree. A set
+/// without names agrees with every other.
+///
+/// With [`order::Mixture`](crate::order::Mixture) they are drawn from in proportions;
+/// [`Loader::mixture`](crate::Loader::mixture) is the two together.
 pub struct Concat {
     parts: Vec<Arc<dyn Source>>,
     /// Index after the last sample of each.
     ends: Vec<usize>,
     classes: Vec<String>,
+    /// The new label for each old one, of each part; empty where labels stay what they are.
+    relabel: Vec<Vec<i64>>,
+}
+
+/// What labels mean where data sets are joined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// The same in all sets, or it is an error.
+    #[default]
+    Same,
+    /// The class of that name.
+    ByClassName,
+    /// Whatever they are.
+    KeepLabels,
 }
 
 impl Concat {
-    /// The data sets `parts`, in this order.
+    /// The data sets `parts`, in this order. Labels stay what they are.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two of them give a label different names, or they have more samples
+    /// than can be counted.
+    pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(parts, Join::Same)
+    }
+
+    /// The data sets `parts`, in this order, with one label for each name of a class: its place among all names, sorted. That
+    /// is what [`Folder`](super::Folder) gives to the class folders of all sets put into one folder.
+    ///
+    /// A sample whose label has no name is an error when it is read, and so is a label that is no number.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if one of them has samples but no names, or they have more samples than
+    /// can be counted.
+    pub fn by_class_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(parts, Join::ByClassName)
+    }
+
+    /// The data sets `parts`, in this order. Labels stay what they are, for sets whose names differ but whose labels mean the
+    /// same, such as `cat` and `Katze`. Where the names disagree, the joined set has none.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if they have more samples than can be counted.
-    pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+    pub fn keep_labels(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(parts, Join::KeepLabels)
+    }
+
+    pub(crate) fn join(parts: Vec<Arc<dyn Source>>, join: Join) -> Result<Self> {
         let mut ends = Vec::with_capacity(parts.len());
         for part in &parts {
             let end = ends.last().copied().unwrap_or(0usize).checked_add(part.len());
             ends.push(end.ok_or_else(|| Error::config("concat: more samples than can be counted"))?);
         }
-        let mut named = parts.iter().map(|part| part.classes()).filter(|names| !names.is_empty());
-        let first = named.next().unwrap_or(&[]);
-        let classes = if named.all(|names| names == first) { first.to_vec() } else { Vec::new() };
-        Ok(Concat { parts, ends, classes })
+        let (classes, relabel) = match (join, common_names(&parts)) {
+            (Join::ByClassName, _) => numbered_by_name(&parts)?,
+            (_, Ok(longest)) => (longest, Vec::new()),
+            (Join::KeepLabels, Err(_)) => (Vec::new(), Vec::new()),
+            (Join::Same, Err(differ)) => return Err(differ),
+        };
+        Ok(Concat { parts, ends, classes, relabel })
     }
 
     /// Number of samples of each part.
@@ -44,6 +99,55 @@ impl Concat {
         let part = self.ends.partition_point(|&end| end <= index);
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
+
+    /// What label `old` of `part` is in the joined set.
+    fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
+        let (Some(old), Some(new)) = (old, self.relabel.get(part)) else { return Ok(old) };
+        match usize::try_from(old).ok().and_then(|old| new.get(old)) {
+            Some(&label) => Ok(Some(label)),
+            None => Err(Error::in_source(format!(
+                "label {old} has no name: data set {part} names {} classes, and labels are joined by name",
+                new.len()
+            ))),
+        }
+    }
+}
+
+/// The longest list of names, if every other is the beginning of it.
+///
+/// # Errors
+/// The first label for which two parts have different names.
+fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
+    let longest = (0..parts.len()).rev().max_by_key(|&part| parts[part].classes().len());
+    let Some(longest) = longest else { return Ok(Vec::new()) };
+    let names = parts[longest].classes();
+    for (number, part) in parts.iter().enumerate() {
+        let Some(label) = part.classes().iter().zip(names).position(|(one, other)| one != other) else { continue };
+        let (first, second) = (number.min(longest), number.max(longest));
+        return Err(Error::config(format!(
+            "joined data sets: label {label} is {:?} in set {first} and {:?} in set {second}; \
+             by_class_name gives the classes of one name one label, keep_labels leaves the labels as they are",
+            parts[first].classes()[label],
+            parts[second].classes()[label]
+        )));
+    }
+    Ok(names.to_vec())
+}
+
+/// All names, sorted, and for each part the place of each of its names among them.
+fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Vec<i64>>)> {
+    if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
+        let samples = parts[part].len();
+        return Err(Error::config(format!(
+            "joined data sets: set {part} ({}, {samples} samples) has no names for its classes, so its labels cannot be \
+             joined by name; keep_labels leaves the labels as they are",
+            parts[part].kind()
+        )));
+    }
+    let names: BTreeSet<&String> = parts.iter().flat_map(|part| part.classes()).collect();
+    let labels: HashMap<&String, i64> = names.iter().copied().zip(0..).collect();
+    let relabel = parts.iter().map(|part| part.classes().iter().map(|name| labels[name]).collect()).collect();
+    Ok((names.into_iter().cloned().collect(), relabel))
 }
 
 impl Source for Concat {
@@ -53,7 +157,14 @@ impl Source for Concat {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (part, index) = self.locate(index);
-        self.parts[part].read(index, scratch)
+        let sample = self.parts[part].read(index, scratch)?;
+        if self.relabel.is_empty() {
+            return Ok(sample);
+        }
+        Ok(match self.label_of(part, sample.label()?)? {
+            Some(label) => sample.with_label(label),
+            None => sample,
+        })
     }
 
     fn check(&self) -> Result<()> {
@@ -62,7 +173,7 @@ impl Source for Concat {
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let (part, index) = self.locate(index);
-        self.parts[part].label(index, scratch)
+        self.label_of(part, self.parts[part].label(index, scratch)?)
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
@@ -114,8 +225,14 @@ mod tests {
         let expected = [("a/0", 0, 0), ("a/1", 1, 0), ("b/0", 0, 2), ("b/1", 1, 2), ("b/2", 2, 2)];
         assert_eq!(seen, expected.map(|(key, label, part)| (key.to_owned(), label, part)));
         assert_eq!((all.lens(), all.classes()), (vec![2, 0, 3], &["x".to_owned(), "y".to_owned()][..]));
-        let other = Concat::new(vec![set("a", 2, &["x"]), set("b", 3, &["y"])]).unwrap();
-        assert!(other.classes().is_empty(), "names that differ name nothing");
         assert!(Concat::new(vec![]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn names_of_which_one_list_begins_the_other_agree() {
+        let all = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &[]), set("c", 1, &["x", "y"])]).unwrap();
+        assert_eq!(all.classes(), ["x", "y"]);
+        let e = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &["x", "z"]), set("c", 1, &["x", "y"])]).unwrap_err();
+        assert!(e.cause().contains("label 1 is \"z\" in set 1 and \"y\" in set 2"), "{e}");
     }
 }

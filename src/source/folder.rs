@@ -1,4 +1,6 @@
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -55,7 +57,7 @@ impl Folder {
             .map(|name| Ok((path.join(name), utf8(path, name)?.to_owned())))
             .collect::<Result<_>>()?;
         let walk_class = |(folder, name): &(PathBuf, String)| {
-            let mut walk = Walk { ancestors: vec![canonical.clone()], found: Vec::new(), others: 0 };
+            let mut walk = Walk { ancestors: vec![canonical.clone()], found: Vec::new(), others: Others::default() };
             walk.folder(folder, name)?;
             // ImageFolder sorts the folders of a class by their path ("a-b" so stands before "a/b"), then the files of each by name.
             walk.found.sort();
@@ -98,12 +100,13 @@ impl Folder {
             }
         }
         if set.ends.is_empty() {
-            let others = top.others + classes.iter().map(|class| class.others).sum::<usize>();
+            let mut others = top.others;
+            classes.into_iter().for_each(|class| others.add(class.others));
             let folders = top.folders.len();
-            let found = if others + folders == 0 {
+            let found = if others.count + folders == 0 {
                 "the folder is empty".to_owned()
             } else {
-                format!("found {others} other files, {folders} sub-folders")
+                format!("found {others}, {folders} sub-folders")
             };
             let looked = IMAGE_EXTENSIONS.join(", .");
             return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
@@ -199,11 +202,52 @@ fn read_whole(file: &mut File, scratch: &mut Vec<u8>) -> std::io::Result<usize> 
 struct Listing {
     folders: Vec<OsString>,
     images: Vec<String>,
-    others: usize,
+    others: Others,
+}
+
+/// Files that are no pictures: how many, and some of their extensions, each with its dot.
+#[derive(Default)]
+struct Others {
+    count: usize,
+    extensions: BTreeSet<String>,
+}
+
+impl Others {
+    /// Extensions that are named; of more the first by name.
+    const NAMED: usize = 8;
+
+    fn push(&mut self, extension: Option<&str>) {
+        self.count += 1;
+        // What is long is a part of a name, not a kind of file.
+        if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
+            self.extensions.insert(format!(".{}", extension.to_lowercase()));
+        }
+        self.cut();
+    }
+
+    fn add(&mut self, other: Others) {
+        self.count += other.count;
+        self.extensions.extend(other.extensions);
+        self.cut();
+    }
+
+    fn cut(&mut self) {
+        while self.extensions.len() > Self::NAMED {
+            self.extensions.pop_last();
+        }
+    }
+}
+
+impl fmt::Display for Others {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} other files", self.count)?;
+        let named: Vec<&str> = self.extensions.iter().map(String::as_str).collect();
+        if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join(", ")) }
+    }
 }
 
 fn list(path: &Path) -> Result<Listing> {
-    let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: 0 };
+    let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
@@ -222,7 +266,7 @@ fn list(path: &Path) -> Result<Listing> {
         } else if (kind.is_file() || kind.is_symlink()) && extension.and_then(image_field).is_some() {
             listing.images.push(utf8(path, &name)?.to_owned());
         } else {
-            listing.others += 1;
+            listing.others.push(extension);
         }
     }
     listing.folders.sort();
@@ -236,7 +280,7 @@ struct Walk {
     ancestors: Vec<PathBuf>,
     /// Path of each folder below the root, and the pictures in it.
     found: Vec<(String, Vec<String>)>,
-    others: usize,
+    others: Others,
 }
 
 impl Walk {
@@ -247,7 +291,7 @@ impl Walk {
             return Ok(());
         }
         let listing = list(path)?;
-        self.others += listing.others;
+        self.others.add(listing.others);
         if !listing.images.is_empty() {
             self.found.push((below_root.to_owned(), listing.images));
         }
@@ -337,7 +381,9 @@ mod tests {
         let error = cause(root.path());
         assert_eq!(error.path(), Some(root.path()));
         assert!(
-            error.cause().starts_with("no images: found 2 other files, 1 sub-folders; looked for .jpg, .jpeg"),
+            error
+                .cause()
+                .starts_with("no images: found 2 other files (.csv, .txt), 1 sub-folders; looked for .jpg, .jpeg"),
             "{error}"
         );
         assert!(cause(tree(&[]).path()).cause().contains("the folder is empty"));

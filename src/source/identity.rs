@@ -28,21 +28,23 @@ impl Identity {
     }
 
     /// Compares with what lies at `path` now. A file that was removed, or replaced by another, lives on for those who have it open, and is
-    /// worth a warning.
+    /// worth a warning. Returns the length now, if it is still the same file.
     ///
     /// # Errors
     /// If the file itself was written to, unless `may_be_written` to: its bytes are then no longer those that were opened.
-    pub(super) fn check(&self, path: &Path, may_be_written: bool) -> Result<()> {
+    pub(super) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
             Err(e) => {
                 tracing::warn!("{}: no longer to be found ({e}); the file that was opened is read on", path.display());
-                return Ok(());
+                return Ok(None);
             }
         };
         if now.file != self.file {
             tracing::warn!("{}: replaced by another file; the one that was opened is read on", path.display());
-        } else if now != *self && !may_be_written {
+            return Ok(None);
+        }
+        if now != *self && !may_be_written {
             let changed = if now.len != self.len {
                 format!("it had {} bytes when it was opened and has {} now", self.len, now.len)
             } else {
@@ -54,7 +56,12 @@ impl Identity {
             ))
             .at_path(path));
         }
-        Ok(())
+        Ok(Some(now.len))
+    }
+
+    /// The length when it was opened.
+    pub(super) fn len(&self) -> u64 {
+        self.len
     }
 }
 

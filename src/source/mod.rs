@@ -20,6 +20,7 @@ mod sample;
 mod tar;
 
 pub use concat::Concat;
+pub(crate) use concat::Join;
 pub use folder::Folder;
 pub use lmdb::{Bare, Layout, Lmdb, MsgPack};
 pub use memory::{Memory, OwnedSample};
@@ -32,6 +33,7 @@ pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
@@ -54,11 +56,13 @@ pub trait Source: Send + Sync {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source) with the file; the loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Whether the medium is still what was opened. Asked at the start of every epoch, from one of the loader's threads; an error ends the
-    /// epoch before its first batch.
+    /// Whether the medium is still what was opened. Asked at the start of every epoch, from one of the loader's threads, while
+    /// nothing else is prefetched: it should take no longer than a few looks at files. An error ends the epoch before its first
+    /// batch.
     ///
-    /// [`Tar`] and [`Lmdb`] look at their files: one that was written to in place (a shard only; a database may be) is an error, one
-    /// that was removed or replaced by another is a warning, since the file that was opened is still there to be read.
+    /// A file that was written to in place (a shard only; a database may be) is an error. One that was removed, or replaced by
+    /// another, is a warning, since the file that was opened is still there to be read. [`Lmdb`] looks at its file at once.
+    /// [`Tar`] looks at each shard when the first sample of it is read after this call: the error is that sample's.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
@@ -92,6 +96,45 @@ pub trait Source: Send + Sync {
     /// What it is, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a name of your own.
     fn kind(&self) -> &'static str {
         "custom"
+    }
+}
+
+/// A shared source is a source: what [`open`] gives goes into [`Loader::source`](crate::Loader::source) as it is.
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn is_empty(&self) -> bool {
+        (**self).is_empty()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        (**self).read(index, scratch)
+    }
+
+    fn check(&self) -> Result<()> {
+        (**self).check()
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        (**self).label(index, scratch)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        (**self).path(index)
+    }
+
+    fn part(&self, index: usize) -> usize {
+        (**self).part(index)
+    }
+
+    fn classes(&self) -> &[String] {
+        (**self).classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        (**self).kind()
     }
 }
 

@@ -3,7 +3,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::lmdb::is_lmdb;
+use super::lmdb::{image_format, is_lmdb};
 use super::{Folder, Lmdb, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -34,7 +34,12 @@ fn any(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
     if tar::has_braces(path) && !path.exists() {
         return shards(path, mapped);
     }
-    let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
+    if path.as_os_str().is_empty() {
+        return Err(Error::config("the path of the data set is empty"));
+    }
+    // In full, so that a relative one says relative to what.
+    let metadata =
+        fs::metadata(path).map_err(|e| Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e))?;
     if metadata.is_dir() { folder(path, mapped) } else { file(path, mapped) }
 }
 
@@ -85,11 +90,25 @@ fn file(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
     } else if tar::is_tar(&start) || named(&["tar", "tgz", "gz"]) {
         shards(path, mapped)
     } else {
-        let shown = &start[..start.len().min(8)];
-        Err(Error::in_source(format!(
-            "not a data set: neither an lmdb file (magic number at byte 16) nor a tar (checksum of the first header), \
-             and no folder; it begins {shown:02x?}"
-        ))
-        .at_path(path))
+        Err(Error::in_source(not_a_data_set(&start)).at_path(path))
     }
+}
+
+/// What is wrong with a file that begins with `start`.
+fn not_a_data_set(start: &[u8]) -> String {
+    if start.is_empty() {
+        return "not a data set: the file is empty".to_owned();
+    }
+    if let Some(format) = image_format(start) {
+        return format!("not a data set: this is one picture ({format}); give the folder it lies in");
+    }
+    let shown = &start[..start.len().min(16)];
+    let shown = match std::str::from_utf8(shown) {
+        Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => format!("the text {text:?}"),
+        _ => format!("{:02x?}", &shown[..shown.len().min(8)]),
+    };
+    format!(
+        "not a data set: neither an lmdb file (magic number at byte 16) nor a tar (checksum of the first header), \
+         and no folder; it begins with {shown}"
+    )
 }

@@ -11,9 +11,12 @@
 //! 1. The ranges given to the kernel are whole pages that hold a part of a live slice, and the advice given changes no byte of them.
 #![allow(unsafe_code)]
 
-use crate::error::{Error, Result};
+#[cfg(target_os = "linux")]
+use crate::error::Error;
+use crate::error::Result;
 
 /// From this size on pages not in memory are asked for in one request beforehand; below, there is no gain over faulting them in.
+#[cfg(target_os = "linux")]
 const READ_AHEAD: usize = 32 << 10;
 
 /// Brings the pages of `bytes` into memory.

@@ -1,13 +1,14 @@
 use crate::error::{Error, Result};
 
-/// Field names that hold an encoded image, in WebDataset's manner: the lower-case file extension.
+/// Field names that hold an image: `jpg`, `jpeg`, `png`, `webp`, `bmp`, `tif`, `tiff`, `gif`, `rgb.npy`, `img`, `image`.
 ///
-/// `rgb.npy` is a decoded picture as a NumPy array, see [`decode::raw`](crate::decode::raw).
-pub const IMAGE_FIELDS: [&str; 11] =
-    ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "rgb.npy", "img", "image"];
+/// They are WebDataset's: the file extension in lower case, and case matters. `rgb.npy` is a decoded picture as a NumPy array,
+/// see [`decode::raw`](crate::decode::raw). The format is told from the bytes, so `img` and `image` may hold any.
+pub const IMAGE_FIELDS: &[&str] =
+    &["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "rgb.npy", "img", "image"];
 
 /// How many fields a sample can have.
-const MAX_FIELDS: usize = 16;
+pub(super) const MAX_FIELDS: usize = 16;
 
 /// One sample: a key, a few named byte fields and perhaps a label, borrowed from its source.
 ///

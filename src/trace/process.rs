@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What the operating system counts for this process.
+//! What the operating system counts for this process. On systems other than Unix it is asked nothing, and all counts are 0.
 //!
 //! **Invariants**
 //! 1. `getrusage` fills the whole structure it is given when it returns 0.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct ProcessStats {
-    /// Seconds of processor time, all threads, user and system.
+    /// Seconds of processor time, all threads, user and system (Unix; elsewhere 0, as page faults are).
     pub cpu_seconds: f64,
     /// Page faults served from memory.
     pub minor_faults: u64,
@@ -26,17 +26,31 @@ pub struct ProcessStats {
     pub anonymous_bytes: Option<u64>,
 }
 
-fn usage() -> libc::rusage {
+/// What every Unix counts.
+#[derive(Default)]
+struct Usage {
+    cpu_seconds: f64,
+    minor_faults: u64,
+    major_faults: u64,
+}
+
+#[cfg(unix)]
+fn usage() -> Usage {
     // SAFETY: zeroed bytes are a valid `rusage`, which is integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is valid for writes. If the call fails it stays zero.
     let _ = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    usage
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+    Usage {
+        cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+    }
 }
 
-fn cpu_seconds(usage: &libc::rusage) -> f64 {
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+#[cfg(not(unix))]
+fn usage() -> Usage {
+    Usage::default()
 }
 
 /// A thread, as the scheduler counts it.
@@ -58,7 +72,7 @@ impl Task {
 impl ProcessStats {
     /// Seconds of processor time so far, which cost a system call and no more.
     pub(crate) fn cpu_now() -> f64 {
-        cpu_seconds(&usage())
+        usage().cpu_seconds
     }
 
     pub(crate) fn now() -> Self {
@@ -68,9 +82,9 @@ impl ProcessStats {
             text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
         };
         ProcessStats {
-            cpu_seconds: cpu_seconds(&usage),
-            minor_faults: usage.ru_minflt as u64,
-            major_faults: usage.ru_majflt as u64,
+            cpu_seconds: usage.cpu_seconds,
+            minor_faults: usage.minor_faults,
+            major_faults: usage.major_faults,
             disk_bytes: number("/proc/self/io", "read_bytes:"),
             anonymous_bytes: number("/proc/self/status", "RssAnon:").map(|kib| kib * 1024),
         }

@@ -23,7 +23,8 @@ pub(in crate::source) fn is_lmdb(start: &[u8]) -> bool {
 }
 
 /// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its newer meta page claims.
-pub(super) fn check(data: &Path) -> Result<()> {
+/// Returns the bytes of the map that its writer asked for.
+pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = File::open(data).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
@@ -32,10 +33,10 @@ pub(super) fn check(data: &Path) -> Result<()> {
 }
 
 /// [`check`] of a file of `len` bytes of which `read` gives those at an offset.
-pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<()> {
+pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
     let bad = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;
-    let mut newest = (0, 0);
+    let mut newest = (0, 0, 0);
     for number in 0..2_u64 {
         let at = number * page_size as u64;
         if at + META_BYTES as u64 > len {
@@ -70,7 +71,7 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
                 at + 40
             ));
         }
-        newest = newest.max((u64_at(144), u64_at(136)));
+        newest = newest.max((u64_at(144), u64_at(136), u64_at(32)));
     }
     let last_page = newest.1;
     let needed = last_page.saturating_add(1).saturating_mul(page_size as u64);
@@ -80,5 +81,5 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
              (if it is whole, `mdb_copy -c` rewrites it without the unused pages at its end)"
         ));
     }
-    Ok(())
+    Ok(newest.2)
 }

@@ -96,7 +96,7 @@ impl Layout for Bare {
 }
 
 /// The field name of an encoded picture, by its signature.
-fn image_format(bytes: &[u8]) -> Option<&'static str> {
+pub(in crate::source) fn image_format(bytes: &[u8]) -> Option<&'static str> {
     let is = |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic));
     Some(match bytes.first()? {
         0xff if is(1, b"\xd8\xff") => "jpg",

@@ -12,10 +12,12 @@ mod snapshot;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lmdb::{Cursor, Transaction};
 
 pub(super) use header::is_lmdb;
+pub(super) use layout::image_format;
 pub use layout::{Bare, Layout, MsgPack};
 use snapshot::Snapshot;
 pub(crate) use snapshot::lmdb_error;
@@ -41,16 +43,27 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 ///     sample = msgpack.unpackb(txn.get(b"00000000"))
 /// ```
 ///
-/// **Keys.** Decimal keys of one width, zero-padded, `0` to `n - 1` without a gap, give the sample's index, and opening reads a handful of pages. Any other
-/// keys are listed once on opening, in the order of the database; decimal keys without padding are put in the order of their numbers.
-/// Keys of the form `__name__` are not samples; `__classes__` holds the names of the classes as a MessagePack array of texts.
+/// **Keys.** Decimal keys of one width, zero-padded, `0` to `n - 1` without a gap, give the sample's index. Opening looks at all
+/// keys of a small database, and at the first, the last and a thousand places between them of a large one (one with more than
+/// 16 MiB of pages that hold keys). Should a large one have a gap all the same, that sample is an error when it is read. Any
+/// other keys are listed once on opening, in the order of the database; decimal keys without padding are put in the order of
+/// their numbers. Keys of the form `__name__` are not samples; `__classes__` holds the names of the classes as a MessagePack array of texts.
 ///
 /// **Values.** [`MsgPack`] or [`Bare`], told apart by the first sample, or any [`Layout`] of your own.
 ///
-/// **Other processes** may write meanwhile: the source goes on seeing the state it was opened in. LMDB keeps track of that in a lock file
+/// **Other processes** may write meanwhile, and make the database larger: the source goes on seeing the state it was opened in.
+/// To see a newer one, open it anew, which costs a few pages of reading. LMDB keeps track of that in a lock file
 /// beside the data; where that cannot be written (a read-only file system) the database is opened without, and must then not be written.
 /// Copying a new file over one that is open, or cutting it short, is undefined, as for every memory-mapped file. Within a process,
 /// opening one database several times is fine; another LMDB library on the same file is not.
+///
+/// **What that costs a writer.** The source holds read transactions from its opening to its drop, a loader's as long as the
+/// loader lives. Until then no writer can use pages again that were freed after the opening. So the file grows by every page
+/// that is written: for each commit the new values and the pages of the tree above them, 3 or 4 pages of 4 KiB as a rule, even
+/// if the values only replace others. Appending 1,000 samples in one commit costs next to nothing beside their bytes;
+/// replacing the same 1,000 a hundred times costs a hundred times their bytes. The first commits after the drop use the freed
+/// pages again; the file itself never gets smaller. A growth of 64 MiB, and each doubling of it, is a warning when an epoch
+/// begins; [`growth_limit`](Lmdb::growth_limit) makes it an error.
 pub struct Lmdb {
     snapshot: Snapshot,
     layout: Box<dyn Layout>,
@@ -60,7 +73,15 @@ pub struct Lmdb {
     /// `path`, or the file in it.
     data: PathBuf,
     identity: Identity,
+    /// The newest state that this one can see.
+    commit: usize,
+    growth_limit: Option<u64>,
+    /// The growth of which the last warning was given.
+    warned: AtomicU64,
 }
+
+/// Growth of an open database that is worth a warning, in bytes.
+const WORTH_A_WARNING: u64 = 64 << 20;
 
 enum Keys {
     /// Zero-padded decimal, 0 to `len` - 1.
@@ -91,6 +112,7 @@ impl Lmdb {
         let data = if folder.exists() { folder } else { path.to_owned() };
         let identity = Identity::of(&std::fs::metadata(&data).map_err(|e| Error::io(&data, &e))?);
         let snapshot = Snapshot::open(path)?;
+        let commit = snapshot.last_commit()?;
         let keys = match snapshot.with_transaction(decimal_keys)? {
             Some(keys) => keys,
             None => snapshot.with_transaction(listed_keys)?,
@@ -102,8 +124,18 @@ impl Lmdb {
             Some(value) => layout::classes(value).map_err(|e| at_key(e, CLASSES_KEY).at_path(path))?,
             None => Vec::new(),
         };
-        let mut source =
-            Lmdb { snapshot, layout: Box::new(MsgPack), keys, classes, path: path.to_owned(), data, identity };
+        let mut source = Lmdb {
+            snapshot,
+            layout: Box::new(MsgPack),
+            keys,
+            classes,
+            path: path.to_owned(),
+            data,
+            identity,
+            commit,
+            growth_limit: None,
+            warned: AtomicU64::new(0),
+        };
         source.layout = match layout {
             Some(layout) => layout,
             None => {
@@ -113,6 +145,42 @@ impl Lmdb {
             }
         };
         Ok(source)
+    }
+
+    /// Lets the file grow by `bytes` while it is open, and no more. No limit by default.
+    ///
+    /// For a loader that lives long beside a process that writes: what that process frees cannot be used again before the
+    /// loader is dropped, and the file grows (see [`Lmdb`]). An epoch that begins after it has grown by more is an error of
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source). Dropping the loader and opening another one, which goes on where the
+    /// first one stood ([`Loader::resume`](crate::Loader::resume)), lets the pages go.
+    #[must_use]
+    pub fn growth_limit(mut self, bytes: u64) -> Self {
+        self.growth_limit = Some(bytes);
+        self
+    }
+
+    /// Tells that the file, which has `len` bytes now, has grown since it was opened.
+    fn check_growth(&self, len: u64) -> Result<()> {
+        let grown = len.saturating_sub(self.identity.len());
+        let held = || {
+            let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.commit));
+            format!(
+                "the file has grown by {grown} bytes in {commits} commits since it was opened, and while it is open its \
+                 writer cannot use freed pages again"
+            )
+        };
+        if let Some(limit) = self.growth_limit
+            && grown > limit
+        {
+            let cause = format!("{}; growth_limit is {limit}: drop this loader and open another one", held());
+            return Err(Error::in_source(cause).at_path(&self.path));
+        }
+        let warned = self.warned.load(Ordering::Relaxed);
+        if grown >= WORTH_A_WARNING.max(warned.saturating_mul(2)) {
+            self.warned.store(grown, Ordering::Relaxed);
+            tracing::warn!("{}: {}", self.path.display(), held());
+        }
+        Ok(())
     }
 
     /// Key and value of sample `index`; a key that is not text comes in hexadecimal.
@@ -156,7 +224,11 @@ impl Source for Lmdb {
     }
 
     fn check(&self) -> Result<()> {
-        self.identity.check(&self.data, true)
+        match self.identity.check(&self.data, true)? {
+            Some(len) => self.check_growth(len),
+            // The file that is open lives on without a name, and nobody writes to it.
+            None => Ok(()),
+        }
     }
 
     fn path(&self, _index: usize) -> Option<PathBuf> {
@@ -187,7 +259,17 @@ impl Keys {
     }
 }
 
-/// The keys, if they are zero-padded decimals without a gap: told from the first, the last and their number.
+/// Pages with keys up to which all keys are looked at: 16 MiB of 4 KiB, some 600,000 keys whose values have pages of their own.
+const FEW_PAGES: usize = 4096;
+/// Places that are looked at in a larger database.
+const PLACES: usize = 1000;
+
+/// The keys, if they are zero-padded decimals without a gap.
+///
+/// All keys are looked at if they lie in a few pages. Else this is told from the first key, the last one, their number, and a
+/// thousand places between them. That is no proof: a missing key and one that does not belong, far from all places, pass. Then
+/// the missing one is an error when it is read. So an epoch of all samples without an error is the proof: `len` different keys
+/// of a database of `len` keys are all of them.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;
@@ -206,14 +288,42 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     }
     let len = entries - metadata;
     let last = format!("{:0width$}", len - 1);
-    // `len` keys from 0 on, the last of which is `len - 1` with nothing but metadata behind it: there is no room for a gap.
     let mut tail = cursor.iter_from(&last).take(2);
     let at_last = tail.next().transpose()?.is_some_and(|(key, _)| key == last.as_bytes());
     let then_none = tail.next().transpose()?.is_none_or(|(key, _)| is_metadata(key));
     if !at_last || !then_none {
         return Ok(None);
     }
-    Ok(Some(Keys::Decimal { width, len }))
+    let stat = txn.stat(database)?;
+    let sound = if stat.leaf_pages() <= FEW_PAGES {
+        // No key is decoded: each is compared to the one that belongs there.
+        is_counted(cursor.iter_start().take(len), 0, width)?
+    } else {
+        let mut sound = true;
+        for place in 0..PLACES {
+            let index = len / PLACES * place;
+            sound = sound && is_counted(cursor.iter_from(format!("{index:0width$}")).take(2), index, width)?;
+        }
+        sound
+    };
+    Ok(sound.then_some(Keys::Decimal { width, len }))
+}
+
+/// Whether the keys of `records` are the numbers from `first` on, each of `width` digits.
+fn is_counted<'txn>(
+    records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
+    first: usize,
+    width: usize,
+) -> lmdb::Result<bool> {
+    let mut expected = Vec::new();
+    for (index, record) in (first..).zip(records) {
+        expected.clear();
+        write!(expected, "{index:0width$}").expect("a Vec takes everything");
+        if record?.0 != expected {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Keys> {

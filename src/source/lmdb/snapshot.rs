@@ -3,7 +3,7 @@
 //! # Invariants
 //! 1. *One environment a file and process.* LMDB's locks belong to the process: a second environment of the same file would release the
 //!    first one's on closing. `ENVIRONMENTS` holds every open one; its mutex is held while one is opened, shared or closed.
-//! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before `_environment`, and fields drop in that order.
+//! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before `environment`, and fields drop in that order.
 //! 3. *Slices outlive the lock, not the snapshot.* A page that a transaction can see is neither changed nor reused before the last
 //!    transaction that began at or before that state has ended, and the map stays where it is, since nothing resizes the map of an
 //!    environment opened for reading here. All transactions of a snapshot live until it is dropped; so do the bytes.
@@ -30,13 +30,18 @@ const MAX_READERS: u32 = 1024;
 /// How often a snapshot is begun anew because another process committed meanwhile.
 const TRIES: usize = 64;
 
+/// Addresses that a database gets at least, so that another process can make it larger while it is open. They cost no memory;
+/// an x86-64 process has 128 times as many. The map of an environment that is in use cannot be moved (invariant 3), and a
+/// second environment of the same file cannot be had (invariant 1).
+const ROOM: u64 = 1 << 40;
+
 pub(super) struct Snapshot {
     /// One for each worker that reads at the same time; more workers than cores share.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
-    /// Held for its drop.
-    _environment: Shared,
+    /// Dropped, and so perhaps closed, after the slots.
+    environment: Shared,
 }
 
 struct Slot(RoTransaction<'static>);
@@ -47,31 +52,30 @@ unsafe impl Send for Slot {}
 impl Snapshot {
     /// Opens `path`, a folder with `data.mdb` or a single file.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let environment = Shared::open(path)?;
-        let Environment { env, database } = environment.get();
-        let lmdb_error = |e| lmdb_error(path, e);
-        let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
+        let mut outgrown = false;
         for _ in 0..TRIES {
-            let before = env.info().map_err(lmdb_error)?.last_txnid();
-            let mut slots = Vec::new();
-            while slots.len() < want {
-                match env.begin_ro_txn() {
-                    // SAFETY: lengthens the borrow of the environment, which outlives the transaction by invariant 2: `Shared` keeps it
-                    // at a fixed address behind an `Arc`.
-                    Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
-                        std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
-                    }))),
-                    // Other processes hold the rest of the table: fewer slots serve all the same.
-                    Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
-                    Err(e) => return Err(lmdb_error(e)),
+            // Anew each time: an environment that no other snapshot has is closed after a try, and then gets a larger map.
+            let environment = Shared::open(path)?;
+            let Environment { env, database } = environment.get();
+            // SAFETY: the slots are dropped here, or kept beside the environment, which outlives them by invariant 2: `Shared`
+            // keeps it at a fixed address behind an `Arc`.
+            match unsafe { begin(env) } {
+                Ok(Some(slots)) => {
+                    return Ok(Snapshot { slots, database: *database, path: path.to_owned(), environment });
                 }
-            }
-            if env.info().map_err(lmdb_error)?.last_txnid() == before {
-                return Ok(Snapshot { slots, database: *database, path: path.to_owned(), _environment: environment });
+                Ok(None) => outgrown = false,
+                Err(lmdb::Error::MapResized) => outgrown = true,
+                Err(e) => return Err(lmdb_error(path, e)),
             }
         }
-        Err(Error::in_source(format!("another process keeps committing; {TRIES} tries met no quiet moment"))
-            .at_path(path))
+        let cause = if outgrown {
+            "another process has made the database larger than the map of those that have it open in this process; drop \
+             them before opening it anew"
+                .to_owned()
+        } else {
+            format!("another process keeps committing; {TRIES} tries met no quiet moment")
+        };
+        Err(Error::in_source(cause).at_path(path))
     }
 
     /// The value under `key`.
@@ -93,6 +97,12 @@ impl Snapshot {
         }
     }
 
+    /// Number of the last transaction that was committed to the database, here or in another process.
+    pub(super) fn last_commit(&self) -> Result<usize> {
+        let env = &self.environment.get().env;
+        env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
+    }
+
     /// Calls `visit` with the first transaction and the database.
     pub(super) fn with_transaction<T>(
         &self,
@@ -101,6 +111,28 @@ impl Snapshot {
         let txn = self.slots[0].lock().unwrap_or_else(PoisonError::into_inner);
         visit(&txn.0, self.database).map_err(|e| lmdb_error(&self.path, e))
     }
+}
+
+/// Transactions that all see one state: none if another process has committed between them.
+///
+/// # Safety
+/// `env` stays open, at its address, for as long as the slots live.
+unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
+    let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
+    let before = env.info()?.last_txnid();
+    let mut slots = Vec::new();
+    while slots.len() < want {
+        match env.begin_ro_txn() {
+            // SAFETY: lengthens the borrow of the environment, which outlives the transaction as the caller promises.
+            Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
+                std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
+            }))),
+            // Other processes hold the rest of the table: fewer slots serve all the same.
+            Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
 /// An environment with the handle of its main database. Handles are taken once, before anybody reads: `mdb_dbi_open` writes to what readers look at.
@@ -126,7 +158,7 @@ impl Shared {
         let is_folder = fs::metadata(path).map_err(|e| Error::io(path, &e))?.is_dir();
         let data = if is_folder { &path.join("data.mdb") } else { path };
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        header::check(data)?;
+        let map = header::check(data)?;
         let file = file_id(data).map_err(|e| Error::io(data, &e))?;
         let environment = match open.iter().find(|(id, _)| *id == file) {
             Some((_, environment)) => {
@@ -134,7 +166,7 @@ impl Shared {
                 environment.clone()
             }
             None => {
-                let env = open_environment(path, is_folder)?;
+                let env = open_environment(path, is_folder, map)?;
                 // Taking the handle needs a slot itself.
                 free_dead_slots(&env);
                 let database = env.open_db(None).map_err(|e| lmdb_error(path, e))?;
@@ -170,12 +202,26 @@ fn free_dead_slots(env: &lmdb::Environment) {
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-fn open_environment(path: &Path, is_folder: bool) -> Result<lmdb::Environment> {
+/// Opens `path`, whose writer asked for a map of `map` bytes.
+fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {
         flags |= EnvironmentFlags::NO_SUB_DIR;
     }
-    let open = |flags| lmdb::Environment::new().set_flags(flags).set_max_readers(MAX_READERS).open(path);
+    let mut builder = lmdb::Environment::new();
+    builder.set_max_readers(MAX_READERS);
+    let mut open = |flags| {
+        builder.set_flags(flags);
+        // Windows maps no more than the file has.
+        if let (true, Ok(room)) = (cfg!(unix), usize::try_from(map.saturating_mul(2).max(ROOM))) {
+            match builder.set_map_size(room).open(path) {
+                // So many addresses cannot be had (`ulimit -v`): LMDB then takes as many as the writer did.
+                Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
+                result => return result,
+            };
+        }
+        builder.open(path)
+    };
     match open(flags) {
         // The lock file cannot be made or written. Without it other processes do not know that this one reads.
         Err(lmdb::Error::Other(libc::EACCES | libc::EROFS | libc::EPERM)) => {

@@ -21,6 +21,8 @@ mod sidecar;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -34,6 +36,7 @@ pub(super) use shards::{has_braces, tars_in};
 
 use super::identity::Identity;
 use super::pages::fetch;
+use super::sample::MAX_FIELDS;
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -48,6 +51,10 @@ const KEEP_INDEX: u64 = 16 << 20;
 ///   WebDataset passes over members of this form. All shards that have it must agree.
 /// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, links, hidden files and files without an extension are
 ///   passed over.
+/// - **Bad samples.** One with a field twice, or with more than 16, is an error when it is read. The others are sound.
+///
+/// **Changes.** A shard that is written to while it is open is noticed by the first worker that reads of it in an epoch. From
+/// then on every sample of it is an error. A shard that no epoch reads of is never looked at.
 ///
 /// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB and more the result is kept in
 /// `NAME.tar.index` beside it, if the folder can be written; it is made anew when the tar's size or time has changed, and can be deleted at
@@ -63,6 +70,8 @@ pub struct Tar {
     /// Index of the first sample of each shard, and the number of all.
     starts: Vec<usize>,
     classes: Vec<String>,
+    /// How often the shards were to be looked at.
+    looks: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -71,6 +80,10 @@ struct Shard {
     identity: Identity,
     medium: Medium,
     index: Index,
+    /// The last of [`Tar::looks`] that found the file as it was opened.
+    looked: AtomicU64,
+    /// Why no sample of this shard can be read any more.
+    changed: Mutex<Option<Error>>,
 }
 
 #[derive(Debug)]
@@ -128,7 +141,7 @@ impl Tar {
             }
         }
         let classes = named.map_or_else(Vec::new, |shard| shard.index.classes.clone());
-        let tar = Tar { shards, starts, classes };
+        let tar = Tar { shards, starts, classes, looks: AtomicU64::new(0) };
         if tar.is_empty() {
             let cause = format!("no samples in {} tar files: none holds a file with an extension", tar.shards.len());
             return Err(Error::in_source(cause).at_path(path));
@@ -174,10 +187,39 @@ impl Shard {
                 index
             }
         };
-        Ok(Shard { path: path.to_owned(), identity: Identity::of(&metadata), medium, index })
+        let identity = Identity::of(&metadata);
+        Ok(Shard {
+            path: path.to_owned(),
+            identity,
+            medium,
+            index,
+            looked: AtomicU64::new(0),
+            changed: Mutex::default(),
+        })
+    }
+
+    /// Looks whether the file is what was opened, once for each of `looks`. Others that read of this shard meanwhile wait for
+    /// the answer; those that read of other shards do not.
+    fn look(&self, looks: u64) -> Result<()> {
+        // What was looked at is the file, which no other thread of this process writes to: there is nothing to be ordered.
+        if self.looked.load(Ordering::Relaxed) >= looks {
+            return Ok(());
+        }
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
+            match self.identity.check(&self.path, false) {
+                Ok(_) => self.looked.store(looks, Ordering::Relaxed),
+                // Bytes that were written over do not come back.
+                Err(e) => *changed = Some(e),
+            }
+        }
+        changed.clone().map_or(Ok(()), Err)
     }
 
     /// Adds what lies at `fields` of the map to `sample`.
+    ///
+    /// # Errors
+    /// If a field is there twice or one too many, or the bytes cannot be had.
     fn map<'a>(&'a self, map: &'a [u8], fields: &'a [index::Field], sample: &mut Sample<'a>) -> Result<()> {
         for field in fields {
             let bytes = &map[field.offset as usize..][..field.len as usize];
@@ -200,6 +242,10 @@ impl Shard {
         scratch: &'a mut Vec<u8>,
         sample: &mut Sample<'a>,
     ) -> Result<()> {
+        // The label is no field. Of a sample that nobody can have nothing need be read.
+        if fields.len() > MAX_FIELDS + 1 {
+            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())));
+        }
         let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len));
         let buffer = room(scratch, total)?;
         let mut rest = &mut *buffer;
@@ -245,6 +291,7 @@ impl Source for Tar {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (shard, key, fields) = self.locate(index);
+        shard.look(self.looks.load(Ordering::Relaxed))?;
         let mut sample = Sample::new(key);
         match &shard.medium {
             Medium::Map(map) => shard.map(map, fields, &mut sample),
@@ -255,7 +302,9 @@ impl Source for Tar {
     }
 
     fn check(&self) -> Result<()> {
-        self.shards.iter().try_for_each(|shard| shard.identity.check(&shard.path, false))
+        // A look at every shard would make the epoch wait for all of them: seconds, for 10,000 on a network.
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -284,6 +333,9 @@ impl Source for Tar {
         "tar"
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/tar.rs"]

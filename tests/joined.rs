@@ -1,0 +1,150 @@
+//! Promise: data sets that are joined mean the same by a label, or the loader is refused and says what to do; joined by the names
+//! of their classes, every sample has the label of its class's name.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
+use warpfeed::{Augment, ErrorKind, Loader};
+
+/// A folder of class folders with so many pictures each.
+fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
+    for (class, pictures) in classes {
+        let class = root.join(name).join(class);
+        fs::create_dir_all(&class).unwrap();
+        for i in 0..*pictures {
+            image::RgbImage::new(8, 8).save(class.join(format!("{i}.png"))).unwrap();
+        }
+    }
+    root.join(name)
+}
+
+/// Two sets with `cat`, which is label 0 in one and label 1 in the other.
+fn sets(root: &Path) -> [PathBuf; 2] {
+    [
+        folder(root, "photos", &[("cat", 30), ("dog", 10)]),
+        folder(root, "sketches", &[("axolotl", 5), ("cat", 20), ("zebra", 5)]),
+    ]
+}
+
+/// The class that the sample's path says.
+fn class_of(key: &str) -> &str {
+    key.split('/').next().unwrap()
+}
+
+#[test]
+fn sets_that_name_a_label_differently_are_refused_with_both_names() {
+    let root = tempfile::tempdir().unwrap();
+    let [photos, sketches] = sets(root.path());
+    let parts = || vec![open(&photos).unwrap(), open(&sketches).unwrap()];
+    let concat = Concat::new(parts()).unwrap_err();
+    let mixture = Loader::mixture([(&photos, 0.5), (&sketches, 0.5)]).host().unwrap_err();
+    let mixture_of = Loader::mixture_of(parts().into_iter().map(|part| (part, 1.0))).host().unwrap_err();
+    for e in [concat, mixture, mixture_of] {
+        assert_eq!(e.kind(), ErrorKind::Config, "{e}");
+        for words in ["label 0 is \"cat\" in set 0 and \"axolotl\" in set 1", "by_class_name", "keep_labels"] {
+            assert!(e.cause().contains(words), "{e}");
+        }
+    }
+}
+
+#[test]
+fn joined_by_name_every_sample_has_the_label_of_its_class() {
+    let root = tempfile::tempdir().unwrap();
+    let [photos, sketches] = sets(root.path());
+    let joined = Concat::by_class_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
+    assert_eq!(joined.classes(), ["axolotl", "cat", "dog", "zebra"]);
+    let mut scratch = Vec::new();
+    for index in 0..joined.len() {
+        let label = joined.label(index, &mut scratch).unwrap().unwrap();
+        let sample = joined.read(index, &mut scratch).unwrap();
+        assert_eq!(sample.label().unwrap(), Some(label));
+        assert_eq!(class_of(sample.key()), joined.classes()[label as usize], "{}", sample.key());
+    }
+    // As one folder with all of the pictures has it.
+    let merged = folder(root.path(), "merged", &[("axolotl", 1), ("cat", 1), ("dog", 1), ("zebra", 1)]);
+    assert_eq!(joined.classes(), open(merged).unwrap().classes());
+}
+
+#[test]
+fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
+    let root = tempfile::tempdir().unwrap();
+    let [photos, sketches] = sets(root.path());
+    let loader = Loader::mixture([(&photos, 0.5), (&sketches, 0.5)]).by_class_name();
+    let mut batches = loader.augment(Augment::exact(8, 8)).batch(10).workers(2).host().unwrap();
+    let classes = batches.classes().to_vec();
+    assert_eq!(classes, ["axolotl", "cat", "dog", "zebra"]);
+    for batch in batches.epoch(0) {
+        let batch = batch.unwrap();
+        for (key, &label) in batch.keys().zip(batch.labels()) {
+            assert_eq!(class_of(key), classes[label as usize]);
+        }
+    }
+}
+
+/// `cat` is in both sets: its weight is one over the pictures of both together.
+#[test]
+fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
+    let root = tempfile::tempdir().unwrap();
+    let [photos, sketches] = sets(root.path());
+    let joined = Concat::by_class_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
+    let loader = Loader::source(joined).augment(Augment::exact(8, 8)).batch(10).workers(2).balanced().seed(4);
+    let mut batches = loader.host().unwrap();
+    let mut drawn = HashMap::<i64, usize>::new();
+    for epoch in 0..40 {
+        for batch in batches.epoch(epoch) {
+            batch.unwrap().labels().iter().for_each(|&label| *drawn.entry(label).or_default() += 1);
+        }
+    }
+    // 2,800 draws of four classes: 700 each, standard deviation 23.
+    assert_eq!(drawn.len(), 4);
+    assert!(drawn.values().all(|n| (600..800).contains(n)), "{drawn:?}");
+}
+
+#[test]
+fn kept_labels_stay_what_they_are_and_have_no_names_where_these_disagree() {
+    let root = tempfile::tempdir().unwrap();
+    let [photos, sketches] = sets(root.path());
+    let joined = Concat::keep_labels(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
+    assert!(joined.classes().is_empty());
+    let mut scratch = Vec::new();
+    let labels: Vec<_> = (0..joined.len()).map(|i| joined.label(i, &mut scratch).unwrap().unwrap()).collect();
+    assert_eq!([labels[0], labels[39], labels[40], labels[69]], [0, 1, 0, 2]);
+    let mixture = Loader::mixture([(&photos, 0.5), (&sketches, 0.5)]).keep_labels().host().unwrap();
+    assert!(mixture.classes().is_empty());
+}
+
+fn memory(labels: &[i64], classes: &[&str]) -> Arc<dyn Source> {
+    let sample = |&label: &i64| OwnedSample::new(format!("{label}")).field("cls", label.to_string());
+    Arc::new(Memory::new(labels.iter().map(sample).collect()).with_classes(classes.iter().copied()))
+}
+
+#[test]
+fn a_label_without_a_name_is_an_error_of_its_sample_and_a_set_without_names_is_refused() {
+    let joined = Concat::by_class_name(vec![memory(&[0, 2, -1], &["b", "a"]), memory(&[0], &["a"])]).unwrap();
+    let label = |index| joined.label(index, &mut Vec::new());
+    assert_eq!((label(0).unwrap(), label(3).unwrap()), (Some(1), Some(0)));
+    for (index, words) in [(1, "label 2 has no name: data set 0 names 2"), (2, "label -1 has no name")] {
+        assert!(label(index).unwrap_err().cause().contains(words));
+        assert!(joined.read(index, &mut Vec::new()).unwrap_err().cause().contains(words));
+    }
+    let e = Concat::by_class_name(vec![memory(&[0], &["a"]), memory(&[0], &[])]).unwrap_err();
+    assert!(e.kind() == ErrorKind::Config && e.cause().contains("set 1 (memory, 1 samples) has no names"), "{e}");
+    // Nothing can be confused where one set has no names, or names fewer classes.
+    let joined = Concat::new(vec![memory(&[0], &["a"]), memory(&[5], &[]), memory(&[1], &["a", "b"])]).unwrap();
+    assert_eq!(joined.classes(), ["a", "b"]);
+}
+
+#[test]
+fn what_says_how_to_join_is_refused_where_nothing_is_joined_and_where_it_is_said_twice() {
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
+    };
+    let mixture = || Loader::mixture_of([(memory(&[0], &["a"]), 1.0)]);
+    refused(mixture().by_class_name().keep_labels(), "by_class_name and keep_labels: each decides");
+    refused(Loader::source(memory(&[0], &["a"])).by_class_name(), "this is no mixture");
+    refused(Loader::source(memory(&[0], &["a"])).keep_labels(), "this is no mixture");
+}
