@@ -78,7 +78,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     assert_eq!(classes, ["axolotl", "cat", "dog", "zebra"]);
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
-        for (key, &label) in batch.keys().zip(batch.labels()) {
+        for (key, &label) in batch.keys().zip(batch.labels().unwrap()) {
             assert_eq!(class_of(key), classes[label as usize]);
         }
     }
@@ -95,7 +95,7 @@ fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
     let mut drawn = HashMap::<i64, usize>::new();
     for epoch in 0..40 {
         for batch in batches.epoch(epoch) {
-            batch.unwrap().labels().iter().for_each(|&label| *drawn.entry(label).or_default() += 1);
+            batch.unwrap().labels().unwrap().iter().for_each(|&label| *drawn.entry(label).or_default() += 1);
         }
     }
     // 2,800 draws of four classes: 700 each, standard deviation 23.
