@@ -309,5 +309,5 @@ fn a_shared_source_goes_into_a_loader_as_it_is() {
     let loader = warpfeed::Loader::source(shared).augment(warpfeed::Augment::exact(8, 8)).batch(2);
     let mut batches = loader.host().unwrap();
     assert_eq!(batches.classes(), ["cat", "dog"]);
-    assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels(), [0, 1]);
+    assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [0, 1]);
 }
