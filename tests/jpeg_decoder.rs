@@ -50,7 +50,7 @@ fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
     let channels = random.pick(&[1, 3, 3, 3, 4]);
     let luma = random.pick(&[(1, 1), (2, 1), (1, 2), (2, 2), (2, 2), (4, 1), (1, 4), (4, 2)]);
     let sampling = match random.within(0, 9) {
-        0 => [(2, 2), (2, 1), (1, 2)],
+        0 if channels < 4 => [(2, 2), (2, 1), (1, 2)],
         1 => [(1, 1), (2, 2), (1, 2)],
         2 if channels < 4 => [random.pick(&[(3, 1), (1, 3), (3, 2)]), (1, 1), (1, 1)],
         // Black has the factors of Y, and an MCU at most ten blocks.

@@ -165,6 +165,81 @@ fn a_broken_jpeg_is_stored_as_it_was_and_listed() {
     }
 }
 
+/// Two sound pictures, and between them a text and a JPEG that ends early.
+fn two_of_four_are_bad() -> Memory {
+    let whole = jpeg(1, 64, 64, false);
+    Memory::new(vec![
+        OwnedSample::new("good").field("jpg", whole.clone()),
+        OwnedSample::new("text").field("jpg", "I am no picture"),
+        OwnedSample::new("cut").field("jpg", whole[..whole.len() / 2].to_vec()),
+        OwnedSample::new("png").field("png", png(3, 20, 20)),
+    ])
+}
+
+#[test]
+fn what_does_not_decode_is_counted_and_named_and_nothing_is_packed() {
+    let set = two_of_four_are_bad();
+    let root = tempfile::tempdir().unwrap();
+    for recode in [Recode::Lossless, Recode::KeepBytes, Recode::MaxSide(32), Recode::Raw(RawSize::Shorter(8))] {
+        for name in ["x.lmdb", "x.tar"] {
+            let mut seen = 0;
+            let pack = Pack::new(&set).recode(recode).workers(2).progress(|progress| seen = progress.samples);
+            let e = pack.to(root.path().join(name)).unwrap_err();
+            assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all are looked at: {e}");
+            assert!(
+                e.cause().starts_with("2 of 4 images do not decode, so nothing was packed: sample 1 (text): "),
+                "{e}"
+            );
+            assert!(
+                e.cause().contains("; sample 2 (cut): jpeg ends at byte ") && e.cause().contains("keep_bad(true)"),
+                "{e}"
+            );
+            assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
+        }
+    }
+    // What was there before stays.
+    let sound = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
+    Pack::new(&sound).to(root.path().join("x.tar")).unwrap();
+    Pack::new(&set).force(true).to(root.path().join("x.tar")).unwrap_err();
+    assert_eq!(open(root.path().join("x.tar")).unwrap().len(), 1);
+}
+
+#[test]
+fn bad_images_are_kept_when_asked_and_the_report_adds_up() {
+    let set = two_of_four_are_bad();
+    let root = tempfile::tempdir().unwrap();
+    for recode in [Recode::Lossless, Recode::KeepBytes, Recode::Quality { quality: 70, max_side: None }] {
+        let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true).strict(true);
+        let r = pack.to(root.path().join("x.tar")).unwrap();
+        assert_eq!(r.samples, r.repacked + r.encoded + r.raw + r.kept + r.refused_count, "{r:?}");
+        assert_eq!((r.samples, r.refused_count, r.undecodable_count, r.damaged_count), (4, 2, 2, 0), "{r:?}");
+        let keys: Vec<&str> = r.refused.iter().map(|refused| &*refused.key).collect();
+        assert_eq!(keys, ["text", "cut"]);
+        assert_eq!(images(&*open(root.path().join("x.tar")).unwrap())[1..3], images(&set)[1..3]);
+    }
+}
+
+#[test]
+fn tolerated_damage_is_listed_and_an_error_when_strict() {
+    let mut zeros = jpeg(1, 120, 120, false);
+    let middle = zeros.len() / 2;
+    zeros[middle..middle + 200].fill(0);
+    let set = Memory::new(vec![
+        OwnedSample::new("good").field("jpg", jpeg(2, 64, 64, false)),
+        OwnedSample::new("zeros").field("jpg", zeros),
+    ]);
+    let root = tempfile::tempdir().unwrap();
+    for (recode, refused) in [(Recode::Lossless, 1), (Recode::KeepBytes, 0), (Recode::Raw(RawSize::Shorter(8)), 0)] {
+        let pack = || Pack::new(&set).recode(recode).force(true);
+        let report = pack().to(root.path().join("x.tar")).unwrap();
+        assert_eq!((report.damaged_count, report.refused_count, report.undecodable_count), (1, refused, 0));
+        assert!(report.damaged[0].key == "zeros" && report.damaged[0].reason.contains("damaged in MCU"), "{report:?}");
+        let e = pack().strict(true).to(root.path().join("strict.tar")).unwrap_err();
+        assert!(e.cause().starts_with("1 of 2 images are damaged, so nothing was packed: sample 1 (zeros): "), "{e}");
+        assert_eq!(names(root.path()), ["x.tar"]);
+    }
+}
+
 #[test]
 fn quality_makes_smaller_jpegs_of_everything() {
     let root = tempfile::tempdir().unwrap();
@@ -239,6 +314,7 @@ fn nothing_is_replaced_unless_force_is_set() {
         let refused = Pack::new(&set(2)).to(&target).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Config);
         assert!(refused.to_string().contains(name) && refused.cause().contains("exists"), "{refused}");
+        assert!(refused.cause().contains("`.force(true)`"), "{refused}");
         assert_eq!(label(), Some(1));
         Pack::new(&set(2)).force(true).to(&target).unwrap();
         assert_eq!(label(), Some(2));

@@ -16,12 +16,15 @@
 //! | format | read | refused, by name |
 //! |---|---|---|
 //! | JPEG | Huffman-coded, 8 bits; baseline, extended, progressive; grey, YCbCr, RGB, CMYK, YCCK; any whole ratio of sampling factors | arithmetic-coded, lossless, hierarchical, 12-bit, JPEG-LS; two components; sampling factors that do not divide the largest one |
-//! | PNG | every kind; an APNG's default picture | |
+//! | PNG | every kind; of an APNG the default picture | |
 //! | GIF | the first frame | |
 //! | WebP | lossy, lossless, with alpha | |
-//! | BMP | what the `image` crate reads | |
-//! | TIFF | grey, RGB, palette, CMYK; 1 to 16 bits or floats in RGB, as far as the `image` crate reads them; the first page | YCbCr without JPEG, tiles of odd shapes, CCITT, signed samples and others, in that crate's words |
+//! | BMP | what the `image` crate reads, which is most of it | JPEG or PNG inside, and others |
+//! | TIFF | the first page: grey of 8 or 16 bits, RGB, CMYK, floats, in strips or tiles | palettes, 2, 4 and 12 bits, signed samples, CIELab, YCbCr, planes in tiles, CCITT, BigTIFF |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
+//!
+//! Grey is repeated, alpha is dropped, and of 16 bits the upper 8 are kept. EXIF turns a picture upright; an orientation that stands in
+//! XMP or in a text chunk alone does not.
 //!
 //! One limit on pixels holds for all of them: [`Auto::max_pixels`], 2^28 unless it is set, and in a loader
 //! [`Loader::max_pixels`](crate::Loader::max_pixels).

@@ -108,7 +108,8 @@ impl Coefficients {
         if let Some(kind) = frame.foreign_kind() {
             return Err(unsupported(&kind));
         }
-        self.lay_out(frame, bytes.len() - header.scan.data)?;
+        check_length(bytes, header)?;
+        self.lay_out(frame)?;
         let mut header = header.clone();
         for scans in 1.. {
             let at = self.scan(bytes, &header, scans)?;
@@ -138,12 +139,11 @@ impl Coefficients {
         }
     }
 
-    /// Makes room for `frame`, if `left` bytes of data can describe it.
-    fn lay_out(&mut self, frame: &Frame, left: usize) -> Result<()> {
+    /// Makes room for `frame`.
+    fn lay_out(&mut self, frame: &Frame) -> Result<()> {
         let (across, down) = frame.mcus();
         let extent =
             |c: &super::header::Component| ((across * u32::from(c.h)) as usize, (down * u32::from(c.v)) as usize);
-        check_length(frame, left)?;
         let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
@@ -167,6 +167,8 @@ impl Coefficients {
         let named = |cause: String| Error::decode(format!("jpeg SOS at byte {}: {cause}", scan.at));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let mut tables = [const { (None, None) }; 4];
+        // Bits of a coefficient that come in another order than T.81 has it (G.1.1.1).
+        let mut disordered = false;
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
             let plane = &mut self.planes[usize::from(component.index)];
             if plane.missing[0] < 0 {
@@ -176,7 +178,13 @@ impl Coefficients {
             }
             match mode {
                 Mode::Sequential => plane.missing = [0; 64],
-                _ => plane.missing[scan.start.into()..=usize::from(scan.end)].fill(scan.low as i8),
+                _ => {
+                    disordered |= scan.start > 0 && plane.missing[0] < 0;
+                    for bits in &mut plane.missing[scan.start.into()..=usize::from(scan.end)] {
+                        disordered |= (*bits).max(0) != scan.high as i8;
+                        *bits = scan.low as i8;
+                    }
+                }
             }
             if mode.needs_dc() {
                 let spec = table(&header.dc, component.dc, false).map_err(named)?;
@@ -201,6 +209,7 @@ impl Coefficients {
             return Err(named(format!("{blocks} blocks in an MCU, the limit is 10")));
         }
         let mut state = State::new(bytes, scan.data);
+        state.bits.faults += u32::from(disordered);
         let mut restart = 0;
         for mcu in 0..across * down {
             if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
@@ -242,12 +251,15 @@ impl Coefficients {
     }
 }
 
-/// Whether `left` bytes of data can describe `frame`: every block costs at least one bit of a DC code. So memory stays in proportion to the file.
-pub(super) fn check_length(frame: &Frame, left: usize) -> Result<()> {
+/// Whether the data of `bytes` can describe the frame: every block costs at least one bit of a DC code. So memory stays in proportion to
+/// the file.
+pub(super) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
+    let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
     let least: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
     if left < least / 8 {
-        let cause = format!("jpeg has {left} bytes of data, {least} blocks need at least {}", least / 8);
+        let (end, needed) = (bytes.len(), least / 8);
+        let cause = format!("jpeg ends at byte {end}: {left} bytes of data, {least} blocks need at least {needed}");
         return Err(Error::decode(cause));
     }
     Ok(())

@@ -117,7 +117,7 @@ impl Group {
                 size.width, size.height
             )));
         }
-        check_length(&header.frame, job.bytes.len() - header.scan.data)?;
+        check_length(job.bytes, &header)?;
         let mut flight = self.idle.pop().unwrap_or_else(Flight::new);
         flight.region = orientation.region(job.want.region, layout.size);
         (flight.job, flight.orientation) = (index, orientation);

@@ -8,13 +8,13 @@ use super::group::Group;
 use super::kernels::Backend;
 use super::libjpeg::{Options, encode};
 use crate::decode::jpeg::Jpeg;
-use crate::decode::{Decode, Job, Pixels, Rect, Size, Want};
+use crate::decode::{Decode, Job, MAX_PIXELS, Pixels, Rect, Size, Want};
 use crate::error::Result;
 use crate::fuzz::Random;
 
 pub(super) fn decode(group: &mut Group, jpeg: &[u8], region: Rect, out: &mut Pixels) -> Result<()> {
     let mut jobs = [Job { bytes: jpeg, want: Want::exact(region), out, result: Ok(()) }];
-    group.decode(&mut jobs);
+    group.decode(&mut jobs, MAX_PIXELS);
     let [job] = jobs;
     job.result
 }
@@ -62,7 +62,7 @@ fn a_group_gives_each_job_what_it_gets_alone() {
                 .zip(&mut outs)
                 .map(|((bytes, &want), out)| Job { bytes, want, out, result: Ok(()) })
                 .collect();
-            group.decode(&mut jobs);
+            group.decode(&mut jobs, MAX_PIXELS);
             for (i, (job, alone)) in jobs.iter().zip(&alone).enumerate() {
                 match (&job.result, alone) {
                     (Ok(()), Ok(alone)) => assert!(job.out.data() == alone, "seed {seed}, job {i}"),

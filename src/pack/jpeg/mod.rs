@@ -29,7 +29,7 @@ use tokens::{Grid, Tokens};
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or of 12 bits; if an MCU would have more than 10 blocks; if the data is damaged, even
-/// where decoders would show something; `out` then holds nothing more than before.
+/// where decoders would show something, as [`check`](crate::decode::check) says; `out` then holds nothing more than before.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;
