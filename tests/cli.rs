@@ -233,8 +233,8 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(shown.contains("damaged      1; ") && shown.contains(&cause) && !shown.contains("unreadable"), "{shown}");
     let (code, out, err) = run(&["pack", "set", "loose.lmdb"]);
     assert_eq!(code, Some(0));
-    let named = format!("1 images are damaged, and decode all the same:\n  sample ");
-    assert!(err.contains(&named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
+    let named = "1 images are damaged, and decode all the same:\n  sample ";
+    assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
     assert!(out.contains(": 10 repacked, 1 as they were, 1 not treated, as they were\n"), "{out}");
 
     // Asked for, it is an error.

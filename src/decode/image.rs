@@ -326,6 +326,12 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_the_image_crate_is_an_error() {
+        let planes = include_bytes!("../../tests/fixtures/tiled_planes.tif");
+        assert!(decode(planes).unwrap_err().cause().ends_with("the tiff decoder panicked"));
+    }
+
+    #[test]
     fn a_truncated_file_never_passes_for_the_picture() {
         for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
             let whole = encode(&picture(), format);

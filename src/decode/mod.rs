@@ -20,7 +20,7 @@
 //! | GIF | the first frame | |
 //! | WebP | lossy, lossless, with alpha | |
 //! | BMP | what the `image` crate reads, which is most of it | JPEG or PNG inside, and others |
-//! | TIFF | the first page: grey of 8 or 16 bits, RGB, CMYK, floats, in strips or tiles | palettes, 2, 4 and 12 bits, signed samples, CIELab, YCbCr, planes in tiles, CCITT, BigTIFF |
+//! | TIFF | the first page: grey of 8 or 16 bits, RGB, CMYK, floats, in strips or tiles | palettes, 2, 4 and 12 bits, signed samples, CIELab, YCbCr, planes in tiles that overhang the picture, CCITT, BigTIFF |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
 //!
 //! Grey is repeated, alpha is dropped, and of 16 bits the upper 8 are kept. EXIF turns a picture upright; an orientation that stands in
