@@ -473,7 +473,7 @@ impl Loader {
         let settings = Arc::new(Settings::new(processors, workers, prefetch));
         let work = Work {
             source,
-            decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new())),
+            decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new().max_pixels(self.limits.pixels))),
             augment: self.augment,
             transforms: self.transforms,
             writer: Writer::new(size, dtype, layout, normalize)?,

@@ -85,6 +85,9 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["synth", "--out", "set", "--images", "many"],
         &["preview", "set", "--out", "grid.png", "--images", "0"],
         &["pack", "--from", "set"],
+        &["pack", "set"],
+        &["pack", "set", "out.tar", "--to", "out.lmdb"],
+        &["pack", "set", "out.tar", "--strict", "--keep-bad"],
         &["pack", "--from", "set", "--to", "out.tar", "--shard-size", "1 elephant"],
         &["pack", "--from", "set", "--to", "out.lmdb", "--keep-bytes", "--quality", "80"],
         &["pack", "--from", "set", "--to", "out.lmdb", "--raw", "0x9"],
@@ -196,7 +199,74 @@ fn verify_lists_each_bad_sample_with_its_place() {
         assert_eq!(json(line)["path"], format!("set/{key}.jpg"));
     }
 
-    assert!(ok(dir.path(), &["inspect", "set"]).contains("unreadable   1; "), "the cut one has a whole header");
+    let shown = ok(dir.path(), &["inspect", "set", "--headers"]);
+    assert!(shown.contains("unreadable   1; "), "the cut one has a whole header: {shown}");
+}
+
+/// Writes 200 zero bytes into the data of one JPEG; returns its key.
+fn zero(set: &Path) -> String {
+    let largest = files(set).into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
+    let (path, mut bytes) = largest.max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let middle = bytes.len() * 3 / 5;
+    bytes[middle..middle + 200].fill(0);
+    fs::write(set.join(&path), bytes).unwrap();
+    path.with_extension("").to_str().unwrap().to_owned()
+}
+
+#[test]
+fn verify_inspect_and_pack_agree_on_what_is_damaged() {
+    let dir = tree();
+    let zeroed = zero(&dir.path().join("set"));
+    let run = |args: &[&str]| {
+        let output = warpfeed(dir.path(), args);
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    // Damage that libjpeg tolerates: each names it, none fails.
+    let (code, out, err) = run(&["verify", "set"]);
+    assert_eq!((code, &*err), (Some(0), "set: 12 samples, 0 bad, 1 damaged that decode\n"));
+    assert!(
+        out.contains(&format!(" ({zeroed}): ")) && out.contains("decode: damaged: jpeg data is damaged in MCU "),
+        "{out}"
+    );
+    let cause = out.trim_end().split_once("decode: damaged: ").unwrap().1.to_owned();
+    let shown = ok(dir.path(), &["inspect", "set"]);
+    assert!(shown.contains("damaged      1; ") && shown.contains(&cause) && !shown.contains("unreadable"), "{shown}");
+    let (code, out, err) = run(&["pack", "set", "loose.lmdb"]);
+    assert_eq!(code, Some(0));
+    let named = "1 images are damaged, and decode all the same:\n  sample ";
+    assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
+    assert!(out.contains(": 10 repacked, 1 as they were, 1 not treated, as they were\n"), "{out}");
+
+    // Asked for, it is an error.
+    assert_eq!(run(&["verify", "set", "--strict"]).0, Some(1));
+    assert_eq!(run(&["inspect", "set", "--strict"]).0, Some(1));
+    let (code, out, err) = run(&["pack", "set", "strict.lmdb", "--strict"]);
+    assert_eq!((code, &*out), (Some(1), ""));
+    assert!(err.contains("1 of 12 images are damaged, so nothing was packed: sample "), "{err}");
+    assert!(err.contains(&format!(" ({zeroed}): {cause}")), "{err}");
+
+    // What does not decode fails all three by the same names.
+    let keys = spoil(&dir.path().join("set"));
+    let (code, out, err) = run(&["verify", "set"]);
+    assert_eq!((code, &*err), (Some(1), "set: 14 samples, 2 bad, 1 damaged that decode\n"));
+    let causes: Vec<&str> = out.lines().filter(|line| !line.contains("damaged: ")).collect();
+    let causes = causes.iter().map(|line| line.split_once(": decode: ").unwrap().1);
+    let named: Vec<(&str, &str)> = keys.into_iter().zip(causes).collect();
+    let report = json(&ok(dir.path(), &["inspect", "set", "--json"]));
+    assert_eq!((&report["unreadable"], &report["damaged"]), (&2.into(), &1.into()));
+    assert_eq!(report["findings"].as_array().unwrap().len(), 3);
+    let (code, out, err) = run(&["pack", "set", "out.tar"]);
+    assert_eq!((code, &*out), (Some(1), ""));
+    for (key, cause) in &named {
+        assert!(report["findings"].to_string().contains(key), "{report}");
+        assert!(err.contains(&format!(" ({key}): {cause}")), "{err}");
+    }
+    assert!(
+        err.contains("2 of 14 images do not decode, so nothing was packed: ") && err.contains("--keep-bad"),
+        "{err}"
+    );
+    let left: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
+    assert!(left.iter().all(|path| path.starts_with("loose.lmdb")), "nothing half is left: {left:?}");
 }
 
 #[test]
@@ -241,7 +311,8 @@ fn pack_goes_from_any_kind_to_any_kind() {
     let dir = tree();
     let shown = ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
     assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 as they were"), "{shown}");
-    ok(dir.path(), &["pack", "--from", "set.lmdb", "--to", "one.tar", "--keep-bytes"]);
+    // By position it is the same.
+    ok(dir.path(), &["pack", "set.lmdb", "one.tar", "--keep-bytes"]);
     let shown =
         ok(dir.path(), &["pack", "--from", "one.tar", "--to", "many.tar", "--keep-bytes", "--shard-size", "20KB"]);
     assert!(shown.starts_with("many-000000.tar to many-00000"), "{shown}");
@@ -307,11 +378,13 @@ fn pack_refuses_what_would_lose_data() {
 fn pack_says_which_images_it_could_not_treat() {
     let dir = tree();
     let [_, cut] = spoil(&dir.path().join("set"));
-    let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar"]);
+    let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar", "--keep-bad"]);
     assert_eq!(output.status.code(), Some(0));
     let err = text(&output.stderr);
     assert!(err.contains("stay as they were:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
-    assert!(text(&output.stdout).starts_with("set.tar: 14 samples, "));
+    let out = text(&output.stdout);
+    assert!(out.starts_with("set.tar: 14 samples, "), "{out}");
+    assert!(out.contains(": 11 repacked, 1 as they were, 2 undecodable, as they were\n"), "the parts add up: {out}");
 }
 
 #[test]

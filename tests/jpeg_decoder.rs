@@ -47,11 +47,14 @@ fn picture(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u
 /// A random file and what it is, for messages.
 fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
     let (width, height) = (random.within(1, longest), random.within(1, longest));
-    let channels = random.pick(&[1, 3, 3, 3, 3]);
+    let channels = random.pick(&[1, 3, 3, 3, 4]);
     let luma = random.pick(&[(1, 1), (2, 1), (1, 2), (2, 2), (2, 2), (4, 1), (1, 4), (4, 2)]);
     let sampling = match random.within(0, 9) {
-        0 => [(2, 2), (2, 1), (1, 2)],
+        0 if channels < 4 => [(2, 2), (2, 1), (1, 2)],
         1 => [(1, 1), (2, 2), (1, 2)],
+        2 if channels < 4 => [random.pick(&[(3, 1), (1, 3), (3, 2)]), (1, 1), (1, 1)],
+        // Black has the factors of Y, and an MCU at most ten blocks.
+        _ if channels == 4 && luma.0 * luma.1 > 4 => [(2, 2), (1, 1), (1, 1)],
         _ => [luma, (1, 1), (1, 1)],
     };
     let options = Options {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Auto, Decode, Pixels, Size, Want};
 use warpfeed::source::{Memory, OwnedSample, Source, Tar};
 use warpfeed::{Augment, ErrorKind, Loader, OnError, Result};
 
@@ -38,7 +38,67 @@ fn a_picture_of_more_pixels_than_the_limit_is_a_failed_sample() {
         assert!(loader(&[(field, bytes.clone())]).max_pixels(600).into_iter().all(|batch| batch.is_ok()));
         let e = error(loader(&[(field, bytes)]).max_pixels(599));
         assert_eq!(e.kind(), ErrorKind::Decode);
-        assert_eq!(e.to_string(), "sample 0 (0): decode: a picture of 30x20 = 600 pixels, the limit is 599", "{field}");
+        let kind = match field {
+            "jpg" => "jpeg",
+            "png" => "png",
+            _ => "npy",
+        };
+        let cause = format!("{kind} header claims 30x20 = 600 pixels, the limit is 599");
+        assert_eq!(e.to_string(), format!("sample 0 (0): decode: {cause}"));
+    }
+}
+
+/// `bytes` with the claim of 20,000 x 20,000 pixels: more than 2^28.
+fn boasting(field: &str) -> Vec<u8> {
+    match field {
+        "jpg" => {
+            let mut bytes = jpeg(30, 20);
+            let sof = bytes.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
+            bytes[sof + 5..sof + 9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
+            bytes
+        }
+        "bmp" => {
+            let mut bytes = std::io::Cursor::new(Vec::new());
+            image::RgbImage::new(3, 2).write_to(&mut bytes, image::ImageFormat::Bmp).unwrap();
+            let mut bytes = bytes.into_inner();
+            bytes[18..22].copy_from_slice(&20_000u32.to_le_bytes());
+            bytes[22..26].copy_from_slice(&20_000u32.to_le_bytes());
+            bytes
+        }
+        _ => unreachable!(),
+    }
+}
+
+#[test]
+fn a_limit_above_the_default_admits_larger_pictures() {
+    for field in ["jpg", "bmp"] {
+        let bytes = boasting(field);
+        let e = Auto::new().size(&bytes).unwrap_err();
+        assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
+        assert_eq!(Auto::new().max_pixels(1 << 30).size(&bytes).unwrap(), Size::new(20_000, 20_000));
+        // In a loader the limit lets it pass to the decoder, which finds that there are no such data.
+        let e = error(loader(&[(field, bytes.clone())]));
+        assert!(e.cause().contains("the limit is 268435456"), "{e}");
+        let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
+        assert!(!e.cause().contains("limit"), "{field}: {e}");
+    }
+}
+
+#[test]
+fn the_limit_of_auto_holds_for_every_format() {
+    let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
+    for bytes in [picture(30, 20), jpeg(30, 20), npy] {
+        let decode = |limit| {
+            let want = Want::exact(warpfeed::decode::Rect::new(0, 0, 1, 1));
+            let auto = Auto::new().max_pixels(limit);
+            let sized = auto.size(&bytes).map(|_| ());
+            let decoded = auto.decode(&bytes, want, &mut Pixels::new());
+            assert_eq!(sized.is_ok(), decoded.is_ok());
+            decoded
+        };
+        decode(600).unwrap();
+        let e = decode(599).unwrap_err();
+        assert!(e.cause().ends_with(" header claims 30x20 = 600 pixels, the limit is 599"), "{e}");
     }
 }
 

@@ -94,20 +94,21 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
     let folder = folder(&path("images"));
-    let report = Pack::new(&*folder).to(path("a.lmdb")).unwrap();
-    assert_eq!((report.samples, report.repacked, report.kept, report.refused_count), (25, 23, 2, 0), "{report:?}");
+    let report = Pack::new(&*folder).keep_bad(true).to(path("a.lmdb")).unwrap();
+    assert_eq!((report.samples, report.repacked, report.kept, report.refused_count), (25, 23, 1, 1), "{report:?}");
+    assert_eq!((report.undecodable_count, report.damaged_count), (1, 0));
     let a = open(path("a.lmdb")).unwrap();
     assert_eq!(a.kind(), "lmdb");
     assert!(pixels(&*a) == pixels(&*folder), "repacked");
     assert_ne!(images(&*a), images(&*folder));
 
     // The second time there is nothing to gain, and the bytes stay.
-    let shards = Pack::new(&*a).shard_size(60_000).to(path("shards/b.tar")).unwrap();
+    let shards = Pack::new(&*a).keep_bad(true).shard_size(60_000).to(path("shards/b.tar")).unwrap();
     assert!(shards.written.paths.len() > 2, "{shards:?}");
     assert_eq!(shards.written.paths[0].file_name().unwrap(), "b-000000.tar");
     let b = open(path("shards")).unwrap();
     assert_eq!((b.kind(), read_all(&*b)), ("tar", read_all(&*a)));
-    Pack::new(&*b).to(path("c.lmdb")).unwrap();
+    Pack::new(&*b).keep_bad(true).to(path("c.lmdb")).unwrap();
     let c = open(path("c.lmdb")).unwrap();
     assert_eq!(read_all(&*c), read_all(&*a));
     for set in [a, b, c] {
@@ -122,7 +123,7 @@ fn the_files_do_not_depend_on_the_number_of_workers() {
     let folder = folder(&root.path().join("images"));
     let pack = |workers: usize| {
         let target = root.path().join(format!("{workers}.tar"));
-        let report = Pack::new(&*folder).workers(workers).to(&target).unwrap();
+        let report = Pack::new(&*folder).keep_bad(true).workers(workers).to(&target).unwrap();
         let bytes = fs::read(target).unwrap();
         assert_eq!(report.written.bytes, bytes.len() as u64);
         bytes
@@ -135,8 +136,8 @@ fn the_files_do_not_depend_on_the_number_of_workers() {
 fn keeping_bytes_keeps_them() {
     let root = tempfile::tempdir().unwrap();
     let folder = folder(&root.path().join("images"));
-    let report = Pack::new(&*folder).recode(Recode::KeepBytes).to(root.path().join("kept.tar")).unwrap();
-    assert_eq!((report.kept, report.bytes_in), (25, report.bytes_out));
+    let report = Pack::new(&*folder).recode(Recode::KeepBytes).keep_bad(true).to(root.path().join("kept.tar")).unwrap();
+    assert_eq!((report.kept, report.refused_count, report.bytes_in), (24, 1, report.bytes_out));
     assert_eq!(read_all(&*open(root.path().join("kept.tar")).unwrap()), read_all(&*folder));
 }
 
@@ -152,7 +153,8 @@ fn a_broken_jpeg_is_stored_as_it_was_and_listed() {
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::Raw(RawSize::Shorter(32)), Recode::Quality { quality: 50, max_side: None }]
     {
-        let report = Pack::new(&set).recode(recode).force(true).to(root.path().join("x.lmdb")).unwrap();
+        let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true);
+        let report = pack.to(root.path().join("x.lmdb")).unwrap();
         let [refused] = &report.refused[..] else { panic!("{report:?}") };
         assert_eq!((refused.index, &*refused.key, report.refused_count), (1, "cut", 1));
         assert!(refused.reason.starts_with("jpeg "), "{refused:?}");
@@ -163,12 +165,88 @@ fn a_broken_jpeg_is_stored_as_it_was_and_listed() {
     }
 }
 
+/// Two sound pictures, and between them a text and a JPEG that ends early.
+fn two_of_four_are_bad() -> Memory {
+    let whole = jpeg(1, 64, 64, false);
+    Memory::new(vec![
+        OwnedSample::new("good").field("jpg", whole.clone()),
+        OwnedSample::new("text").field("jpg", "I am no picture"),
+        OwnedSample::new("cut").field("jpg", whole[..whole.len() / 2].to_vec()),
+        OwnedSample::new("png").field("png", png(3, 20, 20)),
+    ])
+}
+
+#[test]
+fn what_does_not_decode_is_counted_and_named_and_nothing_is_packed() {
+    let set = two_of_four_are_bad();
+    let root = tempfile::tempdir().unwrap();
+    for recode in [Recode::Lossless, Recode::KeepBytes, Recode::MaxSide(32), Recode::Raw(RawSize::Shorter(8))] {
+        for name in ["x.lmdb", "x.tar"] {
+            let mut seen = 0;
+            let pack = Pack::new(&set).recode(recode).workers(2).progress(|progress| seen = progress.samples);
+            let e = pack.to(root.path().join(name)).unwrap_err();
+            assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all are looked at: {e}");
+            assert!(
+                e.cause().starts_with("2 of 4 images do not decode, so nothing was packed: sample 1 (text): "),
+                "{e}"
+            );
+            assert!(
+                e.cause().contains("; sample 2 (cut): jpeg ends at byte ") && e.cause().contains("keep_bad(true)"),
+                "{e}"
+            );
+            assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
+        }
+    }
+    // What was there before stays.
+    let sound = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
+    Pack::new(&sound).to(root.path().join("x.tar")).unwrap();
+    Pack::new(&set).force(true).to(root.path().join("x.tar")).unwrap_err();
+    assert_eq!(open(root.path().join("x.tar")).unwrap().len(), 1);
+}
+
+#[test]
+fn bad_images_are_kept_when_asked_and_the_report_adds_up() {
+    let set = two_of_four_are_bad();
+    let root = tempfile::tempdir().unwrap();
+    for recode in [Recode::Lossless, Recode::KeepBytes, Recode::Quality { quality: 70, max_side: None }] {
+        let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true).strict(true);
+        let r = pack.to(root.path().join("x.tar")).unwrap();
+        assert_eq!(r.samples, r.repacked + r.encoded + r.raw + r.kept + r.refused_count, "{r:?}");
+        assert_eq!((r.samples, r.refused_count, r.undecodable_count, r.damaged_count), (4, 2, 2, 0), "{r:?}");
+        let keys: Vec<&str> = r.refused.iter().map(|refused| &*refused.key).collect();
+        assert_eq!(keys, ["text", "cut"]);
+        assert_eq!(images(&*open(root.path().join("x.tar")).unwrap())[1..3], images(&set)[1..3]);
+    }
+}
+
+#[test]
+fn tolerated_damage_is_listed_and_an_error_when_strict() {
+    let mut zeros = jpeg(1, 120, 120, false);
+    let middle = zeros.len() / 2;
+    zeros[middle..middle + 200].fill(0);
+    let set = Memory::new(vec![
+        OwnedSample::new("good").field("jpg", jpeg(2, 64, 64, false)),
+        OwnedSample::new("zeros").field("jpg", zeros),
+    ]);
+    let root = tempfile::tempdir().unwrap();
+    for (recode, refused) in [(Recode::Lossless, 1), (Recode::KeepBytes, 0), (Recode::Raw(RawSize::Shorter(8)), 0)] {
+        let pack = || Pack::new(&set).recode(recode).force(true);
+        let report = pack().to(root.path().join("x.tar")).unwrap();
+        assert_eq!((report.damaged_count, report.refused_count, report.undecodable_count), (1, refused, 0));
+        assert!(report.damaged[0].key == "zeros" && report.damaged[0].reason.contains("damaged in MCU"), "{report:?}");
+        let e = pack().strict(true).to(root.path().join("strict.tar")).unwrap_err();
+        assert!(e.cause().starts_with("1 of 2 images are damaged, so nothing was packed: sample 1 (zeros): "), "{e}");
+        assert_eq!(names(root.path()), ["x.tar"]);
+    }
+}
+
 #[test]
 fn quality_makes_smaller_jpegs_of_everything() {
     let root = tempfile::tempdir().unwrap();
     let folder = folder(&root.path().join("images"));
     let target = root.path().join("small.lmdb");
-    let report = Pack::new(&*folder).recode(Recode::Quality { quality: 60, max_side: Some(128) }).to(&target).unwrap();
+    let smaller = Recode::Quality { quality: 60, max_side: Some(128) };
+    let report = Pack::new(&*folder).recode(smaller).keep_bad(true).to(&target).unwrap();
     assert_eq!((report.encoded, report.refused_count), (24, 1));
     assert!(report.bytes_out < report.bytes_in / 2, "{report:?}");
     let small = open(&target).unwrap();
@@ -236,6 +314,7 @@ fn nothing_is_replaced_unless_force_is_set() {
         let refused = Pack::new(&set(2)).to(&target).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Config);
         assert!(refused.to_string().contains(name) && refused.cause().contains("exists"), "{refused}");
+        assert!(refused.cause().contains("`.force(true)`"), "{refused}");
         assert_eq!(label(), Some(1));
         Pack::new(&set(2)).force(true).to(&target).unwrap();
         assert_eq!(label(), Some(2));
@@ -317,7 +396,7 @@ fn killed_in_the_middle_it_leaves_nothing_of_the_targets_name() {
     const TARGET: &str = "WARPFEED_TEST_PACK_TARGET";
     if let Some(target) = std::env::var_os(TARGET) {
         // The process that is going to be killed.
-        let _ = Pack::new(&Slow(AtomicUsize::new(0))).shard_size(2_000_000).to(target);
+        let _ = Pack::new(&Slow(AtomicUsize::new(0))).keep_bad(true).shard_size(2_000_000).to(target);
         return;
     }
     let root = tempfile::tempdir().unwrap();
@@ -371,7 +450,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
             unreachable!("it fails before")
         }
     }
-    let e = Pack::new(&slow).workers(2).to_writer(Box::new(Refuses(0))).unwrap_err();
+    let e = Pack::new(&slow).workers(2).keep_bad(true).to_writer(Box::new(Refuses(0))).unwrap_err();
     assert_eq!((e.sample(), e.key(), e.cause()), (Some(19), Some("k"), "disk full"));
     let read = slow.0.load(Ordering::Relaxed);
     assert!(read <= 20 + 2 * 8, "{read} samples were read for 20 that were written");

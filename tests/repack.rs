@@ -89,15 +89,13 @@ fn decoded(jpeg: &[u8]) -> Vec<u8> {
 }
 
 /// Re-packs `jpeg`, and checks with libjpeg that coefficients and pixels are the same, and that a second time changes nothing.
-fn check(jpeg: &[u8], channels: usize) -> Vec<u8> {
+fn check(jpeg: &[u8]) -> Vec<u8> {
     let packed = repacked(jpeg);
     assert_eq!(libjpeg::coefficients(jpeg).unwrap(), libjpeg::coefficients(&packed).unwrap());
-    // libjpeg turns no CMYK into RGB.
-    if channels != 4 {
-        let pixels = libjpeg::decode(&packed).unwrap();
-        assert!(libjpeg::decode(jpeg).unwrap() == pixels);
-        assert_eq!(pixels.warnings, 0);
-    }
+    let pixels = libjpeg::decode(&packed).unwrap();
+    assert!(libjpeg::decode(jpeg).unwrap() == pixels);
+    assert_eq!(pixels.warnings, 0);
+    assert!(decoded(&packed) == pixels.rgb);
     assert!(packed.windows(2).any(|w| w == [0xff, 0xc0]), "not baseline");
     assert_eq!(repacked(&packed), packed);
     packed
@@ -181,13 +179,13 @@ proptest! {
         let (color, channels) = if grey { (ColorType::Luma, 1) } else { (ColorType::Rgb, 3) };
         let pixels = Form { width, height, color, ..PLAIN }.pixels();
         let jpeg = libjpeg::encode(&pixels, width.into(), height.into(), channels, &options);
-        let packed = check(&jpeg, channels);
+        let packed = check(&jpeg);
         prop_assert!(decoded(&jpeg) == decoded(&packed));
     }
 
     #[test]
     fn files_of_another_encoder_keep_theirs_too(form in form()) {
-        check(&form.jpeg(), form.channels());
+        check(&form.jpeg());
     }
 
     #[test]
@@ -223,7 +221,7 @@ fn every_sampling_and_coding_is_repacked() {
                     assert!(refused.cause().contains("11 blocks in an MCU"), "{refused}");
                     continue;
                 }
-                check(&form.jpeg(), form.channels());
+                check(&form.jpeg());
             }
         }
     }
@@ -304,8 +302,8 @@ fn what_cannot_be_repacked_says_why() {
         jpeg[at] = value;
         jpeg
     };
-    assert!(reason(&with(sof + 1, 0xc9)).contains("SOF9: neither sequential nor progressive Huffman"));
-    assert!(reason(&with(sof + 4, 12)).contains("12 bits"));
+    assert!(reason(&with(sof + 1, 0xc9)).contains("an arithmetic-coded JPEG, which is not supported"));
+    assert!(reason(&with(sof + 4, 12)).contains("a 12-bit JPEG, which is not supported"));
     assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
     // Fill bytes where no marker follows: libjpeg-turbo gives other pixels than the data says, depending on which of its readers meets them.
@@ -318,5 +316,5 @@ fn what_cannot_be_repacked_says_why() {
     for end in 0..jpeg.len() - 2 {
         assert!(!reason(&jpeg[..end]).is_empty());
     }
-    repacked(&jpeg[..jpeg.len() - 2]);
+    assert!(reason(&jpeg[..jpeg.len() - 2]).contains("no marker EOI"));
 }

@@ -1,59 +1,73 @@
-use super::jpeg::Jpeg;
-use super::{Decode, General, Job, Npy, Pixels, Size, Want, raw};
+use super::jpeg::Within;
+use super::{Decode, General, Job, MAX_PIXELS, Npy, Pixels, Size, Want, check_size, raw};
 use crate::error::Result;
 
 /// The decoder that a loader uses unless it is given another: the first bytes of a sample say which one it takes.
 ///
-/// JPEG goes to [`Jpeg`], which is the fast path; the few kinds of JPEG that it does not take (CMYK, arithmetic coding), and
-/// every other format, to [`General`]; `.npy` arrays to [`Npy`]. File names and field names play no part.
-#[derive(Debug, Clone, Default)]
+/// JPEGs go to [`Jpeg`](super::jpeg::Jpeg), `.npy` arrays to [`Npy`], and every other format to [`General`]. File names and field names play no
+/// part. What is read and what is refused is listed [above](super#what-is-read).
+#[derive(Debug, Clone)]
 pub struct Auto {
-    general: General,
+    max_pixels: u64,
+}
+
+impl Default for Auto {
+    fn default() -> Self {
+        Auto { max_pixels: MAX_PIXELS }
+    }
 }
 
 impl Auto {
-    /// With the default limit on a picture's size.
+    /// With the default limit of 2^28 pixels (16,384 by 16,384), which take 0.8 GB.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Most pixels that a picture may claim; see [`General::max_pixels`].
+    /// Most pixels that a picture of any format may claim to have. One that claims more is an error before anything is allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.general = self.general.max_pixels(pixels);
+        self.max_pixels = pixels;
         self
     }
 
-    fn choose(&self, bytes: &[u8]) -> &dyn Decode {
-        if is_native_jpeg(bytes) {
-            &Jpeg
-        } else if bytes.starts_with(raw::NPY_MAGIC) {
-            &Npy
-        } else {
-            &self.general
-        }
+    fn general(&self) -> General {
+        General::new().max_pixels(self.max_pixels)
     }
 }
 
 impl Decode for Auto {
     fn size(&self, bytes: &[u8]) -> Result<Size> {
-        self.choose(bytes).size(bytes)
+        if is_jpeg(bytes) {
+            return Within(self.max_pixels).size(bytes);
+        }
+        if bytes.starts_with(raw::NPY_MAGIC) {
+            let size = Npy.size(bytes)?;
+            return check_size("npy", size, self.max_pixels).map(|()| size);
+        }
+        self.general().size(bytes)
     }
 
     fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        self.choose(bytes).decode(bytes, want, out)
+        if is_jpeg(bytes) {
+            return Within(self.max_pixels).decode(bytes, want, out);
+        }
+        if bytes.starts_with(raw::NPY_MAGIC) {
+            self.size(bytes)?;
+            return Npy.decode(bytes, want, out);
+        }
+        self.general().decode(bytes, want, out)
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
-        for jobs in jobs.chunk_by_mut(|a, b| is_native_jpeg(a.bytes) == is_native_jpeg(b.bytes)) {
+        for jobs in jobs.chunk_by_mut(|a, b| is_jpeg(a.bytes) == is_jpeg(b.bytes)) {
             match jobs {
-                [first, ..] if is_native_jpeg(first.bytes) => Jpeg.decode_group(jobs),
+                [first, ..] if is_jpeg(first.bytes) => Within(self.max_pixels).decode_group(jobs),
                 _ => jobs.iter_mut().for_each(|job| job.run(|bytes, want, out| self.decode(bytes, want, out))),
             }
         }
     }
 }
 
-fn is_native_jpeg(bytes: &[u8]) -> bool {
-    bytes.starts_with(&[0xff, 0xd8]) && !Jpeg::is_foreign(bytes)
+pub(super) fn is_jpeg(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xff, 0xd8])
 }

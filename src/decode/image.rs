@@ -1,17 +1,23 @@
 //! Every format that the `image` crate reads, brought to RGB: JPEG, PNG, WebP, BMP, TIFF, and the first frame of a GIF.
 //!
 //! Brought to RGB as `torchvision.io.decode_image(mode="RGB")` does: grey is repeated, alpha is dropped (not blended with a background), of 16-bit channels
-//! the upper byte is kept. CMYK JPEGs are converted by the decoder. Unlike there, EXIF orientation is applied.
+//! the upper byte is kept. JPEGs of four components go to the crate's own decoder. Unlike there, EXIF orientation is applied.
 
 use std::cell::RefCell;
 use std::io::Cursor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use image::error::{DecodingError, ImageFormatHint};
 use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::decode::jpeg::header::Header;
+use crate::decode::jpeg::header::{Header, exif_orientation};
+use crate::decode::jpeg::{Within, open_header};
 use crate::decode::orientation::Orientation;
-use crate::decode::{Decode, Pixels, Size, Want};
+use crate::decode::{Decode, MAX_PIXELS, Pixels, Rect, Size, Want, check_size};
 use crate::error::{Error, Result};
+
+/// Bytes that a decoder may allocate for itself, however small the picture may be.
+const LEAST_ALLOC: u64 = 64 << 20;
 
 /// The general decoder, through the `image` crate. It always decodes the whole picture at full size.
 #[derive(Debug, Clone)]
@@ -21,7 +27,7 @@ pub struct General {
 
 impl Default for General {
     fn default() -> Self {
-        General { max_pixels: 1 << 28 }
+        General { max_pixels: MAX_PIXELS }
     }
 }
 
@@ -40,9 +46,8 @@ impl General {
 
     /// Stored size and EXIF orientation of a JPEG, from its header.
     fn jpeg_header(&self, bytes: &[u8]) -> Result<(Header, Size, u8)> {
-        let header = Header::read(bytes)?;
+        let header = open_header(bytes, self.max_pixels)?;
         let (size, orientation) = (header.frame.size, header.orientation);
-        self.check_size("jpeg", size)?;
         Ok((header, size, orientation))
     }
 
@@ -50,31 +55,21 @@ impl General {
     fn open<'a>(&self, bytes: &'a [u8], format: ImageFormat) -> Result<(impl ImageDecoder + 'a, Size, u8)> {
         let name = format_name(format);
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-        // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a pixel.
+        // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a pixel, and what small ones take.
         let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(self.max_pixels.saturating_mul(8));
+        limits.max_alloc = Some(self.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
         reader.limits(limits);
         let mut decoder = reader.into_decoder().map_err(|e| fail(name, bytes, &e))?;
         let (width, height) = decoder.dimensions();
         let size = Size::new(width, height);
-        self.check_size(name, size)?;
-        let orientation = decoder.orientation().map_err(|e| fail(name, bytes, &e))?.to_exif();
+        check_size(name, size, self.max_pixels)?;
+        let mut orientation = decoder.orientation().map_err(|e| fail(name, bytes, &e))?.to_exif();
+        if orientation == 1 {
+            // The `image` crate does not know the prefix that WebP files often have before their EXIF data.
+            let exif = decoder.exif_metadata().map_err(|e| fail(name, bytes, &e))?;
+            orientation = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
+        }
         Ok((decoder, size, orientation))
-    }
-
-    fn check_size(&self, name: &str, size: Size) -> Result<()> {
-        let Size { width, height } = size;
-        if size.area() == 0 {
-            return Err(Error::decode(format!("{name} header claims {width}x{height} pixels")));
-        }
-        if size.area() > self.max_pixels {
-            return Err(Error::decode(format!(
-                "{name} header claims {width}x{height} = {} pixels, the limit is {}",
-                size.area(),
-                self.max_pixels
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -90,20 +85,24 @@ impl Decode for General {
     fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
         let format = format_of(bytes)?;
         if format == ImageFormat::Jpeg {
-            let (header, _, _) = self.jpeg_header(bytes)?;
+            let (header, size, orientation) = self.jpeg_header(bytes)?;
+            if header.frame.components().len() == 4 {
+                let whole = Rect::full(Orientation::new(orientation).size(size));
+                return Within(self.max_pixels).decode(bytes, Want::exact(whole), out);
+            }
             check_complete(header, bytes)?;
         }
         let (decoder, stored, orientation) = self.open(bytes, format)?;
         let to = out.reset(Orientation::new(orientation).size(stored));
-        let fail = |e| fail(format_name(format), bytes, &e);
+        let fail = |e: image::ImageError| fail(format_name(format), bytes, &e);
         let color = decoder.color_type();
         let total = decoder.total_bytes();
         if color == ColorType::Rgb8 && orientation <= 1 {
-            return decoder.read_image(to).map_err(fail);
+            return read_image(decoder, to, format_name(format)).map_err(fail);
         }
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
             let raw = sized(raw, total)?;
-            decoder.read_image(raw).map_err(fail)?;
+            read_image(decoder, raw, format_name(format)).map_err(fail)?;
             if orientation <= 1 {
                 return to_rgb(raw, color, to);
             }
@@ -118,6 +117,14 @@ impl Decode for General {
 thread_local! {
     /// What the decoder delivers, and the same as RGB where it must be turned then.
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+}
+
+/// Decodes into `to`. A panic of the decoder, such as that of a tiled TIFF with planes, is an error like another.
+fn read_image(decoder: impl ImageDecoder, to: &mut [u8], name: &str) -> image::ImageResult<()> {
+    catch_unwind(AssertUnwindSafe(|| decoder.read_image(to))).unwrap_or_else(|_| {
+        let cause = format!("the {name} decoder panicked");
+        Err(image::ImageError::Decoding(DecodingError::new(ImageFormatHint::Name(name.to_owned()), cause)))
+    })
 }
 
 /// `buffer` with at least `bytes` bytes, and those.
@@ -279,6 +286,13 @@ mod tests {
             rgb()[(H as usize - 1) * W as usize * 3..][..3],
             "upper left comes from the lower left"
         );
+        for prefix in [&b""[..], b"Exif\0\0"] {
+            let mut webp = Vec::new();
+            let mut encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut webp);
+            encoder.set_exif_metadata([prefix, &exif].concat()).unwrap();
+            encoder.write_image(&rgb(), W, H, ExtendedColorType::Rgb8).unwrap();
+            assert_eq!(decode(&webp).unwrap().data(), out.data(), "prefix {prefix:?}");
+        }
         let mut jpeg = Vec::new();
         let mut encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut jpeg, 100);
         encoder.set_exif_metadata(exif).unwrap();
@@ -309,6 +323,12 @@ mod tests {
             decode(b"hello, this is a text file\n").unwrap_err().cause(),
             "no image format that is known begins with \"hello, this is a\" (27 bytes in all)"
         );
+    }
+
+    #[test]
+    fn a_panic_of_the_image_crate_is_an_error() {
+        let planes = include_bytes!("../../tests/fixtures/tiled_planes.tif");
+        assert!(decode(planes).unwrap_err().cause().ends_with("the tiff decoder panicked"));
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode), as [`Decode::size`](super::Decode::size) of [`Auto`] gives.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode), as [`Decode::size`](super::Decode::size) of [`Auto`] gives. [`check`](super::check) reads more than the header.
     pub fn read(bytes: &[u8]) -> Result<Info> {
         let size = Auto::new().size(bytes)?;
         if bytes.starts_with(NPY_MAGIC) {

@@ -6,17 +6,46 @@
 //! 4. `auto`: [`Auto`] chooses between them from the first bytes of a sample.
 //! 5. `orientation`: what EXIF says of turning pictures upright, for all of them.
 //! 6. `info`: what a header says, for people: [`Info`].
+//! 7. `check`: whether a picture is damaged, read as a whole: [`check()`].
 //!
 //! A decoder is asked in two steps, so that the crop can be chosen between them: [`Decode::size`] reads the header alone, then
 //! [`Decode::decode`] delivers at least the region asked for, which may cost much less than the whole picture.
+//!
+//! # What is read
+//!
+//! | format | read | refused, by name |
+//! |---|---|---|
+//! | JPEG | Huffman-coded, 8 bits; baseline, extended, progressive; grey, YCbCr, RGB, CMYK, YCCK; any whole ratio of sampling factors | arithmetic-coded, lossless, hierarchical, 12-bit, JPEG-LS; two components; sampling factors that do not divide the largest one |
+//! | PNG | every kind; of an APNG the default picture | |
+//! | GIF | the first frame | |
+//! | WebP | lossy, lossless, with alpha | |
+//! | BMP | what the `image` crate reads, which is most of it | JPEG or PNG inside, and others |
+//! | TIFF | the first page: grey of 8 or 16 bits, RGB, CMYK, floats, in strips or tiles | palettes, 2, 4 and 12 bits, signed samples, CIELab, YCbCr, planes in tiles that overhang the picture, CCITT, BigTIFF |
+//! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
+//!
+//! Grey is repeated, alpha is dropped, and of 16 bits the upper 8 are kept. EXIF turns a picture upright; an orientation that stands in
+//! XMP or in a text chunk alone does not.
+//!
+//! One limit on pixels holds for all of them: [`Auto::max_pixels`], 2^28 unless it is set, and in a loader
+//! [`Loader::max_pixels`](crate::Loader::max_pixels).
+//!
+//! A CMYK or YCCK picture becomes the RGB of Pillow's `convert("RGB")`: its values are taken to be inverted, as Adobe writes them, with or
+//! without Adobe's marker, and its ICC profile is left aside.
+//!
+//! # A file that ends early
+//!
+//! is an error, whatever part of it a crop needs, and always the same one: `jpeg ends at byte 4096 in MCU 61 of 132`. A JPEG
+//! that lacks nothing but its last marker has all of its pixels, and decodes; [`check()`] tells of it. A JPEG that is damaged inside,
+//! where libjpeg warns and goes on, gives the pixels that libjpeg gives; [`check()`] tells of that too. An EOI marker in the middle of the data is such
+//! damage: what was cut off and closed again cannot be told from it.
 //!
 //! # Why a JPEG decoder of its own
 //!
 //! Two thirds of a JPEG's cost is Huffman decoding, which no library's region or scaled decoding avoids, and which libraries do one symbol after
 //! another. [`jpeg`] decodes the restart segments of a packed file, or several plain files, side by side, two symbols at a time, and of a
 //! packed file only the segments that the crop touches. Its pixels are libjpeg-turbo's, and it needs neither a C library nor an
-//! assembler to build. `cargo bench --bench decode` compares it with libjpeg-turbo and with the `image` crate, which stays in place for
-//! the kinds of JPEG that it does not take.
+//! assembler to build. `cargo bench --bench decode` compares it with libjpeg-turbo and with the `image` crate, which serves the
+//! other formats.
 //!
 //! # Why it does not decode at 1/2
 //!
@@ -26,6 +55,7 @@
 //! packing them smaller once (`warpfeed pack --max-side`).
 
 mod auto;
+mod check;
 mod image;
 mod info;
 pub mod jpeg;
@@ -34,6 +64,7 @@ mod pixels;
 pub mod raw;
 
 pub use auto::Auto;
+pub use check::{Condition, check};
 pub use image::General;
 pub(crate) use info::is_plain_jpeg;
 pub use info::{Info, JpegInfo};
@@ -42,7 +73,24 @@ pub use raw::{Npy, RawRgb};
 
 use std::time::Instant;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// Most pixels that a picture may claim to have, unless a decoder is told otherwise: 16,384 by 16,384.
+const MAX_PIXELS: u64 = 1 << 28;
+
+/// Whether the `size` that a header of `format` claims is one, and within `limit`.
+fn check_size(format: &str, size: Size, limit: u64) -> Result<()> {
+    let (Size { width, height }, area) = (size, size.area());
+    if area == 0 {
+        return Err(Error::decode(format!("{format} header claims {width}x{height} pixels")));
+    }
+    if area > limit {
+        return Err(Error::decode(format!(
+            "{format} header claims {width}x{height} = {area} pixels, the limit is {limit}"
+        )));
+    }
+    Ok(())
+}
 
 /// A decoder: bytes of one sample's image field to RGB pixels.
 ///

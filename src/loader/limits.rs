@@ -27,7 +27,7 @@ impl Loader {
     /// Most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. One that claims more is a failed
     /// sample, and no memory is taken for it: a file of a few bytes can claim gigabytes.
     ///
-    /// It holds for every decoder, also one of your own. The built-in ones allow 2^28 themselves; see [`General::max_pixels`](crate::decode::General::max_pixels).
+    /// It holds for every decoder, also one of your own; the loader's own one has no other limit.
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.limits.pixels = pixels;
         self

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam::channel;
 
+use super::bad::{Bad, Refused, Remark, list};
 use super::recode::{Recode, Treatment};
 use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,8 +23,6 @@ const AHEAD: usize = 8;
 const WAITING_BYTES: usize = 256 << 20;
 /// A sample's memory is used again unless it is larger than this.
 const SPARE_BYTES: usize = 16 << 20;
-/// Longest list of [`Report::refused`].
-const MAX_LISTED: usize = 10_000;
 
 /// Packs a data set: every sample of a [`Source`] into one LMDB database or into tar shards.
 ///
@@ -44,6 +43,8 @@ pub struct Pack<'a> {
     recode: Recode,
     workers: usize,
     force: bool,
+    keep_bad: bool,
+    strict: bool,
     shard_size: Option<u64>,
     progress: Option<Callback<'a>>,
 }
@@ -79,33 +80,38 @@ pub struct Report {
     /// Images stored as arrays.
     pub raw: u64,
     /// Images stored as they were, by choice or because they are no JPEGs, those of `refused_count` not included, and samples without image.
+    ///
+    /// `repacked`, `encoded`, `raw`, `kept` and `refused_count` add up to `samples`.
     pub kept: u64,
-    /// Images stored as they were because they could not be treated as asked.
+    /// Images stored as they were because they could not be treated as asked, or do not decode.
     pub refused_count: u64,
     /// Which these are, and why. The first 10,000.
     pub refused: Vec<Refused>,
+    /// Images of `refused_count` that do not decode; 0 unless [`keep_bad`](Pack::keep_bad) is set.
+    pub undecodable_count: u64,
+    /// Images that decode, but are damaged, however they were stored.
+    pub damaged_count: u64,
+    /// Which these are, and how. The first 10,000.
+    pub damaged: Vec<Refused>,
     /// Samples whose key a sample before them had. They are stored like the others.
     pub duplicate_keys: u64,
     /// The files.
     pub written: Written,
 }
 
-/// An image that a [`Pack`] stored as it was, because it could not be treated as asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Refused {
-    /// Index of the sample.
-    pub index: u64,
-    /// Its key.
-    pub key: String,
-    /// Why.
-    pub reason: String,
-}
-
 impl<'a> Pack<'a> {
     /// Packs `source`.
     pub fn new(source: &'a dyn Source) -> Self {
-        Pack { source, recode: Recode::default(), workers: 0, force: false, shard_size: None, progress: None }
+        Pack {
+            source,
+            recode: Recode::default(),
+            workers: 0,
+            force: false,
+            keep_bad: false,
+            strict: false,
+            shard_size: None,
+            progress: None,
+        }
     }
 
     /// What is done to the images; [`Recode::Lossless`] by default.
@@ -124,6 +130,23 @@ impl<'a> Pack<'a> {
     /// Whether a data set of the same kind that is there already is replaced, once the new one is whole. Not by default.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
+        self
+    }
+
+    /// Whether images that do not decode are packed as they are, and listed in [`Report::refused`]. By default they are an error, and
+    /// nothing is packed.
+    ///
+    /// [`check`](crate::decode::check) says what decodes, whatever the [`Recode`]: a set for a decoder of your own, which reads other formats,
+    /// needs this.
+    pub fn keep_bad(mut self, keep: bool) -> Self {
+        self.keep_bad = keep;
+        self
+    }
+
+    /// Whether an image that decodes, but is [damaged](crate::decode::Condition::Tolerated), is an error too. By default it is packed, and
+    /// listed in [`Report::damaged`]. [`keep_bad`](Pack::keep_bad) overrides it.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
         self
     }
 
@@ -147,8 +170,9 @@ impl<'a> Pack<'a> {
     /// # Errors
     /// [`ErrorKind::Config`] if the name ends in something else or an option makes no sense, or the target exists and
     /// [`force`](Pack::force) is not set; the first sample that cannot be read, or cannot be stored as it is, by index and key; the target's
-    /// file that cannot be written. An image that cannot be
-    /// recoded is no error, but listed in [`Report::refused`].
+    /// file that cannot be written. If images do not decode, [`ErrorKind::Decode`] with their number and the first ten by index and key, once
+    /// all samples have been read; see [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict). An image that decodes, but cannot be
+    /// recoded, is listed in [`Report::refused`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         let target = target.as_ref();
         // What is asked for is checked before anything is created.
@@ -186,6 +210,7 @@ impl<'a> Pack<'a> {
             .build()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {workers} worker threads: {e}")))?;
         let (source, recode) = (self.source, self.recode);
+        let (keep_bad, strict, mut bad) = (self.keep_bad, self.strict, Bad::default());
         let spare = Mutex::new(Vec::new());
         let stop = AtomicBool::new(false);
         // The calling thread hands out indices, puts what comes back into order, and writes. It may wait; the workers never do, since the
@@ -229,7 +254,16 @@ impl<'a> Pack<'a> {
                             Some(_) => e,
                             None => source::blame(source, written, &prepared.key, e),
                         };
-                        prepared.sample().and_then(|sample| writer.put(&sample)).map_err(at)?;
+                        match &prepared.remark {
+                            Some(remark) if !keep_bad && remark.is_bad(strict) => {
+                                bad.add(written as u64, &prepared.key, remark);
+                            }
+                            _ => {}
+                        }
+                        // After a bad image the rest is read to count them all, and not written.
+                        if bad.is_empty() {
+                            prepared.sample().and_then(|sample| writer.put(&sample)).map_err(at)?;
+                        }
                         tally.add(written as u64, &prepared);
                         written += 1;
                         if prepared.bytes.capacity() <= SPARE_BYTES {
@@ -246,6 +280,7 @@ impl<'a> Pack<'a> {
             packed
         });
         outcome?;
+        bad.check(tally.report.samples)?;
         Ok(tally.report(writer.finish()?))
     }
 }
@@ -259,7 +294,8 @@ struct Prepared {
     fields: Vec<(String, Range<usize>)>,
     bytes: Vec<u8>,
     treatment: Option<Treatment>,
-    refused: Option<String>,
+    refused: bool,
+    remark: Option<Remark>,
     image_in: usize,
     image_out: usize,
     scratch: Vec<u8>,
@@ -284,7 +320,8 @@ impl Prepared {
         self.label = sample.label().map_err(|e| source::blame(source, index, sample.key(), e))?;
         self.fields.clear();
         self.bytes.clear();
-        (self.treatment, self.refused, self.image_in, self.image_out) = (None, None, 0, 0);
+        (self.treatment, self.refused, self.remark) = (None, false, None);
+        (self.image_in, self.image_out) = (0, 0);
         let image = sample.image().map(|(name, _)| name);
         for &(name, bytes) in sample.fields() {
             let start = self.bytes.len();
@@ -294,11 +331,16 @@ impl Prepared {
                     Ok((treatment, renamed)) => {
                         self.treatment = Some(treatment);
                         stored_as = renamed.unwrap_or(name);
+                        // Only a sound file can be repacked.
+                        if treatment != Treatment::Repacked {
+                            self.remark = Remark::of(bytes, None);
+                            self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
+                        }
                     }
                     Err(e) => {
                         self.bytes.truncate(start);
                         self.bytes.extend_from_slice(bytes);
-                        self.refused = Some(e.cause().to_owned());
+                        (self.remark, self.refused) = (Remark::of(bytes, Some(e)), true);
                     }
                 }
                 (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
@@ -340,6 +382,9 @@ impl<'a> Tally<'a> {
             kept: 0,
             refused_count: 0,
             refused: Vec::new(),
+            undecodable_count: 0,
+            damaged_count: 0,
+            damaged: Vec::new(),
             duplicate_keys: 0,
             written: Written { samples: 0, bytes: 0, paths: Vec::new() },
         };
@@ -351,11 +396,14 @@ impl<'a> Tally<'a> {
         report.samples += 1;
         report.bytes_in += done.image_in as u64;
         report.bytes_out += done.image_out as u64;
-        if let Some(reason) = &done.refused {
+        if let Some(Remark::Damaged(how)) = &done.remark {
+            report.damaged_count += 1;
+            list(&mut report.damaged, index, &done.key, how);
+        }
+        if done.refused {
             report.refused_count += 1;
-            if report.refused.len() < MAX_LISTED {
-                report.refused.push(Refused { index, key: done.key.clone(), reason: reason.clone() });
-            }
+            report.undecodable_count += u64::from(matches!(done.remark, Some(Remark::Undecodable(_))));
+            list(&mut report.refused, index, &done.key, done.remark.as_ref().map_or("", Remark::reason));
         } else {
             match done.treatment {
                 Some(Treatment::Repacked) => report.repacked += 1,

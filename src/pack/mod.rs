@@ -1,14 +1,16 @@
 //! Samples to a file that a source reads.
 //!
 //! 1. `driver`: [`Pack`], every sample of a source into a writer.
-//! 2. `recode`: [`Recode`], what becomes of the images.
-//! 3. `jpeg`: [`repack_jpeg`], the same picture in a form from which crops are cut fast.
-//! 4. [`LmdbWriter`]: one LMDB database.
-//! 5. [`TarWriter`]: one tar file, or numbered shards.
-//! 6. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first runs.
+//! 2. `bad`: the images that a pack lists, and what it says of them.
+//! 3. `recode`: [`Recode`], what becomes of the images.
+//! 4. `jpeg`: [`repack_jpeg`], the same picture in a form from which crops are cut fast.
+//! 5. [`LmdbWriter`]: one LMDB database.
+//! 6. [`TarWriter`]: one tar file, or numbered shards.
+//! 7. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first runs.
 //!
 //! All write beside the target, under a name that ends in `.partial`, and rename at the end: what has the target's name is whole.
 
+mod bad;
 mod driver;
 mod jpeg;
 mod lmdb;
@@ -19,7 +21,8 @@ mod tar;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-pub use driver::{Pack, Progress, Refused, Report};
+pub use bad::Refused;
+pub use driver::{Pack, Progress, Report};
 pub use jpeg::repack_jpeg;
 pub use lmdb::LmdbWriter;
 pub use recode::{RawSize, Recode};
@@ -70,7 +73,8 @@ fn no_samples(target: &Path) -> Error {
 }
 
 fn exists(target: &Path) -> Error {
-    Error::config("exists already, and replacing it was not asked for (`--force`)").at_path(target)
+    Error::config("exists already, and replacing it was not asked for (`.force(true)`, or `warpfeed pack --force`)")
+        .at_path(target)
 }
 
 /// `target` without a slash at its end, behind which no name can be continued.

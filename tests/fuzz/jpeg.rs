@@ -6,14 +6,16 @@ use super::header::{Coding, Header};
 use super::libjpeg::{self, Options, encode};
 use super::tests::{decode, groups};
 use crate::decode::jpeg::Jpeg;
-use crate::decode::{Decode, Pixels, Rect};
+use crate::decode::{Condition, Decode, Pixels, Rect, check};
 use crate::error::Result;
 use crate::fuzz::{self, Random};
 
 pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     let (width, height) = (1 + random.below(longest), 1 + random.below(longest));
-    let channels = random.pick(&[1, 3, 3, 3]);
-    let (h, v) = random.pick(&[(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (2, 2), (4, 1), (4, 2)]);
+    let channels = random.pick(&[1, 3, 3, 3, 3, 3, 4]);
+    // With black an MCU has at most ten blocks.
+    let factors = [(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (2, 2), (4, 1), (3, 1), (4, 2)];
+    let (h, v) = random.pick(&factors[..factors.len() - usize::from(channels == 4)]);
     let options = Options {
         restart: random.pick(&[0, 0, 1, 2, 3, 4, 7, 30]),
         optimise: random.below(2) == 0,
@@ -82,7 +84,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
 /// was decoded.
 fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
-    let mut jpeg = random_jpeg(random, 48);
+    let whole = random_jpeg(random, 48);
+    let mut jpeg = whole.clone();
     damage(random, &mut jpeg);
     let Ok(size) = Jpeg.size(&jpeg) else { return false };
     counts[0] += 1;
@@ -95,8 +98,21 @@ fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool
     // A part first: of a file with restart markers, the segments that it needs are cut out of the stream.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
-    let _ = agreed(seed, groups, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
-    let Ok(rgb) = agreed(seed, groups, &jpeg, Rect::full(size)) else { return false };
+    let some = agreed(seed, groups, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
+    let all = agreed(seed, groups, &jpeg, Rect::full(size));
+    // What ends early is an error wherever the part lies, and the same one.
+    match (&some, &all) {
+        (Err(some), Err(all)) => assert_eq!(some.to_string(), all.to_string(), "seed {seed}"),
+        (Ok(_), Err(all)) => assert!(all.cause().contains("exceeds 32 bits"), "seed {seed}: {all}"),
+        (Err(some), Ok(_)) => panic!("seed {seed}: {some}"),
+        (Ok(_), Ok(_)) => {}
+    }
+    match (check(&jpeg), &all) {
+        (Condition::Damaged(a), Err(b)) => assert_eq!(a.to_string(), b.to_string(), "seed {seed}"),
+        (Condition::Sound | Condition::Tolerated(_), Ok(_)) => {}
+        (condition, all) => panic!("seed {seed}: {condition:?}, but decoding says {:?}", all.as_ref().err()),
+    }
+    let Ok(rgb) = all else { return false };
     counts[1] += 1;
     let header = Header::read(&jpeg).unwrap();
     let mut coefficients = Coefficients::default();
@@ -108,6 +124,14 @@ fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool
     if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
+        // What libjpeg warns of is found, but for what it says of the header.
+        let same_header = whole.starts_with(&jpeg[..header.scan.data]);
+        let found = !matches!(check(&jpeg), Condition::Sound);
+        assert!(
+            found || expected.warnings == 0 || !same_header,
+            "seed {seed}: libjpeg warned {} times",
+            expected.warnings
+        );
         assert!(rgb == expected.rgb, "seed {seed}: differs from libjpeg, which warned {} times", expected.warnings);
     }
     true

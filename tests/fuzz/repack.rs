@@ -3,6 +3,7 @@
 use super::repack_jpeg;
 use crate::decode::jpeg::fuzz::{damage, random_jpeg};
 use crate::decode::jpeg::libjpeg;
+use crate::decode::{Condition, check};
 use crate::fuzz::{self, Random};
 
 const FROM_A_SET: &[u8] = include_bytes!("../../datasets/mini/dotted-triangle/000022.jpg");
@@ -19,10 +20,14 @@ fn repacked(seed: u64) -> bool {
         damage(random, &mut jpeg);
     }
     let mut packed = b"before".to_vec();
-    if repack_jpeg(&jpeg, &mut packed).is_err() {
+    let condition = check(&jpeg);
+    if let Err(e) = repack_jpeg(&jpeg, &mut packed) {
         assert!(packed == b"before", "seed {seed}: something was written");
+        let unfit = e.cause().contains("blocks in an MCU");
+        assert!(unfit || !matches!(condition, Condition::Sound), "seed {seed}: sound, and not rewritten: {e}");
         return false;
     }
+    assert!(matches!(condition, Condition::Sound), "seed {seed}: rewritten, but {condition:?}");
     let packed = packed.split_off(6);
     if let Ok(expected) = libjpeg::decode(&jpeg) {
         let found = libjpeg::decode(&packed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));

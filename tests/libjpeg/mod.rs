@@ -11,13 +11,13 @@ use mozjpeg_sys::*;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub quality: u8,
-    /// Sampling factors (h, v) of Y, Cb and Cr; of grey its own alone.
+    /// Sampling factors (h, v) of Y, Cb and Cr, black having those of Y; of grey its own alone.
     pub sampling: [(u8, u8); 3],
     /// MCUs between restart markers, 0 for none.
     pub restart: u32,
     pub optimise: bool,
     pub progressive: bool,
-    /// Keeps RGB as it is, which an Adobe marker says.
+    /// Keeps RGB or CMYK as it is, which an Adobe marker says.
     pub rgb: bool,
 }
 
@@ -46,20 +46,27 @@ pub struct Plane {
     pub data: Vec<i16>,
 }
 
-/// Writes a picture of `channels` (1 or 3) interleaved samples a pixel.
+/// Writes a picture of `channels` (1, 3 or 4) interleaved samples a pixel.
 pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: &Options) -> Vec<u8> {
     compress(|c| unsafe {
         c.image_width = width;
         c.image_height = height;
         c.input_components = channels as i32;
-        c.in_color_space = if channels == 1 { J_COLOR_SPACE::JCS_GRAYSCALE } else { J_COLOR_SPACE::JCS_RGB };
+        c.in_color_space = match channels {
+            1 => J_COLOR_SPACE::JCS_GRAYSCALE,
+            3 => J_COLOR_SPACE::JCS_RGB,
+            _ => J_COLOR_SPACE::JCS_CMYK,
+        };
         jpeg_c_set_int_param(c, J_INT_PARAM::JINT_COMPRESS_PROFILE, JCP_FASTEST as i32);
         jpeg_set_defaults(c);
         if options.rgb && channels == 3 {
             jpeg_set_colorspace(c, J_COLOR_SPACE::JCS_RGB);
         }
+        if !options.rgb && channels == 4 {
+            jpeg_set_colorspace(c, J_COLOR_SPACE::JCS_YCCK);
+        }
         jpeg_set_quality(c, options.quality.into(), 1);
-        for (i, (h, v)) in options.sampling.iter().enumerate().take(channels) {
+        for (i, (h, v)) in options.sampling.iter().chain(&options.sampling[..1]).enumerate().take(channels) {
             let component = &mut *c.comp_info.add(i);
             (component.h_samp_factor, component.v_samp_factor) = ((*h).into(), (*v).into());
         }
@@ -118,19 +125,31 @@ pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String
     })
 }
 
-/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling.
+/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. libjpeg makes CMYK of four components, and Pillow RGB of that.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
-        d.out_color_space = J_COLOR_SPACE::JCS_RGB;
+        let four = d.num_components == 4;
+        d.out_color_space = if four { J_COLOR_SPACE::JCS_CMYK } else { J_COLOR_SPACE::JCS_RGB };
+        let channels = if four { 4 } else { 3 };
         jpeg_start_decompress(d);
         let (width, height) = (d.output_width, d.output_height);
-        let mut rgb = vec![0; width as usize * height as usize * 3];
+        let mut rgb = vec![0; width as usize * height as usize * channels];
         while d.output_scanline < height {
-            let mut row = rgb.as_mut_ptr().add(d.output_scanline as usize * width as usize * 3);
+            let mut row = rgb.as_mut_ptr().add(d.output_scanline as usize * width as usize * channels);
             jpeg_read_scanlines(d, &mut row, 1);
+        }
+        if four {
+            rgb = rgb.chunks_exact(4).flat_map(|p| [0, 1, 2].map(|i| without_ink(255 - p[i], p[3]))).collect();
         }
         Decoded { width, height, rgb, warnings: (*d.common.err).num_warnings }
     })
+}
+
+/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one colour: `left` is 255 less black.
+fn without_ink(ink: u8, left: u8) -> u8 {
+    let product = u32::from(ink) * u32::from(left);
+    // To the nearest, of 255ths.
+    left - ((2 * product + 255) / 510) as u8
 }
 
 /// Reads the coefficients.

@@ -41,8 +41,7 @@ Examples:
   warpfeed inspect pictures                  what is in it
   warpfeed verify pictures                   does every picture decode
   warpfeed preview pictures --out grid.png   what a training batch looks like
-  warpfeed pack --from pictures --to pictures.lmdb
-                                             one file that is read and cropped faster
+  warpfeed pack pictures pictures.lmdb       one file that is read and cropped faster
   warpfeed bench pictures.lmdb               how fast batches come, and what limits them
   warpfeed doctor pictures.lmdb              what this machine can do with it, and the settings to use
 

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use warpfeed::decode::Size;
-use warpfeed::pack::{Pack, RawSize, Recode};
+use warpfeed::pack::{Pack, RawSize, Recode, Refused};
 use warpfeed::source;
 
 use crate::log::say;
@@ -14,27 +14,37 @@ use crate::{Outcome, progress};
 ///
 /// JPEGs keep their pixels: by default they are rewritten, without loss, in a form from which crops are cut fast, and which every other program reads too.
 /// The new data set is written beside its place and renamed at the end, so that an interrupted run leaves nothing that looks whole.
+/// If images do not decode, nothing is packed, and they are listed; see --keep-bad.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  warpfeed pack --from pictures --to pictures.lmdb
-  warpfeed pack --from train.lmdb --to train.tar --shard-size 1GB      train-000000.tar, ...; opened as 'train-{000000..000123}.tar'
-  warpfeed pack --from pictures --to same.tar --keep-bytes             files as they are
-  warpfeed pack --from photos --to small.lmdb --max-side 500           photographs larger than the training needs
-  warpfeed pack --from pictures --to raw.lmdb --raw 64x64              nothing left to decode, for small pictures")]
+  warpfeed pack pictures pictures.lmdb
+  warpfeed pack train.lmdb train.tar --shard-size 1GB      train-000000.tar, ...; opened as 'train-{000000..000123}.tar'
+  warpfeed pack pictures same.tar --keep-bytes             files as they are
+  warpfeed pack photos small.lmdb --max-side 500           photographs larger than the training needs
+  warpfeed pack --from pictures --to raw.lmdb --raw 64x64  nothing left to decode, for small pictures")]
 pub(crate) struct Args {
-    /// The data set
-    #[arg(long, value_name = "PATH")]
-    from: PathBuf,
-    /// What to make; the name ends in .lmdb or .tar
-    #[arg(long, value_name = "OUT")]
-    to: PathBuf,
+    /// The data set, and what to make of it; the latter's name ends in .lmdb or .tar
+    #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], conflicts_with_all = ["from", "to"])]
+    paths: Vec<PathBuf>,
+    /// The data set, by name
+    #[arg(long, value_name = "PATH", requires = "to")]
+    from: Option<PathBuf>,
+    /// What to make, by name
+    #[arg(long, value_name = "OUT", requires = "from")]
+    to: Option<PathBuf>,
     /// Begin a new shard before one exceeds this, such as 1GB or 512MiB; for .tar
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shard_size: Option<u64>,
     /// Replace what is there, once the new one is whole
     #[arg(long)]
     force: bool,
+    /// Pack images that do not decode too, as they are
+    #[arg(long)]
+    keep_bad: bool,
+    /// Take images that decode, but are damaged, for bad ones as well
+    #[arg(long, conflicts_with = "keep_bad")]
+    strict: bool,
     /// Leave images as they are, byte for byte
     #[arg(long, conflicts_with_all = ["quality", "max_side", "raw"])]
     keep_bytes: bool,
@@ -61,12 +71,16 @@ fn raw_size(text: &str) -> Result<RawSize, String> {
     size.ok_or_else(|| "want a shorter side such as 256, or a width and height such as 224x224".to_owned())
 }
 
-/// Images that could not be treated as asked, shown by key.
+/// Images of a list that are shown.
 const SHOWN: usize = 10;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = source::open(&self.from)?;
+        let (from, to) = match (&self.paths[..], &self.from, &self.to) {
+            ([from, to], ..) | (_, Some(from), Some(to)) => (from, to),
+            _ => unreachable!("the command line has both"),
+        };
+        let source = source::open(from)?;
         let recode = match self {
             Args { keep_bytes: true, .. } => Recode::KeepBytes,
             Args { raw: Some(size), .. } => Recode::Raw(size),
@@ -79,26 +93,18 @@ impl Args {
             .recode(recode)
             .workers(self.workers)
             .force(self.force)
+            .keep_bad(self.keep_bad)
+            .strict(self.strict)
             .progress(|progress| bar.set_position(progress.samples));
         if let Some(bytes) = self.shard_size {
             pack = pack.shard_size(bytes);
         }
-        let report = pack.to(&self.to);
+        let report = pack.to(to);
         bar.finish_and_clear();
         let report = report?;
 
-        if report.refused_count > 0 {
-            say(format_args!(
-                "warpfeed: warning: {} images could not be treated so and stay as they were:",
-                report.refused_count
-            ));
-        }
-        for refused in report.refused.iter().take(SHOWN) {
-            say(format_args!("  sample {} ({}): {}", refused.index, refused.key, refused.reason));
-        }
-        if report.refused_count > SHOWN as u64 {
-            say(format_args!("  ... and {} more", report.refused_count - SHOWN as u64));
-        }
+        warn("could not be treated so and stay as they were", report.refused_count, &report.refused);
+        warn("are damaged, and decode all the same", report.damaged_count, &report.damaged);
         if report.duplicate_keys > 0 {
             say(format_args!("warpfeed: warning: {} samples have the key of one before them", report.duplicate_keys));
         }
@@ -107,13 +113,15 @@ impl Args {
             (report.repacked, "repacked"),
             (report.encoded, "encoded anew"),
             (report.raw, "as arrays"),
-            (report.kept + report.refused_count, "as they were"),
+            (report.kept, "as they were"),
+            (report.refused_count - report.undecodable_count, "not treated, as they were"),
+            (report.undecodable_count, "undecodable, as they were"),
         ];
         let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
         let (place, pattern) = match &report.written.paths[..] {
             [only] => (only.display().to_string(), None),
             [first, .., last] => (format!("{} to {}", first.display(), last.display()), pattern(first, last)),
-            [] => (self.to.display().to_string(), None),
+            [] => (to.display().to_string(), None),
         };
         writeln!(
             std::io::stdout(),
@@ -128,6 +136,20 @@ impl Args {
             writeln!(std::io::stdout(), "open as '{pattern}'")?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Says that `count` images are so, and which.
+fn warn(so: &str, count: u64, which: &[Refused]) {
+    if count == 0 {
+        return;
+    }
+    say(format_args!("warpfeed: warning: {count} images {so}:"));
+    for Refused { index, key, reason, .. } in which.iter().take(SHOWN) {
+        say(format_args!("  sample {index} ({key}): {reason}"));
+    }
+    if count > SHOWN as u64 {
+        say(format_args!("  ... and {} more", count - SHOWN as u64));
     }
 }
 

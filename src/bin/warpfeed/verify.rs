@@ -1,12 +1,11 @@
 use std::io::Write as _;
-use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rayon::prelude::*;
 use serde_json::json;
-use warpfeed::decode::{Auto, Decode as _, Pixels, Rect, Want};
+use warpfeed::decode::{self, Condition};
 use warpfeed::source::{self, Source};
 use warpfeed::{Error, ErrorKind};
 
@@ -15,8 +14,8 @@ use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
 ///
-/// Each bad sample is a line on stdout with its number, key, file and cause, in the order of the data set; a count goes to stderr. The exit code is 1
-/// if there is one.
+/// Each bad sample is a line on stdout with its number, key, file and cause, in the order of the data set; a count goes to stderr. A sample that
+/// decodes, but is damaged, is a line too, whose cause begins with 'damaged: '. The exit code is 1 if there is a bad one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,14 +23,17 @@ Examples:
   warpfeed verify train.lmdb > bad.txt || echo 'look at bad.txt'
   warpfeed verify 'train-{000..099}.tar' --json | jq -r .key
 
-Exit codes: 0 all decode, 1 some do not or the set cannot be opened, 2 a wrong command line.")]
+Exit codes: 0 all decode, 1 some do not (with --strict: or are damaged) or the set cannot be opened, 2 a wrong command line.")]
 pub(crate) struct Args {
     /// The data set
     path: PathBuf,
     /// Threads; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// A JSON object a line for each bad sample: sample, key, path, kind, error
+    /// Take samples that decode, but are damaged, for bad ones
+    #[arg(long)]
+    strict: bool,
+    /// A JSON object a line for each sample found: sample, key, path, kind, error, tolerated
     #[arg(long)]
     json: bool,
 }
@@ -46,45 +48,48 @@ impl Args {
             .num_threads(self.workers)
             .build()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {} threads: {e}", self.workers)))?;
-        let (bar, decoder) = (progress::bar(source.len()), Auto::new());
-        let (mut out, mut bad) = (std::io::stdout().lock(), 0u64);
+        let bar = progress::bar(source.len());
+        let (mut out, mut bad, mut damaged) = (std::io::stdout().lock(), 0u64, 0u64);
         for first in (0..source.len()).step_by(BLOCK) {
             let block = first..source.len().min(first + BLOCK);
-            let found: Vec<Option<Error>> = pool.install(|| {
-                let check = |(scratch, pixels): &mut (Vec<u8>, Pixels), index| {
-                    let error = check(&*source, &decoder, index, scratch, pixels).err();
+            let found: Vec<Option<Found>> = pool.install(|| {
+                let check = |scratch: &mut Vec<u8>, index| {
+                    let found = check(&*source, index, scratch);
                     bar.inc(1);
-                    error
+                    found
                 };
-                block.into_par_iter().map_init(Default::default, check).collect()
+                block.into_par_iter().map_init(Vec::new, check).collect()
             });
-            for e in found.into_iter().flatten() {
-                bad += 1;
+            for Found { error: e, tolerated } in found.into_iter().flatten() {
+                *(if tolerated { &mut damaged } else { &mut bad }) += 1;
                 // A bar and a result on one terminal line would spoil each other.
                 bar.suspend(|| match self.json {
                     true => writeln!(
                         out,
                         "{}",
-                        json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string()})
+                        json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string(), "tolerated": tolerated})
                     ),
                     false => writeln!(out, "{e}"),
                 })?;
             }
         }
         bar.finish_and_clear();
-        say(format_args!("{}: {} samples, {bad} bad", self.path.display(), source.len()));
-        Ok(if NonZero::new(bad).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let more = if damaged > 0 { format!(", {damaged} damaged that decode") } else { String::new() };
+        say(format_args!("{}: {} samples, {bad} bad{more}", self.path.display(), source.len()));
+        let failed = bad > 0 || (self.strict && damaged > 0);
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-/// Whether sample `index` can be read, has a usable label, and its image decodes in full.
-fn check(
-    source: &dyn Source,
-    decoder: &Auto,
-    index: usize,
-    scratch: &mut Vec<u8>,
-    pixels: &mut Pixels,
-) -> warpfeed::Result<()> {
+/// What is wrong with a sample.
+pub(crate) struct Found {
+    pub(crate) error: Error,
+    /// It decodes all the same.
+    pub(crate) tolerated: bool,
+}
+
+/// Whether sample `index` can be read, has a usable label, and its image decodes in full and is sound.
+pub(crate) fn check(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Option<Found> {
     let mut key = String::new();
     let body = AssertUnwindSafe(|| {
         let sample = source.read(index, scratch)?;
@@ -94,12 +99,20 @@ fn check(
             let names: Vec<&str> = sample.fields().iter().map(|(name, _)| *name).collect();
             Error::in_source(format!("no image among the fields {names:?}"))
         })?;
-        let size = decoder.size(bytes)?;
-        decoder.decode(bytes, Want::exact(Rect::full(size)), pixels)
+        match decode::check(bytes) {
+            Condition::Sound => Ok(None),
+            Condition::Tolerated(what) => Ok(Some(what)),
+            Condition::Damaged(e) => Err(e),
+        }
     });
     let result = catch_unwind(body).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         Err(Error::new(ErrorKind::Panic, text.unwrap_or("without a message")))
     });
-    result.map_err(|e| source::blame(source, index, &key, e))
+    let blame = |e| source::blame(source, index, &key, e);
+    match result {
+        Ok(None) => None,
+        Ok(Some(what)) => Some(Found { error: blame(Error::decode(format!("damaged: {what}"))), tolerated: true }),
+        Err(e) => Some(Found { error: blame(e), tolerated: false }),
+    }
 }

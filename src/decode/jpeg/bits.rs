@@ -8,7 +8,7 @@ use crate::error::Result;
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     /// The next byte to read, or the marker that ended the segment.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// Bits read ahead, from the top.
     window: u64,
     held: u32,
@@ -138,9 +138,18 @@ impl<'a> Bits<'a> {
         }
     }
 
+    /// Ends a segment: more than the bits that fill its last byte are left over in a damaged one.
+    pub(crate) fn close(&mut self) {
+        if !self.starved {
+            self.fill_bytes();
+            self.faults += u32::from(self.held >= 8);
+        }
+    }
+
     /// Goes on behind the next restart marker, or as libjpeg's `jpeg_resync_to_restart` does if it is not the expected one: a marker
     /// of up to two segments ahead, or of another kind, leaves this segment empty; one of up to two behind is passed over.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
+        self.close();
         (self.window, self.held) = (0, 0);
         let mut from = self.at;
         loop {

@@ -1,13 +1,17 @@
 //! Every scan of a Huffman-coded file, sequential or progressive, into planes of quantised coefficients.
 //!
 //! It follows libjpeg where a file is damaged: a wrong code counts as the symbol 0, a segment that ends early is filled with zero bits,
-//! restart markers that are out of step are resynchronised. [`Coefficients::faults`] counts these. Only the end of the file is an
+//! restart markers that are out of step are resynchronised. [`Coefficients::damage`] tells of these. Only the end of the file is an
 //! error, where libjpeg goes on with grey.
 
-use super::header::{Coding, Frame, Header};
+use super::header::{Coding, Frame, Header, is_closed, unsupported};
 use super::huffman::{Lookup, Spec};
 use super::scan::{Mode, State};
+use crate::decode::Size;
 use crate::error::{Error, Result};
+
+/// What is said of a file that lacks nothing but its last marker.
+pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, and no marker EOI behind them";
 
 /// More scans than this are refused: a scan of a few bytes may take as long as one of the whole picture. Encoders write about ten.
 const MAX_SCANS: u32 = 256;
@@ -17,8 +21,19 @@ const MAX_SCANS: u32 = 256;
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
     count: usize,
-    /// How many times the data made no sense and was read as libjpeg reads it.
-    pub(crate) faults: u32,
+    /// Where the data first made no sense and was read as libjpeg reads it.
+    fault: Option<Fault>,
+    /// Whether a marker follows the last scan.
+    closed: bool,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, Copy)]
+struct Fault {
+    scan: u32,
+    mcu: u32,
+    /// MCUs in the scan.
+    of: u32,
 }
 
 /// The blocks of one component, row after row, each 64 coefficients in natural order.
@@ -68,33 +83,53 @@ impl Coefficients {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
+    /// What is damaged in the file that was decoded, or missing behind its pixels. `None` of a sound file.
+    ///
+    /// Besides what libjpeg warns of, this is whatever T.81 does not allow: coefficients behind the last of a block, or of more bits than
+    /// 8-bit pictures have. libjpeg says nothing of these.
+    pub(crate) fn damage(&self) -> Option<String> {
+        match self.fault {
+            Some(Fault { scan: 1, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}")),
+            Some(Fault { scan, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}, scan {scan}")),
+            None if !self.closed => Some(NO_EOI.to_owned()),
+            None if self.is_unfinished() => {
+                Some("jpeg is progressive and lacks scans; decoders smoothe such pictures".to_owned())
+            }
+            None => None,
+        }
+    }
+
     /// Decodes all scans of `bytes`, of which `header` was [read](Header::read). Baseline, extended and progressive frames of 8 bits.
     ///
     /// # Errors
     /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is another one.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
-        if matches!(frame.coding, Coding::Other(_)) || frame.precision != 8 {
-            return Err(Error::decode(format!(
-                "jpeg coding {:?} of {} bits is not supported",
-                frame.coding, frame.precision
-            )));
+        if let Some(kind) = frame.foreign_kind() {
+            return Err(unsupported(&kind));
         }
-        self.lay_out(frame, bytes.len() - header.scan.data)?;
+        check_length(bytes, header)?;
+        self.lay_out(frame)?;
         let mut header = header.clone();
         for scans in 1.. {
-            let at = self.scan(bytes, &header)?;
+            let at = self.scan(bytes, &header, scans)?;
             if scans == MAX_SCANS {
                 return Err(Error::decode(format!("jpeg has more than {MAX_SCANS} scans")));
             }
             if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing[0] == 0) {
+                self.closed = is_closed(bytes, at);
                 return Ok(());
             }
-            // Files without EOI are common enough; their pixels are complete when no low frequency is missing.
+            // Files without EOI are common enough; their pixels are complete when no coefficient is missing.
             match header.next_scan(bytes, at) {
                 Ok(true) => {}
-                Ok(false) => break,
-                Err(e) if self.is_unfinished() => return Err(e),
+                Ok(false) => {
+                    self.closed = true;
+                    break;
+                }
+                Err(e) if self.planes().iter().any(|plane| plane.missing.iter().any(|&bits| bits != 0)) => {
+                    return Err(e);
+                }
                 Err(_) => break,
             }
         }
@@ -104,19 +139,17 @@ impl Coefficients {
         }
     }
 
-    /// Makes room for `frame`, if `left` bytes of data can describe it at all.
-    fn lay_out(&mut self, frame: &Frame, left: usize) -> Result<()> {
+    /// Makes room for `frame`.
+    fn lay_out(&mut self, frame: &Frame) -> Result<()> {
         let (across, down) = frame.mcus();
         let extent =
             |c: &super::header::Component| ((across * u32::from(c.h)) as usize, (down * u32::from(c.v)) as usize);
-        // Every block costs at least one bit of a DC code, so memory stays in proportion to the file.
-        let least: usize =
-            (0..frame.components().len()).map(|i| frame.blocks(i)).map(|(w, h)| w as usize * h as usize).sum();
-        if left < least / 8 {
-            let cause = format!("jpeg has {left} bytes of data, {least} blocks need at least {}", least / 8);
-            return Err(Error::decode(cause));
+        let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
+        if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
+            let Size { width, height } = frame.size;
+            return Err(Error::decode(format!("a JPEG of {width}x{height} pixels, which is more than can be decoded")));
         }
-        self.faults = 0;
+        (self.fault, self.closed) = (None, false);
         self.count = frame.components().len();
         self.planes.resize_with(self.count.max(self.planes.len()), Plane::new);
         for (plane, component) in self.planes.iter_mut().zip(frame.components()) {
@@ -128,12 +161,14 @@ impl Coefficients {
         Ok(())
     }
 
-    /// Decodes the scan that `header` has come to; returns where it ends.
-    fn scan(&mut self, bytes: &[u8], header: &Header) -> Result<usize> {
+    /// Decodes the scan that `header` has come to, number `number`; returns where it ends.
+    fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::decode(format!("jpeg SOS at byte {}: {cause}", scan.at));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let mut tables = [const { (None, None) }; 4];
+        // Bits of a coefficient that come in another order than T.81 has it (G.1.1.1).
+        let mut disordered = false;
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
             let plane = &mut self.planes[usize::from(component.index)];
             if plane.missing[0] < 0 {
@@ -143,7 +178,13 @@ impl Coefficients {
             }
             match mode {
                 Mode::Sequential => plane.missing = [0; 64],
-                _ => plane.missing[scan.start.into()..=usize::from(scan.end)].fill(scan.low as i8),
+                _ => {
+                    disordered |= scan.start > 0 && plane.missing[0] < 0;
+                    for bits in &mut plane.missing[scan.start.into()..=usize::from(scan.end)] {
+                        disordered |= (*bits).max(0) != scan.high as i8;
+                        *bits = scan.low as i8;
+                    }
+                }
             }
             if mode.needs_dc() {
                 let spec = table(&header.dc, component.dc, false).map_err(named)?;
@@ -168,6 +209,7 @@ impl Coefficients {
             return Err(named(format!("{blocks} blocks in an MCU, the limit is 10")));
         }
         let mut state = State::new(bytes, scan.data);
+        state.bits.faults += u32::from(disordered);
         let mut restart = 0;
         for mcu in 0..across * down {
             if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
@@ -191,6 +233,12 @@ impl Coefficients {
                     state.block(mode, scan, i, (dc.as_ref(), ac.as_ref()), block)?;
                 }
             }
+            if mcu + 1 == across * down {
+                state.bits.close();
+            }
+            if state.bits.faults > 0 && self.fault.is_none() {
+                self.fault = Some(Fault { scan: number, mcu, of: across * down });
+            }
             if state.bits.ended {
                 return Err(Error::decode(format!(
                     "jpeg ends at byte {} in MCU {mcu} of {}",
@@ -199,9 +247,22 @@ impl Coefficients {
                 )));
             }
         }
-        self.faults = self.faults.saturating_add(state.bits.faults);
         Ok(state.bits.at)
     }
+}
+
+/// Whether the data of `bytes` can describe the frame: every block costs at least one bit of a DC code. So memory stays in proportion to
+/// the file.
+pub(super) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
+    let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
+    let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
+    let least: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
+    if left < least / 8 {
+        let (end, needed) = (bytes.len(), least / 8);
+        let cause = format!("jpeg ends at byte {end}: {left} bytes of data, {least} blocks need at least {needed}");
+        return Err(Error::decode(cause));
+    }
+    Ok(())
 }
 
 /// Table `index`, or the standard one that Motion-JPEG files leave out.

@@ -1,34 +1,51 @@
 use std::cell::RefCell;
 
 use super::group::Group;
-use super::header::Header;
+use super::header::{Header, unsupported};
 use super::layout::Layout;
 use crate::decode::orientation::Orientation;
-use crate::decode::{Decode, Job, Pixels, Size, Want};
-use crate::error::{Error, Result};
+use crate::decode::{Decode, Job, MAX_PIXELS, Pixels, Size, Want, check_size};
+use crate::error::Result;
 
 /// The JPEG decoder.
 ///
-/// It takes Huffman-coded files of 8 bits a sample, sequential or progressive, of one component (grey) or three (YCbCr, or RGB with an
-/// Adobe marker), with any whole ratio of sampling factors. Pixels are those of libjpeg-turbo with its default settings, byte for
-/// byte. The picture is delivered upright, and exactly the region asked for.
+/// It takes Huffman-coded files of 8 bits a sample, sequential or progressive, with any whole ratio of sampling factors. A file has
+/// one component (grey), three (YCbCr, or RGB with an Adobe marker) or four (CMYK, or YCCK with an Adobe marker). Pixels of grey, YCbCr
+/// and RGB are those of libjpeg-turbo with its default settings, byte for byte. CMYK is taken to be inverted, as Adobe writes it,
+/// and becomes the RGB of Pillow's `convert("RGB")`, without a look at its ICC profile. The picture is delivered upright, and exactly
+/// the region asked for.
+///
+/// A file that ends early is an error whatever the region. Damage inside that libjpeg tolerates gives libjpeg's pixels, and
+/// [`check`](crate::decode::check) finds it. A file that lacks nothing but EOI is such a file. A file of another kind is an error
+/// that names the kind: arithmetic-coded, lossless, hierarchical, 12-bit. So is one that claims more than 2^28 pixels; [`Auto`](crate::decode::Auto) has
+/// another limit on request.
 ///
 /// Restart segments are decoded side by side, and so are the pictures of one [`Decode::decode_group`] call. Only the segments that the
 /// region needs are decoded; without restart markers, all of the stream up to the region's last row.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Jpeg;
 
-impl Jpeg {
-    /// Whether `bytes` are a JPEG of a kind that this decoder leaves to a general one: arithmetic, lossless, 12 bits, CMYK. A header
-    /// that makes no sense is not foreign, but an error of [`Decode::size`].
-    pub(crate) fn is_foreign(bytes: &[u8]) -> bool {
-        Header::read(bytes).is_ok_and(|header| Layout::new(&header).is_err())
-    }
-}
+/// [`Jpeg`] for pictures of up to so many pixels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Within(pub(crate) u64);
 
 impl Decode for Jpeg {
     fn size(&self, bytes: &[u8]) -> Result<Size> {
-        let (header, layout) = open(bytes)?;
+        Within(MAX_PIXELS).size(bytes)
+    }
+
+    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+        Within(MAX_PIXELS).decode(bytes, want, out)
+    }
+
+    fn decode_group(&self, jobs: &mut [Job<'_>]) {
+        Within(MAX_PIXELS).decode_group(jobs);
+    }
+}
+
+impl Decode for Within {
+    fn size(&self, bytes: &[u8]) -> Result<Size> {
+        let (header, layout) = open(bytes, self.0)?;
         Ok(Orientation::new(header.orientation).size(layout.size))
     }
 
@@ -39,7 +56,7 @@ impl Decode for Jpeg {
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
-        GROUP.with_borrow_mut(|group| group.decode(jobs));
+        GROUP.with_borrow_mut(|group| group.decode(jobs, self.0));
     }
 }
 
@@ -47,9 +64,15 @@ thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
 
-/// Reads the header of a file that this decoder takes.
-pub(super) fn open(bytes: &[u8]) -> Result<(Header, Layout)> {
+/// Reads the header of a file that this decoder takes, of `max_pixels` or fewer.
+pub(super) fn open(bytes: &[u8], max_pixels: u64) -> Result<(Header, Layout)> {
     let header = Header::read(bytes)?;
-    let layout = Layout::new(&header).map_err(|what| Error::decode(format!("jpeg with {what} is not supported")))?;
+    check_size("jpeg", header.frame.size, max_pixels)?;
+    let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
     Ok((header, layout))
+}
+
+/// The header alone.
+pub(crate) fn open_header(bytes: &[u8], max_pixels: u64) -> Result<Header> {
+    open(bytes, max_pixels).map(|(header, _)| header)
 }

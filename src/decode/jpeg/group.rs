@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::KEPT_BYTES;
-use super::coefficients::Coefficients;
+use super::coefficients::{Coefficients, check_length};
 use super::decoder::open;
 use super::entropy::Machine;
-use super::header::Header;
+use super::header::{Header, is_closed};
 use super::kernels::Backend;
 use super::layout::{Layout, Window};
 use super::picture::{Picture, Refusal, Ticket};
@@ -59,8 +59,8 @@ impl Group {
         }
     }
 
-    /// Decodes all jobs; each gets its own result.
-    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>]) {
+    /// Decodes all jobs, of `max_pixels` or fewer each; each gets its own result.
+    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>], max_pixels: u64) {
         if !self.flights.is_empty() {
             // A panic, which is a defect here, cut the group before this one short.
             *self = Group::new(self.backend);
@@ -74,7 +74,7 @@ impl Group {
                 if next == jobs.len() {
                     break;
                 }
-                match self.take(jobs, next) {
+                match self.take(jobs, next, max_pixels) {
                     Ok(true) => next += 1,
                     Ok(false) => break,
                     Err(e) => {
@@ -88,7 +88,7 @@ impl Group {
                 return;
             }
             self.machine.run();
-            self.land(jobs);
+            self.land(jobs, max_pixels);
         }
     }
 
@@ -105,9 +105,9 @@ impl Group {
     }
 
     /// Takes job `index`. `false` if there is no room for it now.
-    fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
+    fn take(&mut self, jobs: &mut [Job<'_>], index: usize, max_pixels: u64) -> Result<bool> {
         let job = &mut jobs[index];
-        let (header, layout) = open(job.bytes)?;
+        let (header, layout) = open(job.bytes, max_pixels)?;
         let orientation = Orientation::new(header.orientation);
         let size = orientation.size(layout.size);
         if !job.want.region.fits(size) {
@@ -117,11 +117,18 @@ impl Group {
                 size.width, size.height
             )));
         }
+        check_length(job.bytes, &header)?;
         let mut flight = self.idle.pop().unwrap_or_else(Flight::new);
         flight.region = orientation.region(job.want.region, layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
-        match flight.picture.begin(&mut self.machine, job.bytes, &header, &layout, flight.region) {
+        // The plain decoder reads all of the file, and so knows whether pixels are missing, wherever the region lies.
+        let begun = if is_closed(job.bytes, header.scan.data) {
+            flight.picture.begin(&mut self.machine, job.bytes, &header, &layout, flight.region)
+        } else {
+            Err(Refusal::Never)
+        };
+        match begun {
             Ok(()) => {
                 flight.make_room(job);
                 self.flights.push(flight);
@@ -139,7 +146,7 @@ impl Group {
     }
 
     /// Takes over the lanes that have finished, and hands back the pictures that are complete.
-    fn land(&mut self, jobs: &mut [Job<'_>]) {
+    fn land(&mut self, jobs: &mut [Job<'_>], max_pixels: u64) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
             self.machine.stop(lane);
@@ -165,7 +172,7 @@ impl Group {
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
                 // The plain decoder knows what libjpeg makes of it, or where the file ends.
-                open(job.bytes)
+                open(job.bytes, max_pixels)
                     .and_then(|(header, layout)| self.plain.decode(self.backend, &mut flight, job, &header, &layout))
             } else {
                 flight.deliver(job);

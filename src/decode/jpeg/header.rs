@@ -6,9 +6,6 @@ use super::huffman::Spec;
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// More pixels than this are refused: 2^28, a picture of 16384 x 16384.
-const MAX_PIXELS: u64 = 1 << 28;
-
 /// How the coefficients are coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
@@ -56,6 +53,21 @@ impl Frame {
     /// Whether a block's coefficients all come in one scan: baseline and extended.
     pub(crate) fn is_sequential(&self) -> bool {
         matches!(self.coding, Coding::Baseline | Coding::Extended)
+    }
+
+    /// The name of the file's kind, if its coefficients cannot be read here.
+    pub(crate) fn foreign_kind(&self) -> Option<String> {
+        let kind = match self.coding {
+            Coding::Other(0xc3) => "a lossless JPEG",
+            Coding::Other(0xc5..=0xc7) => "a hierarchical JPEG",
+            Coding::Other(0xc9 | 0xca) => "an arithmetic-coded JPEG",
+            Coding::Other(0xcb) => "an arithmetic-coded, lossless JPEG",
+            Coding::Other(0xcd..=0xcf) => "an arithmetic-coded, hierarchical JPEG",
+            Coding::Other(marker) => return Some(format!("a JPEG of coding {}", marker_name(marker))),
+            _ if self.precision != 8 => return Some(format!("a {}-bit JPEG", self.precision)),
+            _ => return None,
+        };
+        Some(kind.to_owned())
     }
 
     /// The largest horizontal and vertical sampling factors.
@@ -202,6 +214,8 @@ impl Header {
                 0xc4 => self.read_huffman(segment)?,
                 0xdb => self.read_quant(segment)?,
                 0xc0..=0xcf if marker != 0xc8 && marker != 0xcc => self.read_frame(segment)?,
+                0xde => return Err(unsupported("a hierarchical JPEG")),
+                0xf7 => return Err(unsupported("a JPEG-LS file")),
                 0xdd => self.restart_interval = segment.exactly(2)?.u16()?.into(),
                 0xda => {
                     self.read_scan(segment, at)?;
@@ -231,9 +245,6 @@ impl Header {
         let size = Size::new(width.into(), height.into());
         if size.area() == 0 {
             return Err(s.error(format!("a picture of {width}x{height}")));
-        }
-        if size.area() > MAX_PIXELS {
-            return Err(s.error(format!("{width}x{height} is {} pixels, the limit is {MAX_PIXELS}", size.area())));
         }
         if !(1..=4).contains(&count) {
             return Err(s.error(format!("{count} components, one to four are possible")));
@@ -339,6 +350,25 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
     Err(Error::decode(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
 }
 
+/// Whether the entropy-coded data from byte `at` on are followed by a marker that they cannot hold: EOI, if the file is whole.
+///
+/// EOI mostly ends the file, so that is looked at first. Where something follows it, all of the data are searched.
+pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
+    let mut from = at;
+    bytes[at..].ends_with(&[0xff, 0xd9])
+        || loop {
+            match next_marker(bytes, from) {
+                Ok((..0xc0 | 0xd0..=0xd7, place)) => from = place + 2,
+                found => return found.is_ok(),
+            }
+        }
+}
+
+/// The error for a file of a `kind` that is not decoded.
+pub(crate) fn unsupported(kind: &str) -> Error {
+    Error::decode(format!("{kind}, which is not supported"))
+}
+
 /// The name of a marker by its second byte.
 pub(crate) fn marker_name(marker: u8) -> String {
     match marker {
@@ -414,7 +444,7 @@ impl<'a> Segment<'a> {
 }
 
 /// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3, 4.6.4), if it is 1 to 8.
-fn exif_orientation(body: &[u8]) -> Option<u8> {
+pub(crate) fn exif_orientation(body: &[u8]) -> Option<u8> {
     let tiff = body.strip_prefix(b"Exif\0\0")?;
     let big = match tiff.get(..4)? {
         b"II\x2a\0" => false,

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use super::header::{Coding, Header};
+use super::header::Header;
 use crate::decode::{Rect, Size};
+
+/// Most components of a picture.
+pub(super) const MOST_PARTS: usize = 4;
 
 /// How a component's samples become one for each pixel. The choice is libjpeg-turbo's (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,10 @@ pub(super) enum Colour {
     Grey,
     YCbCr,
     Rgb,
+    /// Cyan, magenta, yellow and black, inverted as Adobe writes them.
+    Cmyk,
+    /// The same, with the first three as YCbCr.
+    Ycck,
 }
 
 /// One component on the grid.
@@ -56,13 +63,13 @@ pub(super) struct Part {
     pub(super) upsampling: Upsampling,
 }
 
-/// A picture of one or three components that this decoder takes.
+/// A picture of one, three or four components that this decoder takes.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     /// As stored.
     pub(super) size: Size,
     pub(super) colour: Colour,
-    parts: [Part; 3],
+    parts: [Part; MOST_PARTS],
     count: usize,
     /// MCUs in a row, and rows of them.
     pub(super) mcus: (u32, u32),
@@ -73,14 +80,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a file, or what of it only a general decoder takes.
+    /// The layout of a file, or the name of its kind if this decoder does not take it.
+    ///
+    /// What the components mean is libjpeg's choice (`default_decompress_parms`).
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
-        if let Coding::Other(marker) = frame.coding {
-            return Err(format!("coding {}", super::header::marker_name(marker)));
-        }
-        if frame.precision != 8 {
-            return Err(format!("{} bits a sample", frame.precision));
+        if let Some(kind) = frame.foreign_kind() {
+            return Err(kind);
         }
         let components = frame.components();
         let ids = [0, 1, 2].map(|i| components.get(i).map_or(0, |c| c.id));
@@ -90,18 +96,20 @@ impl Layout {
             (3, false, Some(0)) => Colour::Rgb,
             (3, false, None) if ids == *b"RGB" => Colour::Rgb,
             (3, ..) => Colour::YCbCr,
-            (n, ..) => return Err(format!("{n} components")),
+            (4, _, None | Some(0)) => Colour::Cmyk,
+            (4, ..) => Colour::Ycck,
+            (n, ..) => return Err(format!("a JPEG of {n} components")),
         };
         // A scan of one component has one block in an MCU, whatever its sampling factors.
         let grey = components.len() == 1;
         let (h_max, v_max) = if grey { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;
         let empty = Part { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
-        let mut parts = [empty; 3];
+        let mut parts = [empty; MOST_PARTS];
         for (part, c) in parts.iter_mut().zip(components) {
             let (h, v) = if grey { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
-                return Err(format!("sampling factors {h}x{v} beside {h_max}x{v_max}"));
+                return Err(format!("a JPEG with sampling factors {h}x{v} beside {h_max}x{v_max}"));
             }
             let (across, down) = (h_max / h, v_max / v);
             let size = Size::new(frame.size.width.div_ceil(across), frame.size.height.div_ceil(down));
@@ -120,7 +128,7 @@ impl Layout {
         Ok(Layout { size: frame.size, colour, parts, count: components.len(), mcus, mcu, blocks })
     }
 
-    /// The components, one or three.
+    /// The components, one, three or four.
     pub(super) fn parts(&self) -> &[Part] {
         &self.parts[..self.count]
     }
@@ -142,13 +150,13 @@ pub(super) struct Window {
     /// Columns and rows of MCUs, with the margin that upsampling looks at.
     pub(super) columns: Range<u32>,
     pub(super) rows: Range<u32>,
-    spans: [Span; 3],
+    spans: [Span; MOST_PARTS],
 }
 
 impl Window {
     /// The window of `region`, which lies inside the picture.
     pub(super) fn new(layout: &Layout, region: Rect) -> Window {
-        let mut spans: [Span; 3] = Default::default();
+        let mut spans: [Span; MOST_PARTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
         for (part, span) in layout.parts().iter().zip(&mut spans) {
             let margin = |looks: bool| u32::from(looks);

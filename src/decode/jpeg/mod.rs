@@ -11,6 +11,7 @@
 //! 9. `picture`: one picture on its way through that.
 //! 10. `group`: several pictures at a time.
 //! 11. `decoder`: [`Jpeg`].
+//! 12. `soundness`: what is damaged in a file.
 
 pub(crate) mod bits;
 pub(crate) mod coefficients;
@@ -24,10 +25,13 @@ mod kernels;
 mod layout;
 mod picture;
 mod rows;
-mod scan;
+pub(crate) mod scan;
 mod segments;
+mod soundness;
 
 pub use decoder::Jpeg;
+pub(crate) use decoder::{Within, open_header};
+pub(super) use soundness::damage;
 
 /// Memory that a thread keeps of each kind after a large picture.
 const KEPT_BYTES: usize = 64 << 20;

@@ -9,7 +9,7 @@ use super::coefficients::table;
 use super::entropy::{Machine, Slot};
 use super::header::{Coding, Header};
 use super::kernels::Kernels;
-use super::layout::{Layout, Window};
+use super::layout::{Layout, MOST_PARTS, Window};
 use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
 use crate::decode::Rect;
@@ -41,7 +41,7 @@ pub(super) struct Picture {
 struct Plan {
     layout: Layout,
     window: Window,
-    quant: [[u16; 64]; 3],
+    quant: [[u16; 64]; MOST_PARTS],
     pattern: usize,
     slot: Slot,
     /// MCU rows in a band.
@@ -52,7 +52,7 @@ struct Plan {
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     bit: usize,
-    dc: [i32; 3],
+    dc: [i32; MOST_PARTS],
 }
 
 /// Some MCU rows.
@@ -84,7 +84,7 @@ pub(super) struct Ticket {
     band: usize,
     piece: usize,
     /// What the piece's DC coefficients start from.
-    dc: [i32; 3],
+    dc: [i32; MOST_PARTS],
 }
 
 /// Why a picture cannot go through the lanes.
@@ -111,7 +111,7 @@ impl Picture {
         if frame.coding == Coding::Progressive || !in_order || layout.blocks > 10 {
             return Err(Refusal::Never);
         }
-        let mut quant = [[0; 64]; 3];
+        let mut quant = [[0; 64]; MOST_PARTS];
         for (quant, component) in quant.iter_mut().zip(frame.components()) {
             *quant = header.quant[usize::from(component.quant)].ok_or(Refusal::Never)?;
         }
@@ -225,7 +225,7 @@ impl Picture {
         let (index, piece) = (band.issued, *band.pieces.get(band.issued)?);
         let segment = &self.segments[piece.segment];
         let Cursor { bit, dc } = if piece.first == segment.mcus.start {
-            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; 3] }
+            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MOST_PARTS] }
         } else if before.finished < before.issued {
             // The segment goes on from a band that is not finished.
             return None;

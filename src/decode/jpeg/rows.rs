@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::kernels::{Kernels, PADDING, Transform};
-use super::layout::{Colour, Layout, Part, Upsampling, Window};
+use super::layout::{Colour, Layout, MOST_PARTS, Part, Upsampling, Window};
 
 /// Samples before the first one of a row: one for upsampling to look at, and alignment.
 const MARGIN: usize = 64;
@@ -24,13 +24,13 @@ pub(super) struct View<'a> {
     pub(super) layout: &'a Layout,
     pub(super) window: &'a Window,
     /// The components' quantisation tables.
-    pub(super) quant: &'a [[u16; 64]; 3],
+    pub(super) quant: &'a [[u16; 64]; MOST_PARTS],
 }
 
 /// The stage between coefficients and pixels. Its memory is kept from one picture to the next.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    stripes: [Stripe; 3],
+    stripes: [Stripe; MOST_PARTS],
     offsets: Vec<u32>,
     /// The next row of pixels to write, in the stored picture.
     next: u32,
@@ -99,7 +99,7 @@ impl Rows {
                 stripe.upsample(kernels, part, region.x, width, y);
             }
             let line = &mut rgb[(y - region.y) as usize * width * 3..][..width * 3];
-            let [a, b, c] = std::array::from_fn(|i| match layout.parts().get(i) {
+            let [a, b, c, d] = std::array::from_fn(|i| match layout.parts().get(i) {
                 Some(part) => self.stripes[i].line(part, region.x, y),
                 None => &[],
             });
@@ -111,8 +111,32 @@ impl Rows {
                         pixel.copy_from_slice(&[red, green, blue]);
                     }
                 }
+                Colour::Cmyk => {
+                    for (((pixel, &cyan), &magenta), &yellow) in line.chunks_exact_mut(3).zip(a).zip(b).zip(c) {
+                        pixel.copy_from_slice(&[cyan, magenta, yellow]);
+                    }
+                    blacken(line, d);
+                }
+                Colour::Ycck => {
+                    // libjpeg stores 255 less red, green and blue as inverted cyan, magenta and yellow.
+                    (kernels.ycc)(a, b, c, line);
+                    line.iter_mut().for_each(|value| *value = 255 - *value);
+                    blacken(line, d);
+                }
             }
             self.next += 1;
+        }
+    }
+}
+
+/// Turns inverted cyan, magenta and yellow to red, green and blue, with one inverted `black` for each pixel.
+///
+/// As Pillow's `convert("RGB")` does it: the ink is taken off what black leaves, with its product rounded to 8 bits.
+fn blacken(line: &mut [u8], black: &[u8]) {
+    for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
+        for value in pixel {
+            let product = u32::from(255 - *value) * u32::from(black) + 128;
+            *value = black - ((product + (product >> 8)) >> 8) as u8;
         }
     }
 }

@@ -5,6 +5,10 @@ use super::header::{Coding, NATURAL, Scan};
 use super::huffman::Lookup;
 use crate::error::{Error, Result};
 
+/// Largest size of a DC difference and of an AC coefficient in bits that 8-bit pictures have (T.81, tables F.1 and F.2).
+pub(crate) const DC_SIZE: u8 = 11;
+pub(crate) const AC_SIZE: u8 = 10;
+
 /// What a scan does with a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -74,10 +78,10 @@ impl<'a> State<'a> {
     ) -> Result<()> {
         match (mode, dc, ac) {
             (Mode::Sequential, Some(dc), Some(ac)) => {
-                block[0] = self.dc(component, dc)? as i16;
+                block[0] = self.dc(component, dc, 0)? as i16;
                 self.ac_sequential(ac, block);
             }
-            (Mode::DcFirst, Some(dc), _) => block[0] = (self.dc(component, dc)? << scan.low) as i16,
+            (Mode::DcFirst, Some(dc), _) => block[0] = (self.dc(component, dc, scan.low)? << scan.low) as i16,
             (Mode::DcRefine, ..) => block[0] |= (self.bits.take(1) << scan.low) as i16,
             (Mode::AcFirst, _, Some(ac)) => self.ac_first(ac, scan, block),
             (Mode::AcRefine, _, Some(ac)) => self.ac_refine(ac, scan, block),
@@ -86,11 +90,13 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    fn dc(&mut self, component: usize, table: &Lookup) -> Result<i32> {
+    /// The DC coefficient without its `low` lowest bits.
+    fn dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);
         let last = &mut self.last_dc[component];
         *last = last.checked_add(difference).ok_or_else(|| Error::decode("jpeg DC coefficient exceeds 32 bits"))?;
+        self.bits.faults += u32::from(size > DC_SIZE || last.unsigned_abs() >= 1 << (DC_SIZE.max(low) - low));
         Ok(*last)
     }
 
@@ -100,9 +106,11 @@ impl<'a> State<'a> {
             let symbol = self.bits.symbol(table);
             let (run, size) = (usize::from(symbol >> 4), symbol & 15);
             if size == 0 && run != 15 {
+                self.bits.faults += u32::from(run != 0);
                 break;
             }
             k += run;
+            self.bits.faults += u32::from(k > 63 || size > AC_SIZE);
             if size > 0 {
                 block[usize::from(NATURAL[k])] = self.bits.signed(size) as i16;
             }
@@ -124,6 +132,7 @@ impl<'a> State<'a> {
                 break;
             }
             k += usize::from(run);
+            self.bits.faults += u32::from(k > usize::from(scan.end) || size + scan.low > AC_SIZE);
             if size > 0 {
                 block[usize::from(NATURAL[k])] = (self.bits.signed(size) << scan.low) as i16;
             }
@@ -158,6 +167,7 @@ impl<'a> State<'a> {
                 }
                 k += 1;
             }
+            self.bits.faults += u32::from(k > end);
             if fresh != 0 {
                 block[usize::from(NATURAL[k])] = fresh;
             }

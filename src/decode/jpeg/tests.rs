@@ -8,13 +8,13 @@ use super::group::Group;
 use super::kernels::Backend;
 use super::libjpeg::{Options, encode};
 use crate::decode::jpeg::Jpeg;
-use crate::decode::{Decode, Job, Pixels, Rect, Size, Want};
+use crate::decode::{Decode, Job, MAX_PIXELS, Pixels, Rect, Size, Want};
 use crate::error::Result;
 use crate::fuzz::Random;
 
 pub(super) fn decode(group: &mut Group, jpeg: &[u8], region: Rect, out: &mut Pixels) -> Result<()> {
     let mut jobs = [Job { bytes: jpeg, want: Want::exact(region), out, result: Ok(()) }];
-    group.decode(&mut jobs);
+    group.decode(&mut jobs, MAX_PIXELS);
     let [job] = jobs;
     job.result
 }
@@ -62,7 +62,7 @@ fn a_group_gives_each_job_what_it_gets_alone() {
                 .zip(&mut outs)
                 .map(|((bytes, &want), out)| Job { bytes, want, out, result: Ok(()) })
                 .collect();
-            group.decode(&mut jobs);
+            group.decode(&mut jobs, MAX_PIXELS);
             for (i, (job, alone)) in jobs.iter().zip(&alone).enumerate() {
                 match (&job.result, alone) {
                     (Ok(()), Ok(alone)) => assert!(job.out.data() == alone, "seed {seed}, job {i}"),
@@ -102,12 +102,27 @@ fn a_huge_picture_of_few_bytes_is_refused() {
 }
 
 #[test]
-fn what_only_a_general_decoder_takes_is_foreign() {
-    let mut jpeg = encode(&[128; 64 * 3], 8, 8, 3, &Options::new(50, 1, 1));
-    assert!(!Jpeg::is_foreign(&jpeg));
+fn a_kind_that_is_not_decoded_is_named() {
+    let jpeg = encode(&[128; 64 * 3], 8, 8, 3, &Options::new(50, 1, 1));
     let sof = (0..jpeg.len()).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])).unwrap();
-    jpeg[sof + 1] = 0xc9;
-    assert!(Jpeg::is_foreign(&jpeg));
-    assert_eq!(Jpeg.size(&jpeg).unwrap_err().to_string(), "decode: jpeg with coding SOF9 is not supported");
-    assert!(!Jpeg::is_foreign(b"\xff\xd8 nothing"));
+    let with = |at: usize, value: u8| {
+        let mut jpeg = jpeg.clone();
+        jpeg[at] = value;
+        Jpeg.size(&jpeg).unwrap_err().to_string()
+    };
+    for (marker, kind) in [
+        (0xc3, "a lossless"),
+        (0xc5, "a hierarchical"),
+        (0xc9, "an arithmetic-coded"),
+        (0xca, "an arithmetic-coded"),
+        (0xcb, "an arithmetic-coded, lossless"),
+        (0xcd, "an arithmetic-coded, hierarchical"),
+    ] {
+        assert_eq!(with(sof + 1, marker), format!("decode: {kind} JPEG, which is not supported"));
+    }
+    assert_eq!(with(sof + 4, 12), "decode: a 12-bit JPEG, which is not supported");
+    let uneven = "decode: a JPEG with sampling factors 1x1 beside 3x2, which is not supported";
+    let mut odd = jpeg.clone();
+    (odd[sof + 11], odd[sof + 14]) = (0x31, 0x22);
+    assert!(Jpeg.size(&odd).unwrap_err().to_string().contains("beside 3x2"), "{uneven}");
 }

@@ -10,7 +10,7 @@ mod write;
 
 use std::cell::RefCell;
 
-use crate::decode::jpeg::header::{Coding, Header, next_marker};
+use crate::decode::jpeg::header::{Header, next_marker, unsupported};
 use crate::error::{Error, Result};
 use tokens::{Grid, Tokens};
 
@@ -29,7 +29,7 @@ use tokens::{Grid, Tokens};
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or of 12 bits; if an MCU would have more than 10 blocks; if the data is damaged, even
-/// where decoders would show something; `out` then holds nothing more than before.
+/// where decoders would show something, as [`check`](crate::decode::check) says; `out` then holds nothing more than before.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;
@@ -61,12 +61,8 @@ pub fn repack_jpeg(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
 /// The MCUs of the interleaved scan that is to be written.
 fn grid(header: &Header) -> Result<Grid> {
     let frame = &header.frame;
-    if let Coding::Other(marker) = frame.coding {
-        let name = crate::decode::jpeg::header::marker_name(marker);
-        return Err(Error::decode(format!("jpeg frame {name}: neither sequential nor progressive Huffman coding")));
-    }
-    if frame.precision != 8 {
-        return Err(Error::decode(format!("jpeg has {} bits a sample, only 8 can be re-packed", frame.precision)));
+    if let Some(kind) = frame.foreign_kind() {
+        return Err(unsupported(&kind));
     }
     let single = frame.components().len() == 1;
     let blocks: u8 = frame.components().iter().map(|c| c.h * c.v).sum();

@@ -4,14 +4,11 @@
 //! coefficient planes and half the time. Everything else comes in by way of [`Coefficients`].
 
 use crate::decode::jpeg::bits::Bits;
-use crate::decode::jpeg::coefficients::{Coefficients, table};
-use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
+use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI, table};
+use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL, is_closed};
 use crate::decode::jpeg::huffman::Lookup;
+use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
 use crate::error::{Error, Result};
-
-/// Largest size of a DC difference and of an AC coefficient in bits that 8-bit pictures have (T.81, tables F.1 and F.2).
-const DC_SIZE: u8 = 11;
-const AC_SIZE: u8 = 10;
 
 /// How many pairs of tables are written: one for the first component and a black one, one for the others.
 pub(super) const GROUPS: usize = 2;
@@ -134,6 +131,7 @@ impl Tokens {
                 let (size, difference) = bits.symbol_and_bits(dc);
                 let value = last_read[i].wrapping_add(extend(difference, size));
                 last_read[i] = value;
+                bits.faults += u32::from(size > DC_SIZE || value.unsigned_abs() >= 1 << DC_SIZE);
                 self.dc(i, value, &mut last_written[i])?;
                 let first = table_start(true, group(i));
                 // A block has at most 63 AC symbols.
@@ -159,22 +157,25 @@ impl Tokens {
                 }
                 self.list.extend_from_slice(&block[..count]);
             }
+            if mcu + 1 == grid.across * grid.down {
+                bits.close();
+            }
             if bits.faults > 0 {
                 let cause = format!("jpeg data is damaged in MCU {mcu} of {}", grid.across * grid.down);
                 return Err(Error::decode(cause));
             }
         }
         self.ends.push(self.list.len());
+        if !is_closed(bytes, bits.at) {
+            return Err(Error::decode(NO_EOI));
+        }
         Ok(())
     }
 
     /// Coefficients of any scans.
     fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &Grid) -> Result<()> {
-        if coefficients.faults > 0 {
-            return Err(Error::decode(format!("jpeg data is damaged in {} places", coefficients.faults)));
-        }
-        if coefficients.is_unfinished() {
-            return Err(Error::decode("jpeg is progressive and lacks scans; decoders smoothe such pictures"));
+        if let Some(damage) = coefficients.damage() {
+            return Err(Error::decode(damage));
         }
         let mut last = [0; 4];
         for mcu in 0..grid.across * grid.down {

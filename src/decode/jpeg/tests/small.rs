@@ -11,7 +11,7 @@ use super::groups;
 use crate::decode::jpeg::Jpeg;
 use crate::decode::jpeg::fuzz::damage;
 use crate::decode::jpeg::group::Group;
-use crate::decode::{Decode, Job, Pixels, Rect, Size, Want};
+use crate::decode::{Decode, Job, MAX_PIXELS, Pixels, Rect, Size, Want};
 use crate::error::Result;
 use crate::fuzz::Random;
 
@@ -56,7 +56,7 @@ fn decode_all(group: &mut Group, files: &[Vec<u8>], regions: &[Rect]) -> Vec<Res
         .zip(&mut outs)
         .map(|((bytes, &region), out)| Job { bytes, want: Want::exact(region), out, result: Ok(()) })
         .collect();
-    group.decode(&mut jobs);
+    group.decode(&mut jobs, MAX_PIXELS);
     jobs.into_iter().map(|job| job.result.map(|()| job.out.data().to_vec())).collect()
 }
 

@@ -1,0 +1,108 @@
+use crate::decode::{Condition, check};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Longest list of [`Report::refused`](super::Report::refused).
+const MAX_LISTED: usize = 10_000;
+/// Bad images that an error names.
+const NAMED: usize = 10;
+
+/// An image that a [`Pack`](super::Pack) could not treat as asked, or in which it found damage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// Index of the sample.
+    pub index: u64,
+    /// Its key.
+    pub key: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What there is to say of one image.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Remark {
+    /// It is sound, of a kind that cannot be treated as asked, and stored as it was.
+    Unfit(String),
+    /// It decodes, but is damaged.
+    Damaged(String),
+    /// It does not decode.
+    Undecodable(String),
+}
+
+impl Remark {
+    /// What there is to say of the image `bytes`, which could not be treated as asked if there is a `refusal`. `None` if it is sound and was
+    /// treated.
+    pub(super) fn of(bytes: &[u8], refusal: Option<Error>) -> Option<Remark> {
+        match check(bytes) {
+            Condition::Damaged(e) => Some(Remark::Undecodable(e.cause().to_owned())),
+            Condition::Tolerated(what) => Some(Remark::Damaged(what)),
+            Condition::Sound => refusal.map(|e| Remark::Unfit(e.cause().to_owned())),
+        }
+    }
+
+    pub(super) fn reason(&self) -> &str {
+        let (Remark::Unfit(reason) | Remark::Damaged(reason) | Remark::Undecodable(reason)) = self;
+        reason
+    }
+
+    /// Whether it ends the packing, unless bad images are kept.
+    pub(super) fn is_bad(&self, strict: bool) -> bool {
+        match self {
+            Remark::Unfit(_) => false,
+            Remark::Damaged(_) => strict,
+            Remark::Undecodable(_) => true,
+        }
+    }
+}
+
+/// Adds to a report's list, as long as that is not too long.
+pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
+    if to.len() < MAX_LISTED {
+        to.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
+    }
+}
+
+/// The images for which nothing is packed.
+#[derive(Default)]
+pub(super) struct Bad {
+    count: u64,
+    undecodable: u64,
+    first: Vec<Refused>,
+}
+
+impl Bad {
+    pub(super) fn add(&mut self, index: u64, key: &str, remark: &Remark) {
+        self.count += 1;
+        self.undecodable += u64::from(matches!(remark, Remark::Undecodable(_)));
+        if self.first.len() < NAMED {
+            list(&mut self.first, index, key, remark.reason());
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// # Errors
+    /// If there are any: which they are, and what to do.
+    pub(super) fn check(&self, samples: u64) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let what = if self.undecodable == self.count { "do not decode" } else { "are damaged" };
+        let named = self.first.iter().map(|Refused { index, key, reason }| format!("sample {index} ({key}): {reason}"));
+        let more = match self.count - self.first.len() as u64 {
+            0 => String::new(),
+            n => format!("; and {n} more"),
+        };
+        Err(Error::new(
+            ErrorKind::Decode,
+            format!(
+                "{} of {samples} images {what}, so nothing was packed: {}{more}; `.keep_bad(true)`, or `warpfeed pack --keep-bad`, \
+                 packs such images as they are",
+                self.count,
+                named.collect::<Vec<_>>().join("; ")
+            ),
+        ))
+    }
+}
