@@ -1,3 +1,4 @@
+use super::cost;
 use super::jpeg::Jpeg;
 use super::{Decode, General, Job, Npy, Pixels, Size, Want, raw};
 use crate::error::Result;
@@ -42,6 +43,10 @@ impl Decode for Auto {
 
     fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
         self.choose(bytes).decode(bytes, want, out)
+    }
+
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        cost::memory(bytes, size, want)
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {

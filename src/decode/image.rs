@@ -8,6 +8,7 @@ use std::io::Cursor;
 
 use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
+use crate::decode::cost;
 use crate::decode::jpeg::header::Header;
 use crate::decode::orientation::Orientation;
 use crate::decode::{Decode, Pixels, Size, Want};
@@ -87,6 +88,10 @@ impl Decode for General {
         Ok(Orientation::new(orientation).size(stored))
     }
 
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        cost::memory(bytes, size, want)
+    }
+
     fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
         let format = format_of(bytes)?;
         if format == ImageFormat::Jpeg {
@@ -113,6 +118,11 @@ impl Decode for General {
             Ok(())
         })
     }
+}
+
+/// Gives back the scratch of the calling thread.
+pub(super) fn release() {
+    SCRATCH.take();
 }
 
 thread_local! {

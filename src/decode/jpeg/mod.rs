@@ -28,6 +28,7 @@ mod scan;
 mod segments;
 
 pub use decoder::Jpeg;
+pub(crate) use decoder::release;
 
 /// Memory that a thread keeps of each kind after a large picture.
 const KEPT_BYTES: usize = 64 << 20;
