@@ -121,14 +121,14 @@ const IMAGE: usize = 16 * 16 * 3;
 fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
     let limited =
         |bytes| loader(Numbers::new(100)).workers(1).augment(Augment::train(224)).batch(16).memory_limit(bytes);
-    let e = limited(1 << 20).host().unwrap_err();
+    let e = limited(1_200_000).host().unwrap_err();
     assert_eq!(
         e.to_string(),
-        "memory: one batch of 16 ahead needs 3 slots of 2.3 MiB = 6.9 MiB, and 147.0 KiB for one worker; memory_limit is 1.0 MiB: \
+        "memory: one batch of 16 ahead needs 3 slots of 2.3 MiB = 6.9 MiB, and 147.0 KiB for one worker; memory_limit is 1.1 MiB: \
          batch(2) fits"
     );
-    limited(1 << 20).batch(2).host().unwrap();
-    limited(1 << 20).batch(3).host().unwrap_err();
+    limited(1_200_000).batch(2).host().unwrap();
+    limited(1_200_000).batch(3).host().unwrap_err();
     let e = limited(1000).host().unwrap_err();
     assert!(e.to_string().ends_with("memory_limit is 1000 bytes: not even batch(1) with prefetch(1) fits"), "{e}");
     let e = limited(700_000).prefetch(9).host().unwrap_err();
@@ -205,7 +205,7 @@ fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated()
     let left: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(left <= 2.0 * mib(available()), "{e}");
     let fits: usize = text.split("left: prefetch(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
-    assert!(fits < prefetch && mib(fits * slot) <= left, "{e}");
+    assert!(fits < prefetch && mib(fits * slot) <= left + 0.1, "{e}");
 }
 
 #[test]

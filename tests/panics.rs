@@ -38,7 +38,7 @@ impl Source for Sixth {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         assert!(index % 100 != 1, "another place panics at {index}");
-        assert!(index % 6 != 0, "the source panics at {index}");
+        assert!(!index.is_multiple_of(6), "the source panics at {index}");
         self.0.read(index, scratch)
     }
 }
@@ -98,6 +98,20 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
         assert_eq!(batches.faults()[0].error.to_string(), "sample 33: panic: with a value that is no text");
     });
+}
+
+/// What a worker needs before its first sample cannot be had.
+#[test]
+fn threads_that_end_by_a_panic_are_an_error_of_every_run() {
+    let said = in_a_process("threads_that_end_by_a_panic_are_an_error_of_every_run", || {
+        let mut batches = support::loader(Numbers::new(60)).workers(2).retries(usize::MAX).host().unwrap();
+        for epoch in 0..5 {
+            let mut epoch = batches.epoch(epoch);
+            let e = epoch.next().unwrap().unwrap_err();
+            assert!(e.kind() == ErrorKind::Panic && epoch.next().is_none(), "{e}");
+        }
+    });
+    assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
 /// A subscriber of `tracing` that panics at what workers log: code of the user's that runs where nothing is guarded.

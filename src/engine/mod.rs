@@ -89,7 +89,7 @@ struct Broken {
 }
 
 impl Broken {
-    /// A thread has ended: whatever the run, its next batch is an error.
+    /// A thread has ended: the next batch is an error, whatever the run, and so is every one after it.
     fn thread(error: Error) -> Self {
         Broken { run: ANY_RUN, number: 0, error }
     }
@@ -115,6 +115,8 @@ pub(crate) struct Engine {
     faults: Arc<Mutex<Faults>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
+    /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is this error.
+    lost: Option<Error>,
     reports: Arc<Reports>,
     // Dropped, and so joined, last: after the coordinator let go of the channel that the workers wait on.
     pool: Pool,
@@ -208,6 +210,7 @@ impl Engine {
             faults: Arc::default(),
             timeout,
             coordinator: Some(coordinator),
+            lost: None,
             reports,
             pool,
         })
@@ -258,8 +261,12 @@ impl Engine {
                 let _ = self.home.free.send(full.release());
             }
         }
-        for late in self.full.try_iter().flatten() {
-            let _ = self.home.free.send(late.release());
+        for late in self.full.try_iter() {
+            match late {
+                Ok(full) => drop(self.home.free.send(full.release())),
+                Err(broken) if broken.run == ANY_RUN => self.lost = Some(broken.error),
+                Err(_) => {}
+            }
         }
     }
 
@@ -300,6 +307,9 @@ impl Engine {
         let since = Instant::now();
         let mut logged = since;
         loop {
+            if let Some(error) = &self.lost {
+                return Some(Ok(Err(error.clone())));
+            }
             if let Some(batch) = self.early[self.place(self.next)].take() {
                 return Some(Ok(batch));
             }
@@ -310,7 +320,7 @@ impl Engine {
                     let place = self.place(full.header().number);
                     self.early[place] = Some(Ok(full));
                 }
-                Ok(Err(broken)) if broken.run == ANY_RUN => return Some(Ok(Err(broken.error))),
+                Ok(Err(broken)) if broken.run == ANY_RUN => self.lost = Some(broken.error),
                 Ok(Err(broken)) if broken.run != self.run => {}
                 Ok(Err(broken)) => self.early[self.place(broken.number)] = Some(Err(broken.error)),
                 Err(RecvTimeoutError::Timeout) => {
