@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -12,6 +13,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong, where, and why.
 ///
 /// Match on [`kind`](Error::kind); print it for a person. It stays one pointer wide, so a `Result` costs the hot path nothing.
+///
+/// `Debug` is the same text as `Display`, since `fn main() -> Result<()>` prints that. [`source`](std::error::Error::source) is the
+/// error that this one was made of, where there is one: of [`Error::io`] a [`std::io::Error`], else what
+/// [`with_source`](Error::with_source) was given. The text names the cause already.
+///
+/// It is `Send`, `Sync` and `Clone`; clones share their source.
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
@@ -23,7 +30,11 @@ struct Inner {
     key: Option<String>,
     os_code: Option<i32>,
     transient: bool,
+    source: Option<Arc<Source>>,
 }
+
+/// What an error may be made of.
+type Source = dyn std::error::Error + Send + Sync;
 
 /// The class of an [`Error`], for a program to decide on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +94,7 @@ impl Error {
             key: None,
             os_code: None,
             transient: false,
+            source: None,
         }))
     }
 
@@ -101,7 +113,8 @@ impl Error {
         Self::new(ErrorKind::Source, cause)
     }
 
-    /// An operating-system error at `path`. It is [transient](Error::is_transient) if trying again may help.
+    /// An operating-system error at `path`. It is [transient](Error::is_transient) if trying again may help. Its
+    /// [source](std::error::Error::source) is a [`std::io::Error`] of the same kind, number and text.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let mut e = Self::new(ErrorKind::Io, error.to_string()).at_path(path);
@@ -109,7 +122,27 @@ impl Error {
         // A network file system says EIO for what is over a moment later; a disk that says it is asked in vain, and not for long.
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
             || error.raw_os_error() == Some(libc::EIO);
-        e
+        // Errors of this type cannot be cloned.
+        e.with_source(match error.raw_os_error() {
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::new(error.kind(), error.to_string()),
+        })
+    }
+
+    /// The same error with the error that it was made of, for [`source`](std::error::Error::source). A later call replaces it.
+    ///
+    /// ```
+    /// use std::error::Error as _;
+    /// use warpfeed::Error;
+    ///
+    /// let cause = "seven".parse::<u32>().unwrap_err();
+    /// let error = Error::in_source(format!("the row's number: {cause}")).with_source(cause);
+    /// assert!(error.source().unwrap().is::<std::num::ParseIntError>());
+    /// ```
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(Arc::from(source.into()));
+        self
     }
 
     /// The same error as one that may be gone when the sample is read again: for a source over a network. See
@@ -191,7 +224,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Error({:?}, \"{self}\")", self.0.kind)
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -201,7 +234,11 @@ impl Clone for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -224,6 +261,31 @@ mod tests {
         assert!(
             Error::in_source("status 503").transient().is_transient() && !Error::in_source("status 404").is_transient()
         );
+    }
+
+    #[test]
+    fn debug_is_display() {
+        let e = Error::io("train/x.jpg", &std::io::Error::from_raw_os_error(libc::ENOENT)).at_sample(3, "x");
+        assert_eq!(format!("{e:?}"), e.to_string());
+        assert!(format!("{e:?}").starts_with("sample 3 (x): train/x.jpg: io: "), "{e:?}");
+    }
+
+    #[test]
+    fn an_error_keeps_what_it_was_made_of() {
+        use std::error::Error as _;
+        use std::io;
+        let denied = Error::io("x", &io::Error::from_raw_os_error(libc::EACCES)).at_sample(1, "").transient();
+        let clone = denied.clone();
+        drop(denied);
+        let source = clone.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
+        assert_eq!((source.raw_os_error(), source.kind()), (Some(libc::EACCES), io::ErrorKind::PermissionDenied));
+        let own = Error::io("x", &io::Error::new(io::ErrorKind::UnexpectedEof, "half a file"));
+        let source = own.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
+        assert_eq!((source.kind(), source.to_string()), (io::ErrorKind::UnexpectedEof, "half a file".to_owned()));
+        let outer = Error::in_source("shard 7").with_source(own);
+        let down = outer.source().and_then(|e| e.source()).unwrap();
+        assert!(down.is::<io::Error>(), "a chain leads down to the system's error");
+        assert!(Error::decode("no cause").source().is_none());
     }
 
     #[test]

@@ -67,8 +67,8 @@
 //! # How much memory
 //!
 //! [`Batches::plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as one batch; where [`prefetch`](Loader::prefetch) is automatic, as many as it may
-//! try. A plan of more than the machine or the container has left is refused (on Linux). Beside it each worker keeps scratch for the pictures it has in hand.
-//! Nothing grows beyond that but the list of skipped samples, as far as [`OnError::Skip`] allows. [`memory_limit`](Loader::memory_limit) refuses a plan that is too large, and is
+//! try. A plan of more than the machine or the container has left is refused (on Linux). It says what workers take beside the slots too: each has a share for ordinary
+//! pictures, and large ones share what is left. Nothing grows beyond that but the list of skipped samples, as far as [`OnError::Skip`] allows. [`memory_limit`](Loader::memory_limit) refuses a plan that is too large, and is
 //! what automatic values stay within.
 //!
 //! # What blocks

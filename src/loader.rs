@@ -19,8 +19,8 @@ use crate::decode::{Auto, Decode};
 use crate::device::Handoff;
 use crate::device::SampleOps;
 use crate::engine::{
-    Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MakeKeeper, MemoryPlan, OnError, Opened, Parts, Position,
-    Settings, State, Tuner, Work, some_batches,
+    Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Opened, Parts,
+    Position, Scratch, ScratchPlan, Settings, State, Tuner, Work, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -30,7 +30,7 @@ use crate::source::{self, Concat, Join, Source};
 use crate::trace::{self, Counters, Trace};
 use crate::transform::{Augment, Transform};
 use labels::check_soft_labels;
-use memory::{Room, host_memory};
+use memory::{Demand, Room, host_memory};
 use sampling::Sampling;
 
 /// The options of a data loader.
@@ -121,7 +121,7 @@ impl Input {
 }
 
 /// How large a batch is.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Share {
     /// Samples of each rank.
     Rank(usize),
@@ -134,6 +134,32 @@ enum Share {
 enum Place {
     Given { rank: usize, world: usize },
     Environment,
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Loader { input, batch, seed, workers, prefetch, augment, dtype, layout, .. } = self;
+        f.debug_struct("Loader")
+            .field("input", input)
+            .field("batch", batch)
+            .field("seed", seed)
+            .field("workers", workers)
+            .field("prefetch", prefetch)
+            .field("augment", augment)
+            .field("dtype", dtype)
+            .field("layout", layout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Input::Path(path) => path.fmt(f),
+            Input::Source(source) => write!(f, "{} source", source.kind()),
+            Input::Mixture(parts) => parts.fmt(f),
+        }
+    }
 }
 
 impl Loader {
@@ -265,7 +291,8 @@ impl Loader {
     /// 0, the default, is automatic: one for each processor this process may use, to begin with. While the consumer waits for batches, and workers that are busy leave
     /// processors idle since they wait for a disk, a network or a lock, more of them are tried, up to four for each processor (but to 32 on a small machine, and to 256 on a large one), and kept if more samples come. A
     /// wrong try is taken back after some 64 to 200 batches. [`Stats::workers`](crate::Stats::workers) says how many are in use, and each change is an `info` event of
-    /// [`tracing`](https://docs.rs/tracing). It costs that many threads, most of them asleep, and scratch for the pictures in hand of those that were ever used.
+    /// [`tracing`](https://docs.rs/tracing). It costs that many threads, most of them asleep, and scratch
+    /// for the pictures in hand of those that were ever used, as [`Batches::plan`] says. More than 4,096 are an error when the loader is opened.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
@@ -382,17 +409,11 @@ impl Loader {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
         let mut opening = self.open(dtype, layout, None, pinned, |_, _| 0)?;
-        let bytes = opening.check_memory(0)?;
         let memory = host_memory(opening.plan.bytes, opening.slots(), pinned, opening.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&opening.plan, memory)).collect();
         let plan = MemoryPlan {
-            slots: slots.len(),
-            slots_in_use: slots.len(),
-            slot_bytes: opening.plan.bytes,
-            host_bytes: bytes,
             pinned_bytes: slots.iter().filter(|s| s.is_pinned()).count() * opening.plan.bytes,
-            device_bytes: 0,
-            staging_bytes: 0,
+            ..opening.memory_plan()
         };
         let (room, resume, trace) = (opening.prefetch.least + 1, opening.resume, opening.trace.take());
         let keeper = (plan.pinned_bytes > 0).then(keeper).flatten();
@@ -440,6 +461,11 @@ impl Loader {
         let processors = processors::processors(&rank);
         let workers = match self.workers {
             0 => Bounds { least: processors, most: (4 * processors).clamp(32, 256).max(processors) },
+            n if n > MOST_WORKERS => {
+                return Err(Error::config(format!(
+                    "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) finds a number"
+                )));
+            }
             n => Bounds::exactly(n),
         };
         let size = self.augment.output_size();
@@ -466,10 +492,17 @@ impl Loader {
             None => plan,
         });
         let room = Room::of(self.memory_limit);
+        // An image, and a copy of the last one of a batch that workers mix.
+        let image = size.area() as usize * 3;
+        let mixing = if self.augment.mixes() && !ops { size.area() as usize * 3 * dtype.bytes() } else { 0 };
+        let scratch = ScratchPlan::ample(workers.most, processors, image + mixing);
         let prefetch = match self.prefetch {
-            0 => room.automatic_prefetch(pinned, &plan, beside),
+            0 => room.automatic_prefetch(pinned, &plan, &scratch, &beside),
             n => Bounds::exactly(n),
         };
+        let demand = Demand { plan: &plan, prefetch, scratch, least_workers: workers.least, beside: &beside };
+        let (host_bytes, scratch) = room.grant(&demand)?;
+        let workers = Bounds { most: scratch.workers, ..workers };
         let settings = Arc::new(Settings::new(processors, workers, prefetch));
         let work = Work {
             source,
@@ -488,6 +521,7 @@ impl Loader {
             tuner: Tuner::new(&settings),
             settings,
             limits: self.limits,
+            scratch: Scratch::new(scratch),
             #[cfg(feature = "progress")]
             progress: self.progress,
         };
@@ -497,10 +531,10 @@ impl Loader {
             resume,
             schedule,
             plan,
+            host_bytes,
             prefetch,
             on_error: self.on_error,
             timeout: self.timeout,
-            room,
             trace: self.trace,
         })
     }
@@ -529,10 +563,11 @@ struct Opening {
     resume: Option<Position>,
     schedule: Schedule,
     plan: Arc<Plan>,
+    /// Bytes of all host slots.
+    host_bytes: usize,
     prefetch: Bounds,
     on_error: OnError,
     timeout: Duration,
-    room: Room,
     trace: Option<(PathBuf, trace::Schedule)>,
 }
 
@@ -561,9 +596,21 @@ impl Opening {
         Settings::slots_for(self.prefetch.most)
     }
 
-    /// Bytes of all host slots, if there is room for them and for `device` bytes beside them. Asked before any of it is allocated.
-    fn check_memory(&self, device: usize) -> Result<usize> {
-        self.room.check(&self.plan, self.prefetch.most, device)
+    /// What is known of the memory before any of it is allocated.
+    fn memory_plan(&self) -> MemoryPlan {
+        let scratch = self.work.scratch.plan();
+        MemoryPlan {
+            slots: self.slots(),
+            slots_in_use: self.slots(),
+            slot_bytes: self.plan.bytes,
+            host_bytes: self.host_bytes,
+            pinned_bytes: 0,
+            device_bytes: 0,
+            staging_bytes: 0,
+            scratch_bytes: scratch.total(),
+            worker_scratch_bytes: scratch.fixed + scratch.own,
+            shared_scratch_bytes: scratch.shared,
+        }
     }
 
     fn into_parts(self, slots: Vec<crate::batch::Free>, keeper: Option<MakeKeeper>) -> Parts {

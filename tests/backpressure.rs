@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{Numbers, loader, no_hang};
-use warpfeed::ErrorKind;
+use warpfeed::{Augment, ErrorKind};
 
 /// Waits until `value` has not changed for 200 ms.
 fn settled(value: impl Fn() -> usize) -> usize {
@@ -113,14 +113,55 @@ fn slots_are_reused_and_not_reallocated() {
     assert!(addresses.len() <= batches.plan().slots, "{} buffers for {:?}", addresses.len(), batches.plan());
 }
 
+/// Bytes of a loader's image.
+const IMAGE: usize = 16 * 16 * 3;
+
+/// Where the number of batches ahead is automatic, it is at its least already: only the batch can be smaller.
+#[test]
+fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
+    let limited =
+        |bytes| loader(Numbers::new(100)).workers(1).augment(Augment::train(224)).batch(16).memory_limit(bytes);
+    let e = limited(1_200_000).host().unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "memory: one batch of 16 ahead needs 3 slots of 2.3 MiB = 6.9 MiB, and 147.0 KiB for one worker; memory_limit is 1.1 MiB: \
+         batch(2) fits"
+    );
+    limited(1_200_000).batch(2).host().unwrap();
+    limited(1_200_000).batch(3).host().unwrap_err();
+    let e = limited(1000).host().unwrap_err();
+    assert!(e.to_string().ends_with("memory_limit is 1000 bytes: not even batch(1) with prefetch(1) fits"), "{e}");
+    let e = limited(700_000).prefetch(9).host().unwrap_err();
+    assert!(
+        e.to_string().ends_with("batch(1) with prefetch(1) fits") || e.to_string().ends_with("batch(1) fits"),
+        "{e}"
+    );
+}
+
 #[test]
 fn a_plan_beyond_the_limit_is_refused_with_the_knobs() {
     let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().plan();
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
-    loader(Numbers::new(10)).prefetch(3).memory_limit(plan.host_bytes).host().unwrap();
-    let e = loader(Numbers::new(10)).prefetch(3).memory_limit(plan.host_bytes - 1).host().unwrap_err();
+    // A worker's image is part of it.
+    let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
+    let least = plan.host_bytes + 2 * IMAGE;
+    assert_eq!(limited(least).host().unwrap().plan().scratch_bytes, 2 * IMAGE);
+    let e = limited(least - 1).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
-    assert!(e.to_string().contains("lower prefetch (3) or batch (7)"), "{e}");
+    let slot = plan.slot_bytes;
+    assert_eq!(
+        e.cause(),
+        format!(
+            "3 batches of 7 ahead need 5 slots of {slot} bytes = {} bytes, and {} bytes for 2 workers; memory_limit is {} bytes: \
+             prefetch(2) fits, or batch(6)",
+            5 * slot,
+            2 * IMAGE,
+            least - 1
+        )
+    );
+    // What it says is so.
+    limited(least - 1).prefetch(2).host().unwrap();
+    limited(least - 1).batch(6).host().unwrap();
 }
 
 #[test]
@@ -154,16 +195,17 @@ fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated()
     assert_eq!(e.kind(), ErrorKind::Memory);
     let text = e.to_string();
     let plan = (prefetch + 2) * slot;
-    assert!(
-        text.starts_with(&format!(
-            "memory: {plan} bytes of batch memory ({} slots of {slot}) exceed the ",
-            prefetch + 2
-        )),
-        "{e}"
+    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+    let beginning = format!(
+        "memory: {prefetch} batches of 7 ahead need {} slots of {slot} bytes = {:.1} MiB",
+        prefetch + 2,
+        mib(plan)
     );
-    assert!(text.ends_with(&format!("has left; lower prefetch ({prefetch}) or batch (7)")), "{e}");
-    let left: usize = text.split("exceed the ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert!(left <= 2 * available(), "{e}");
+    assert!(text.starts_with(&beginning), "{e}");
+    let left: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(left <= 2.0 * mib(available()), "{e}");
+    let fits: usize = text.split("left: prefetch(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
+    assert!(fits < prefetch && mib(fits * slot) <= left + 0.1, "{e}");
 }
 
 #[test]

@@ -94,7 +94,9 @@ fn a_source_that_waits_gets_more_workers_and_the_batches_are_the_same() {
 fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     no_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().plan().slot_bytes;
-        let limit = 7 * slot + slot / 2;
+        // More than two batches ahead only where workers have all that is of use to them.
+        let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().plan().scratch_bytes;
+        let limit = 7 * slot + slot / 2 + scratch;
         // Two workers make a batch in 4 ms; one step in 12 takes as long as nine of them.
         let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
         let mut batches = loader.host().unwrap();
@@ -121,12 +123,19 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
 #[test]
 fn the_least_that_a_limit_leaves_room_for_is_one_batch_ahead() {
     let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().plan().slot_bytes;
-    let plan = |limit| loader(8, Duration::ZERO).memory_limit(limit).host().map(|batches| batches.plan());
+    // Two workers have an image of 16 by 16 each.
+    let images = 2 * 16 * 16 * 3;
+    let plan = |limit: usize| {
+        loader(8, Duration::ZERO).workers(2).memory_limit(limit + images).host().map(|batches| batches.plan())
+    };
     assert_eq!(plan(3 * slot).unwrap().slots, 3);
     assert_eq!(plan(4 * slot).unwrap().slots, 4);
     let e = plan(3 * slot - 1).unwrap_err();
     assert_eq!(e.kind(), warpfeed::ErrorKind::Memory);
-    assert!(e.to_string().contains("lower prefetch (1)"), "{e}");
+    assert!(
+        e.to_string().contains("one batch of 8 ahead needs 3 slots") && e.to_string().ends_with(": batch(7) fits"),
+        "{e}"
+    );
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use super::cost;
 use super::jpeg::Within;
 use super::{Decode, General, Job, MAX_PIXELS, Npy, Pixels, Size, Want, check_size, raw};
 use crate::error::Result;
@@ -56,6 +57,10 @@ impl Decode for Auto {
             return Npy.decode(bytes, want, out);
         }
         self.general().decode(bytes, want, out)
+    }
+
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        cost::memory(bytes, size, want)
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {

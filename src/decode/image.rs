@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use image::error::{DecodingError, ImageFormatHint};
 use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
+use crate::decode::cost;
 use crate::decode::jpeg::header::{Header, exif_orientation};
 use crate::decode::jpeg::{Within, open_header};
 use crate::decode::orientation::Orientation;
@@ -82,6 +83,10 @@ impl Decode for General {
         Ok(Orientation::new(orientation).size(stored))
     }
 
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        cost::memory(bytes, size, want)
+    }
+
     fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
         let format = format_of(bytes)?;
         if format == ImageFormat::Jpeg {
@@ -112,6 +117,11 @@ impl Decode for General {
             Ok(())
         })
     }
+}
+
+/// Gives back the scratch of the calling thread.
+pub(super) fn release() {
+    SCRATCH.take();
 }
 
 thread_local! {

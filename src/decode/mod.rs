@@ -7,6 +7,7 @@
 //! 5. `orientation`: what EXIF says of turning pictures upright, for all of them.
 //! 6. `info`: what a header says, for people: [`Info`].
 //! 7. `check`: whether a picture is damaged, read as a whole: [`check()`].
+//! 8. `cost`: how much memory a picture takes while it is decoded.
 //!
 //! A decoder is asked in two steps, so that the crop can be chosen between them: [`Decode::size`] reads the header alone, then
 //! [`Decode::decode`] delivers at least the region asked for, which may cost much less than the whole picture.
@@ -56,6 +57,7 @@
 
 mod auto;
 mod check;
+mod cost;
 mod image;
 mod info;
 pub mod jpeg;
@@ -110,6 +112,15 @@ pub trait Decode: Send + Sync {
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes. `out` then holds nothing of use.
     fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()>;
 
+    /// Bytes of memory that decoding `want` of a picture of `size` takes, pixels and scratch together. An estimate, from the header alone.
+    ///
+    /// A loader keeps the pictures that are in hand at once within [`Batches::plan`](crate::Batches::plan) by it. It asks for pictures
+    /// of more than 350,000 pixels only. By default it is all pixels of the picture, three bytes each.
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        let _ = (bytes, want);
+        size.area().saturating_mul(3)
+    }
+
     /// Decodes several samples. A decoder that gains from company (independent entropy streams side by side) overrides this; each job
     /// keeps its own result, and a bad neighbour changes nothing for the others.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
@@ -117,6 +128,12 @@ pub trait Decode: Send + Sync {
             job.run(|bytes, want, out| self.decode(bytes, want, out));
         }
     }
+}
+
+/// Gives back what the decoders of the calling thread keep from one picture to the next.
+pub(crate) fn release() {
+    jpeg::release();
+    image::release();
 }
 
 /// What is wanted of a picture.
@@ -146,6 +163,17 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// How it went.
     pub result: Result<()>,
+}
+
+impl std::fmt::Debug for Job<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Job { bytes, want, result, .. } = self;
+        f.debug_struct("Job")
+            .field("bytes", &bytes.len())
+            .field("want", want)
+            .field("result", result)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Job<'_> {

@@ -61,7 +61,8 @@ impl Rect {
     }
 }
 
-/// Decoded RGB pixels: `u8`, HWC, rows without padding. Its memory is kept from sample to sample.
+/// Decoded RGB pixels: `u8`, HWC, rows without padding. Its memory is kept from sample to sample; a loader gives back what an unusually
+/// large picture took.
 ///
 /// It may hold a part of the picture ([`origin`](Pixels::origin)), and may hold it smaller ([`reduction`](Pixels::reduction)).
 #[derive(Debug, Default, Clone)]
@@ -81,10 +82,14 @@ impl Pixels {
         Self::default()
     }
 
-    /// Makes room for `size` pixels and returns them for writing. What was in them before is still there, and must all be overwritten.
+    /// Makes room for `size` pixels and returns them for writing. What they hold is left from before, and must all be overwritten.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
-        self.data.resize(bytes.max(self.data.len()), 0);
+        if self.data.len() < bytes {
+            // Not by growing, which copies what nobody reads and may take twice as much as is needed.
+            self.data = Vec::new();
+            self.data = vec![0; bytes];
+        }
         (self.width, self.height, self.origin, self.reduction) = (size.width, size.height, (0, 0), 0);
         &mut self.data[..bytes]
     }
@@ -93,6 +98,16 @@ impl Pixels {
     /// stored at `1 / 2^reduction` of its size.
     pub fn place(&mut self, x: u32, y: u32, reduction: u8) {
         (self.origin, self.reduction) = ((x, y), reduction);
+    }
+
+    /// Gives back its memory, and with it the pixels.
+    pub(crate) fn release(&mut self) {
+        *self = Pixels::default();
+    }
+
+    /// Bytes of its memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.data.capacity()
     }
 
     /// Size of what is stored.

@@ -12,7 +12,14 @@ use crate::order::{Rank, Schedule};
 use crate::source::Source;
 use crate::trace::Stats;
 
-/// The memory a loader holds, all of it taken when it was opened. In bytes.
+/// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is opened. Scratch is taken by workers when they
+/// need it.
+///
+/// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside them, by estimates from the pictures'
+/// headers ([`Decode::memory`](crate::decode::Decode::memory)). Pictures that need more than a worker's own share take it from
+/// `shared_scratch_bytes`, and wait for each other there. One that needs more than all of that takes it while no other holds any: it alone
+/// goes beyond the plan ([`Loader::max_pixels`](crate::Loader::max_pixels) refuses such pictures). Beside the plan are the threads' stacks,
+/// the source's own memory, and encoded samples that a source copies into more than a quarter of a worker's share, until the worker has its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {
@@ -30,6 +37,12 @@ pub struct MemoryPlan {
     pub device_bytes: usize,
     /// How many of those images pass through before they are converted.
     pub staging_bytes: usize,
+    /// Bytes of host memory that workers take beside the slots at most, all together.
+    pub scratch_bytes: usize,
+    /// How many of those each worker may take for itself.
+    pub worker_scratch_bytes: usize,
+    /// How many of those all workers share, for pictures that need more.
+    pub shared_scratch_bytes: usize,
 }
 
 impl fmt::Display for MemoryPlan {
@@ -50,7 +63,13 @@ impl fmt::Display for MemoryPlan {
             write!(f, ", {:.1} MiB on the device", mib(self.device_bytes))?;
             write!(f, " ({:.1} MiB of them staging)", mib(self.staging_bytes))?;
         }
-        Ok(())
+        write!(
+            f,
+            "; workers take {:.1} MiB at most, {:.1} MiB each and {:.1} MiB shared for large pictures",
+            mib(self.scratch_bytes),
+            mib(self.worker_scratch_bytes),
+            mib(self.shared_scratch_bytes)
+        )
     }
 }
 
@@ -109,7 +128,8 @@ impl Opened {
 
 /// An open loader: workers running, buffers allocated. [`epoch`](Batches::epoch) delivers.
 ///
-/// Dropping it stops the workers and joins their threads; batches still in the user's hands stay valid.
+/// Dropping it stops the workers and joins their threads; batches still in the user's hands stay valid. It is `Send`, and so may be handed
+/// to another thread; it is not `Sync`, since one thread at a time asks for batches.
 ///
 /// It belongs to the process that opened it. After `fork` the child has no worker threads: there every batch is an error, and dropping it
 /// gives nothing back.
@@ -437,6 +457,13 @@ pub struct Epoch<'a, B> {
     batches: &'a mut Batches<B>,
 }
 
+impl<B> fmt::Debug for Epoch<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cursor { epoch, next, end, .. } = self.cursor;
+        f.debug_struct("Epoch").field("epoch", &epoch).field("next", &next).field("end", &end).finish_non_exhaustive()
+    }
+}
+
 impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
@@ -481,6 +508,15 @@ pub struct IntoIter(Pass);
 enum Pass {
     Open(Box<Batches<HostBatch>>, Cursor),
     Failed(Option<Error>),
+}
+
+impl fmt::Debug for IntoIter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Pass::Open(batches, _) => f.debug_tuple("IntoIter").field(batches).finish(),
+            Pass::Failed(error) => f.debug_tuple("IntoIter").field(error).finish(),
+        }
+    }
 }
 
 impl IntoIter {

@@ -3,6 +3,10 @@ use std::collections::HashSet;
 use crate::error::Error;
 
 /// What happens when a sample cannot be read, decoded or transformed.
+///
+/// A panic in a source, decoder or transform of yours is such an error too. The panic hook reports it once for each place in the source
+/// text, however many samples panic there; the others are counted in a warning when the loader is closed. For this the first loader of a
+/// process puts a hook before the one that it finds, which gets every other panic as before. A hook that you set later replaces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The batch is an `Err` that names the sample, and the epoch ends.

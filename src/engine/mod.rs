@@ -11,6 +11,8 @@
 //! 9. `retry`: what is done again when it fails for a moment; panics as errors.
 //! 10. `length`: how many batches an epoch has, asked of an order that may be the user's.
 //! 11. `faults`: what happens to a sample that fails for good, and the list of those.
+//! 12. `scratch`: memory that workers take beside the slots, and who may take it.
+//! 13. `report`: what of the user's panics reaches standard error.
 
 mod batches;
 mod coordinator;
@@ -22,8 +24,10 @@ mod length;
 mod pool;
 #[cfg(feature = "progress")]
 mod progress;
+mod report;
 mod resume;
 mod retry;
+mod scratch;
 mod settings;
 mod tune;
 mod worker;
@@ -49,9 +53,12 @@ pub use faults::{Fault, OnError};
 pub(crate) use host::HostFeed;
 pub(crate) use length::some_batches;
 use pool::Pool;
+use report::Reports;
 pub use resume::State;
 pub(crate) use retry::retried;
-pub(crate) use settings::{Bounds, Settings};
+use retry::{guarded, panicked};
+pub(crate) use scratch::{Scratch, ScratchPlan};
+pub(crate) use settings::{Bounds, MOST_WORKERS, Settings};
 pub(crate) use tune::Tuner;
 pub(crate) use worker::{Limits, MAX_GROUP, Work};
 
@@ -85,6 +92,16 @@ struct Broken {
     error: Error,
 }
 
+impl Broken {
+    /// A thread has ended: the next batch is an error, whatever the run, and so is every one after it.
+    fn thread(error: Error) -> Self {
+        Broken { run: ANY_RUN, number: 0, error }
+    }
+}
+
+/// The number of no run.
+const ANY_RUN: u64 = u64::MAX;
+
 /// Workers, coordinator and the order of what comes out.
 pub(crate) struct Engine {
     work: Arc<Work>,
@@ -102,8 +119,11 @@ pub(crate) struct Engine {
     faults: Arc<Mutex<Faults>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
+    /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is this error.
+    lost: Option<Error>,
+    reports: Arc<Reports>,
     // Dropped, and so joined, last: after the coordinator let go of the channel that the workers wait on.
-    _pool: Pool,
+    pool: Pool,
 }
 
 impl Engine {
@@ -115,8 +135,8 @@ impl Engine {
         // Each channel can hold all there can be of what it carries, so that no thread ever waits to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // One place more for an error of the order itself.
-        let (filled, full) = bounded(count + 1);
+        // One place more for an error of the order itself, and one for the end of each thread.
+        let (filled, full) = bounded(count + 2 + settings.workers.most);
         let parts_per_batch = most_parts(&slots, &settings);
         let (parts, queue) = bounded(count * parts_per_batch);
         settings.take_slots(slots, free.clone());
@@ -124,9 +144,11 @@ impl Engine {
         let home = Home { free, held: Arc::default(), keeper };
 
         let pool = Pool::new(settings)?;
-        let shared = (work.clone(), queue, filled.clone(), home.free.clone());
-        pool.start(move |index| {
-            let (work, queue, filled, free) = &shared;
+        let reports = Reports::new();
+        let shared = (work.clone(), queue, filled.clone(), home.free.clone(), reports.clone());
+        let body = move |index: usize| {
+            let (work, queue, filled, free, reports) = &shared;
+            reports.serve();
             // Made with the first part: a worker that is never in use takes no memory for pictures.
             let mut worker = None;
             while work.settings.admits(index) {
@@ -142,6 +164,16 @@ impl Engine {
                     let _ = free.send(full.release());
                 }
             }
+        };
+        let ended = filled.clone();
+        pool.start(move |index| {
+            let ran = guarded(|| {
+                body(index);
+                Ok(())
+            });
+            if let Err(e) = ran {
+                let _ = ended.send(Err(Broken::thread(panicked(e, || format!("worker {index} panicked")))));
+            }
         });
         let coordinator = coordinator::Coordinator {
             work: work.clone(),
@@ -150,12 +182,24 @@ impl Engine {
             freed,
             free: home.free.clone(),
             parts,
-            broken: filled,
+            broken: filled.clone(),
         };
+        let own = reports.clone();
         let coordinator = std::thread::Builder::new()
             .name("warpfeed-order".into())
-            .spawn(move || coordinator.run())
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")))?;
+            .spawn(move || {
+                own.serve();
+                let ran = guarded(|| {
+                    coordinator.run();
+                    Ok(())
+                });
+                if let Err(e) = ran {
+                    let _ = filled.send(Err(Broken::thread(panicked(e, || "the coordinator panicked".to_owned()))));
+                }
+            })
+            .map_err(|e| {
+                Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
+            })?;
         Ok(Engine {
             work,
             schedule,
@@ -171,7 +215,9 @@ impl Engine {
             faults: Arc::default(),
             timeout,
             coordinator: Some(coordinator),
-            _pool: pool,
+            lost: None,
+            reports,
+            pool,
         })
     }
 
@@ -197,7 +243,11 @@ impl Engine {
             Ok(end) => {
                 self.end = end;
                 let start = Start { run: self.run, epoch, first, end };
-                self.starts.as_ref().expect("open until drop").send(start).expect("the coordinator lives until drop");
+                let starts = self.starts.as_ref().expect("open until drop");
+                if starts.send(start).is_err() {
+                    self.end = first.saturating_add(1);
+                    self.early[self.place(first)] = Some(Err(ended()));
+                }
             }
             // It comes as the first batch would.
             Err(e) => {
@@ -216,8 +266,12 @@ impl Engine {
                 let _ = self.home.free.send(full.release());
             }
         }
-        for late in self.full.try_iter().flatten() {
-            let _ = self.home.free.send(late.release());
+        for late in self.full.try_iter() {
+            match late {
+                Ok(full) => drop(self.home.free.send(full.release())),
+                Err(broken) if broken.run == ANY_RUN => self.lost = Some(broken.error),
+                Err(_) => {}
+            }
         }
     }
 
@@ -265,6 +319,9 @@ impl Engine {
         let since = Instant::now();
         let mut logged = since;
         loop {
+            if let Some(error) = &self.lost {
+                return Some(Ok(Err(error.clone())));
+            }
             if let Some(batch) = self.early[self.place(self.next)].take() {
                 return Some(Ok(batch));
             }
@@ -275,6 +332,7 @@ impl Engine {
                     let place = self.place(full.header().number);
                     self.early[place] = Some(Ok(full));
                 }
+                Ok(Err(broken)) if broken.run == ANY_RUN => self.lost = Some(broken.error),
                 Ok(Err(broken)) if broken.run != self.run => {}
                 Ok(Err(broken)) => self.early[self.place(broken.number)] = Some(Err(broken.error)),
                 Err(RecvTimeoutError::Timeout) => {
@@ -306,10 +364,7 @@ impl Engine {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Some(Err(Error::new(
-                        ErrorKind::Panic,
-                        "the worker threads have ended; see standard error for why",
-                    )));
+                    return Some(Ok(Err(ended())));
                 }
             }
         }
@@ -340,12 +395,18 @@ impl Engine {
                 } else {
                     return Ok(full);
                 };
-                Error::new(ErrorKind::TooManySkipped, cause)
+                // The last that failed is what this one was made of.
+                Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
             }
         };
         let _ = self.home.free.send(full.release());
         Err(error)
     }
+}
+
+/// The threads that make batches are not there any more.
+fn ended() -> Error {
+    Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 
 /// Parts that the fullest batch is cut into at most.
@@ -356,10 +417,16 @@ fn most_parts(slots: &[Free], settings: &Settings) -> usize {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
+        // A worker that ends looks for nothing else to do then.
+        self.pool.close();
         // Without starts the coordinator ends and lets go of the parts; without parts the workers end; the pool joins them.
         drop(self.starts.take());
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
+        }
+        let left_out = self.reports.left_out();
+        if left_out > 0 {
+            tracing::warn!("{left_out} more panics, at places that were reported before");
         }
     }
 }

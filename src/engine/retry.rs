@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use super::report::Guard;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The pause before a sample is read again; each further one is four times as long, up to [`LONGEST_PAUSE`].
@@ -30,13 +31,18 @@ pub(crate) fn retried<T>(
     guarded(attempt)
 }
 
-/// Runs code that may be the user's, and makes an error of a panic.
+/// Runs code that may be the user's, and makes an error of a panic. What the panic hook prints is in `report.rs`.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _guard = Guard::new();
     // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Error::new(ErrorKind::Panic, text.unwrap_or_else(|| "with a value that is no text".into())))
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
+            // A value of the user's may panic again when it is dropped, where nobody catches it.
+            std::mem::forget(panic);
+            "with a value that is no text".into()
+        });
+        Err(Error::new(ErrorKind::Panic, text))
     })
 }
 

@@ -8,6 +8,10 @@ use super::MAX_GROUP;
 use crate::batch::Free;
 use crate::trace::Task;
 
+/// The most workers that a loader may be given: sixteen times the threads of the largest processors there are, for sources that wait. Each is
+/// a thread with a stack of its own, and systems allow some ten thousands of them in all.
+pub(crate) const MOST_WORKERS: usize = 4096;
+
 /// What a number may be. Where the user has set it that is one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {

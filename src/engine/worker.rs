@@ -1,15 +1,17 @@
 //! What a worker does with its part of a batch: read, decode, transform, write.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 
-use super::retry::{guarded, retried};
+use super::retry::{guarded, panicked, retried};
+use super::scratch::{Scratch, Share};
 use super::{Settings, Tuner};
 use crate::batch::{self, Full, Part, Writer};
-use crate::decode::{Decode, Job, Pixels, Size, is_plain_jpeg};
+use crate::decode::{self, Decode, Job, Pixels, Size, is_plain_jpeg};
 use crate::device::SampleOps;
 use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
@@ -19,6 +21,10 @@ use crate::transform::{self, Augment, Erase, ImageMut, Mixing, Resizer, Transfor
 
 /// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
+
+/// Bytes of a picture's pixels that are taken for what it needs: eight of them are within a worker's own share. Of larger ones the decoder
+/// is asked.
+const SMALL: u64 = 1 << 20;
 
 /// What is done to every sample; shared by all workers.
 pub(crate) struct Work {
@@ -48,6 +54,7 @@ pub(crate) struct Work {
     #[cfg(feature = "progress")]
     pub(crate) progress: bool,
     pub(crate) limits: Limits,
+    pub(crate) scratch: Scratch,
 }
 
 /// What a sample may claim before anything is made of it, and how often it may be asked for.
@@ -60,7 +67,7 @@ pub(crate) struct Limits {
     pub(crate) sample_bytes: u64,
 }
 
-/// One worker's memory, kept from sample to sample.
+/// One worker's memory, kept from sample to sample as far as it stays within the worker's own share ([`Scratch`]).
 pub(crate) struct Worker {
     work: Arc<Work>,
     index: usize,
@@ -84,6 +91,18 @@ struct Planned<'a> {
     rng: Rng,
     /// Its time in each stage.
     ns: [u64; 4],
+    /// The image's encoded bytes.
+    bytes: &'a [u8],
+    /// Bytes of memory that decoding it takes.
+    memory: usize,
+}
+
+/// What a sample's header says: the image's encoded bytes, what happens to it, and the memory that decoding it takes.
+struct Prepared<'a> {
+    bytes: &'a [u8],
+    plan: transform::Plan,
+    rng: Rng,
+    memory: usize,
 }
 
 impl Worker {
@@ -103,24 +122,52 @@ impl Worker {
 
     /// Fills `part` if its run is still wanted. The last part of a batch gives the full slot.
     pub(crate) fn run(&mut self, mut part: Part) -> Option<Full> {
-        if part.header().run == self.work.run.load(Ordering::Relaxed) {
+        // The user's code is guarded where it is called. What panics here is a defect, or a logger of the user's; the batch goes on its
+        // way all the same, since its slot would be lost with it.
+        let filled = guarded(|| {
             self.fill(&mut part);
+            Ok(())
+        });
+        if let Err(e) = filled {
+            let (header, range) = (part.header(), part.range());
+            let e = panicked(e, || {
+                format!(
+                    "a worker panicked at samples {} to {} of batch {} of epoch {}",
+                    range.start,
+                    range.end - 1,
+                    header.number,
+                    header.epoch
+                )
+            });
+            range.for_each(|place| part.meta(place).fault = Some(e.clone()));
         }
         let mut full = part.finish()?;
         if full.header().run != self.work.run.load(Ordering::Relaxed) {
             return Some(full);
         }
-        self.work.check_labels(&mut full);
-        if self.work.stand_in {
-            replace_faulty(&mut full);
-        }
-        if let Some(mixing) = full.header().mixing.filter(|_| self.work.mixes) {
-            self.mix(&mixing, &mut full);
-        }
-        if let (Some(span), Some((_, smoothing))) = (full.plan().soft, self.work.soft_labels) {
-            soften(&mut full, span, smoothing);
+        let finished = guarded(|| {
+            self.finish(&mut full);
+            Ok(())
+        });
+        if let Err(e) = finished {
+            let number = full.header().number;
+            full.meta_mut(0).fault = Some(panicked(e, || format!("a worker panicked at the end of batch {number}")));
         }
         Some(full)
+    }
+
+    /// What is done to a batch when all its samples are there.
+    fn finish(&mut self, full: &mut Full) {
+        self.work.check_labels(full);
+        if self.work.stand_in {
+            replace_faulty(full);
+        }
+        if let Some(mixing) = full.header().mixing.filter(|_| self.work.mixes) {
+            self.mix(&mixing, full);
+        }
+        if let (Some(span), Some((_, smoothing))) = (full.plan().soft, self.work.soft_labels) {
+            soften(full, span, smoothing);
+        }
     }
 
     fn mix(&mut self, mixing: &Mixing, full: &mut Full) {
@@ -136,16 +183,37 @@ impl Worker {
     }
 
     fn fill(&mut self, part: &mut Part) {
+        let mut places = part.range();
+        while !places.is_empty() && part.header().run == self.work.run.load(Ordering::Relaxed) {
+            self.round(part, &mut places);
+            self.trim();
+        }
+        self.work.counters.worker(self.index).idle();
+    }
+
+    /// Gives back what is kept beyond the worker's own share.
+    fn trim(&mut self) {
+        let share = self.work.scratch.share();
+        let encoded = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
+        if encoded > share.encoded {
+            self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
+        }
+        keep(&mut self.pixels, share.decode);
+    }
+
+    /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes are many.
+    fn round(&mut self, part: &mut Part, places: &mut Range<usize>) {
         let Worker { work, index, encoded, pixels, image, resizer, .. } = self;
         let counters = work.counters.worker(*index);
         let run = part.header().run;
         let at = Place { epoch: part.header().epoch, batch: part.header().number };
-        let sample_bytes = part.plan().spans.iter().map(|span| span.sample_bytes).sum();
+        let share = work.scratch.share();
 
         let mut clock = Clock { now: Instant::now() };
         let mut planned = ArrayVec::<Planned<'_>, MAX_GROUP>::new();
-        let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
-        for ((place, encoded), pixels) in part.range().zip(encoded).zip(pixels.iter_mut()) {
+        let mut held = 0;
+        for encoded in encoded {
+            let Some(place) = places.next() else { break };
             let Pick { sample: id, variant, .. } = part.header().picks[place];
             counters.enter(Stage::Read, id);
             let meta = part.meta(place);
@@ -157,16 +225,22 @@ impl Worker {
                 prepared.map_err(|e| work.blame(id, sample.key(), e)).map(|prepared| (sample, prepared))
             });
             match read {
-                Ok((sample, (bytes, plan, rng))) => {
+                Ok((sample, Prepared { bytes, plan, rng, memory })) => {
                     if is_plain_jpeg(bytes) {
                         counters.plain_jpeg();
                     }
                     let ns = [clock.lap(), 0, 0, 0];
-                    let planning = Planned { place, id, sample, plan, rng, ns };
+                    // A source that copies may have grown its buffer to twice that.
+                    let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
+                    let planning = Planned { place, id, sample, plan, rng, ns, bytes, memory };
                     clock.book(&work.counters, *index, Stage::Read, ns[0], bytes.len(), |b| planning.args(at, b));
-                    pixels.time = None;
-                    jobs.push(Job { bytes, want: planning.plan.want(), out: pixels, result: Ok(()) });
                     planned.push(planning);
+                    held += buffer;
+                    // One more like it might be too much.
+                    if held + buffer > share.encoded {
+                        break;
+                    }
                 }
                 // All its time, the pauses before it was read again among it, is its own and not the next one's.
                 Err(e) => {
@@ -179,6 +253,100 @@ impl Worker {
             }
         }
 
+        let mut desk = Desk { work, index: *index, pixels, image, resizer, part, clock, at };
+        while !planned.is_empty() {
+            let all = planned.iter().fold(0, |sum: usize, planned| sum.saturating_add(planned.memory));
+            if all <= share.decode {
+                desk.make_room(&planned);
+                desk.make(std::mem::take(&mut planned));
+                break;
+            }
+            let (count, hold) = match work.scratch.try_take(all) {
+                Some(hold) => (planned.len(), Some(hold)),
+                None if planned[0].memory <= share.decode => (fitting(&planned, share), None),
+                None => {
+                    // Who waits keeps little.
+                    desk.release();
+                    (1, Some(work.scratch.take(planned[0].memory)))
+                }
+            };
+            if desk.part.header().run != work.run.load(Ordering::Relaxed) {
+                return;
+            }
+            // What is held is beside the worker's own share.
+            if hold.is_none() {
+                desk.make_room(&planned[..count]);
+            }
+            let large = planned[0].memory > share.decode;
+            desk.make(planned.drain(..count).collect());
+            if large {
+                desk.release();
+            }
+            keep(desk.pixels, share.decode);
+        }
+    }
+}
+
+/// How many of `planned`, from the first on, are within a worker's own share.
+fn fitting(planned: &[Planned<'_>], share: Share) -> usize {
+    let mut sum = 0;
+    planned
+        .iter()
+        .take_while(|planned| (sum + planned.memory <= share.decode).then(|| sum += planned.memory).is_some())
+        .count()
+}
+
+/// Gives back memory of `pixels` beyond `limit` bytes, the last first: the first are used most.
+fn keep(pixels: &mut [Pixels], limit: usize) {
+    let mut left = limit;
+    for pixels in pixels {
+        match left.checked_sub(pixels.capacity()) {
+            Some(less) => left = less,
+            None => pixels.release(),
+        }
+    }
+}
+
+/// Where a worker makes images of samples that were read.
+struct Desk<'a> {
+    work: &'a Work,
+    index: usize,
+    pixels: &'a mut [Pixels; MAX_GROUP],
+    image: &'a mut [u8],
+    resizer: &'a mut Resizer,
+    part: &'a mut Part,
+    clock: Clock,
+    at: Place,
+}
+
+impl Desk<'_> {
+    /// Gives back the memory that pictures take.
+    fn release(&mut self) {
+        self.pixels.iter_mut().for_each(Pixels::release);
+        decode::release();
+    }
+
+    /// Gives back pixels of pictures before, if they and those that are planned would together be more than the worker's own share.
+    fn make_room(&mut self, planned: &[Planned<'_>]) {
+        let needed = planned.iter().map(|planned| planned.memory).chain(std::iter::repeat(0));
+        let sum: usize = self.pixels.iter().zip(needed).map(|(pixels, needed)| pixels.capacity().max(needed)).sum();
+        if sum > self.work.scratch.share().decode {
+            self.pixels.iter_mut().for_each(Pixels::release);
+        }
+    }
+
+    /// Decodes, transforms and writes what was planned.
+    fn make(&mut self, planned: ArrayVec<Planned<'_>, MAX_GROUP>) {
+        let Desk { work, index, pixels, image, resizer, part, clock, at } = self;
+        let (index, at) = (*index, *at);
+        let counters = work.counters.worker(index);
+        let sample_bytes = part.plan().spans.iter().map(|span| span.sample_bytes).sum();
+        let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
+        for (planned, pixels) in planned.iter().zip(pixels.iter_mut()) {
+            pixels.time = None;
+            jobs.push(Job { bytes: planned.bytes, want: planned.plan.want(), out: pixels, result: Ok(()) });
+        }
+
         if let Some(first) = planned.first() {
             counters.enter(Stage::Decode, first.id);
         }
@@ -189,7 +357,7 @@ impl Worker {
         let took = clock.lap();
         let together = took.saturating_sub(alone.as_nanos() as u64);
         if let Some(trace) = work.counters.tracing() {
-            clock.trace_decoding(trace, *index, took, &jobs, &planned, at);
+            clock.trace_decoding(trace, index, took, &jobs, &planned, at);
         }
         let encoded = jobs.iter().filter(|job| job.out.time.is_none()).map(|job| job.bytes.len()).sum::<usize>();
 
@@ -201,14 +369,13 @@ impl Worker {
             let written = job.result.and_then(|()| {
                 guarded(|| work.finish(job.out, &mut planned, resizer, image, part))?;
                 planned.ns[2] = clock.lap();
-                clock.book(&work.counters, *index, Stage::Transform, planned.ns[2], image.len(), |b| {
-                    planned.args(at, b)
-                });
+                clock
+                    .book(&work.counters, index, Stage::Transform, planned.ns[2], image.len(), |b| planned.args(at, b));
                 counters.enter(Stage::Write, planned.id);
                 guarded(|| work.write(image, &planned, part))
             });
             planned.ns[3] = clock.lap();
-            clock.book(&work.counters, *index, Stage::Write, planned.ns[3], sample_bytes, |b| planned.args(at, b));
+            clock.book(&work.counters, index, Stage::Write, planned.ns[3], sample_bytes, |b| planned.args(at, b));
             let meta = part.meta(planned.place);
             counters.sample();
             work.counters.sample_took(planned.ns, planned.id, &meta.key);
@@ -216,7 +383,6 @@ impl Worker {
                 meta.fault = Some(work.blame(planned.id, planned.sample.key(), e));
             }
         }
-        counters.idle();
     }
 }
 
@@ -354,7 +520,7 @@ impl Work {
     }
 
     /// Finds the image of a sample and decides what happens to it.
-    fn prepare<'a>(&self, sample: &Sample<'a>, mut rng: Rng) -> Result<(&'a [u8], transform::Plan, Rng)> {
+    fn prepare<'a>(&self, sample: &Sample<'a>, mut rng: Rng) -> Result<Prepared<'a>> {
         let (_, bytes) = sample.image().ok_or_else(|| {
             let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
             Error::in_source(format!("no image among the fields {names:?}"))
@@ -371,7 +537,10 @@ impl Work {
             return Err(Error::decode(format!("a picture of {width}x{height} = {area} pixels, the limit is {limit}")));
         }
         let plan = self.augment.plan(size, &mut rng)?;
-        Ok((bytes, plan, rng))
+        let all = size.area().saturating_mul(3);
+        // A header more to read costs nothing beside so many pixels.
+        let memory = if all > SMALL { self.decoder.memory(bytes, size, plan.want()) } else { all };
+        Ok(Prepared { bytes, plan, rng, memory: usize::try_from(memory).unwrap_or(usize::MAX) })
     }
 
     /// Whether the images of this batch are written when it is full, since they are mixed before they are rounded. Until then each lies

@@ -55,15 +55,11 @@ impl Loader {
         // An automatic number is of the host's slots alone: they even out what varies, and the device's memory is the model's.
         let (prefetch, timeout, resume) = (opening.prefetch.least, opening.timeout, opening.resume);
         let (device, slots, slot_bytes) = (spec.memory(prefetch), opening.slots(), opening.plan.bytes);
-        let host_bytes = opening.check_memory(device.total())?;
         let plan = MemoryPlan {
-            slots,
-            slots_in_use: slots,
-            slot_bytes,
-            host_bytes,
-            pinned_bytes: host_bytes,
+            pinned_bytes: opening.host_bytes,
             device_bytes: device.total(),
             staging_bytes: device.staging * device.staging_bytes,
+            ..opening.memory_plan()
         };
         let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
         let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;

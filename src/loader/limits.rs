@@ -35,7 +35,7 @@ impl Loader {
 
     /// Most bytes that the fields of a sample may have together, as they are stored; 2^31 by default. One that has more is a failed sample,
     /// and nothing is decoded. Of a mapped tar or an LMDB nothing is copied before; a file in a folder, and a sample of a tar that is read
-    /// ([`mapped(false)`](Loader::mapped)), is read first, up to 2 GiB, and a worker's buffers stay as large as the largest that they held.
+    /// ([`mapped(false)`](Loader::mapped)), is read first, up to 2 GiB.
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
         self.limits.sample_bytes = bytes;
         self
@@ -48,9 +48,13 @@ impl Loader {
         self
     }
 
-    /// Refuses to open if the loader would hold more than `bytes` of batch memory, on host and device together; where [`prefetch`](Loader::prefetch) is automatic it
-    /// stays within. By default there is no limit but what is there: a plan of more host memory than the machine has available, or the control group of its container has left (on Linux;
-    /// elsewhere nothing is asked), is refused too. With a limit that is not asked: the limit is then what you know of the machine.
+    /// Most bytes that the loader may hold, on host and device together: slots, and the scratch of its workers
+    /// ([`MemoryPlan`](crate::MemoryPlan)). Slots that need more are refused when it is opened. What they leave is the workers'; where that is
+    /// less than they have use for, fewer large pictures are decoded at once. Automatic numbers of [`workers`](Loader::workers) and of
+    /// [batches ahead](Loader::prefetch) stay within it.
+    ///
+    /// By default the limit is what the machine has available, and what the control group of its container has left (on Linux; elsewhere nothing
+    /// is asked); workers' scratch is then at most half of what the slots leave. With a limit of your own that is not asked: you know the machine.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
         self

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::batch::{Memory, Plan};
-use crate::engine::{Bounds, Settings};
+use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rank;
 
@@ -22,18 +22,21 @@ impl Room {
         limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
     }
 
-    /// What an automatic number of batches of `plan` ahead may be, with `beside(plan, n)` bytes on the device for n of them.
+    /// What an automatic number of batches of `plan` ahead may be, with `beside(plan, n)` bytes on the device for n of them. More than it
+    /// begins with only where `scratch` has room too.
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
         plan: &Plan,
+        scratch: &ScratchPlan,
         beside: impl Fn(&Plan, usize) -> usize,
     ) -> Bounds {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
         match self {
-            Room::Limit(limit) => {
-                automatic_prefetch(limit, |prefetch| host(prefetch).saturating_add(beside(plan, prefetch.min(AHEAD))))
-            }
+            Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
+                let scratch = if prefetch > AHEAD { scratch.total() } else { 0 };
+                host(prefetch).saturating_add(beside(plan, prefetch.min(AHEAD))).saturating_add(scratch)
+            }),
             Room::Available(left) => {
                 let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
                 // What is on the device is not adapted.
@@ -42,30 +45,111 @@ impl Room {
         }
     }
 
-    /// Bytes of all host slots, with `prefetch` batches of `plan` ahead, if there is room for them and for `device` bytes beside them.
-    pub(super) fn check(self, plan: &Plan, prefetch: usize, device: usize) -> Result<usize> {
-        let (slots, slot, batch) = (Settings::slots_for(prefetch), plan.bytes, plan.batch);
-        let refuse = |bytes: String, why: String| {
-            let device = if device > 0 { format!(", {device} on the device") } else { String::new() };
-            Err(Error::new(
-                ErrorKind::Memory,
-                format!(
-                    "{bytes} of batch memory ({slots} slots of {slot}{device}) {why}; lower prefetch ({prefetch}) or batch ({batch})"
-                ),
-            ))
-        };
-        let host = slots.checked_mul(slot);
-        let (Some(host), Some(all)) = (host, host.and_then(|host| host.checked_add(device))) else {
-            return refuse("more bytes than can be counted".to_owned(), "cannot be had".to_owned());
-        };
+    fn bytes(self) -> usize {
         match self {
-            Room::Limit(limit) if all > limit => refuse(format!("{all} bytes"), format!("exceed the limit of {limit}")),
-            Room::Available(left) if host > left => refuse(
-                format!("{host} bytes"),
-                format!("exceed the {left} that this machine or its container has left"),
-            ),
-            _ => Ok(host),
+            Room::Limit(bytes) | Room::Available(bytes) => bytes,
         }
+    }
+
+    /// Bytes of all host slots, and what workers may take beside them, if there is room for both.
+    pub(super) fn grant(self, demand: &Demand<'_>) -> Result<(usize, ScratchPlan)> {
+        let Demand { plan, prefetch, scratch, least_workers, .. } = *demand;
+        let Some(need) = self.need(demand, plan, prefetch.most).filter(|need| *need <= self.bytes()) else {
+            return Err(self.refusal(demand));
+        };
+        let left = self.bytes() - need;
+        // The program needs memory too; with a limit that is not asked.
+        let left = if let Room::Available(_) = self { left / 2 } else { left };
+        let fixed = scratch.fixed.saturating_mul(least_workers);
+        let host = Settings::slots_for(prefetch.most) * plan.bytes;
+        Ok((host, scratch.within(left.saturating_add(fixed), least_workers)))
+    }
+
+    /// Bytes that are needed with batches of `plan`, `prefetch` of them ahead; none if they cannot be counted.
+    fn need(self, demand: &Demand<'_>, plan: &Plan, prefetch: usize) -> Option<usize> {
+        let host = Settings::slots_for(prefetch).checked_mul(plan.bytes)?;
+        let device = (demand.beside)(plan, prefetch.min(demand.prefetch.least));
+        let fixed = demand.scratch.fixed.checked_mul(demand.least_workers)?;
+        // The device's memory is for its driver to refuse, where no limit is set.
+        let all = host.checked_add(device)?.checked_add(fixed)?;
+        Some(if let Room::Limit(_) = self { all } else { host + fixed })
+    }
+
+    /// What is needed, what there is, and what would fit.
+    fn refusal(self, demand: &Demand<'_>) -> Error {
+        let Demand { plan, prefetch, scratch, least_workers, beside } = *demand;
+        let (ahead, batch, slots) = (prefetch.most, plan.batch, Settings::slots_for(prefetch.most));
+        let all = slots.checked_mul(plan.bytes);
+        // Two numbers that read the same would say nothing.
+        let exact = self.need(demand, plan, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
+        let size = |bytes| size(bytes, exact);
+        let what = if ahead == 1 {
+            format!("one batch of {batch} ahead")
+        } else {
+            format!("{ahead} batches of {batch} ahead")
+        };
+        let verb = if ahead == 1 { "needs" } else { "need" };
+        let sum = all.map_or_else(|| "more bytes than can be counted".to_owned(), size);
+        let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(plan.bytes));
+        let device = beside(plan, prefetch.least);
+        if device > 0 {
+            text += &format!(", and {} on the device", size(device));
+        }
+        if scratch.fixed > 0 {
+            let workers = if least_workers == 1 { "one worker".to_owned() } else { format!("{least_workers} workers") };
+            text += &format!(", and {} for {workers}", size(scratch.fixed.saturating_mul(least_workers)));
+        }
+        text += &match self {
+            Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
+            Room::Available(left) => format!("; this machine or its container has {} left: ", size(left)),
+        };
+        let fits = |plan: &Plan, ahead| self.need(demand, plan, ahead).is_some_and(|need| need <= self.bytes());
+        let fields = || plan.spans.iter().map(|span| span.field.clone()).collect();
+        let fewer = largest(ahead - 1, |ahead| fits(plan, ahead));
+        let smaller = largest(batch - 1, |batch| Plan::new(batch, fields()).is_ok_and(|plan| fits(&plan, ahead)));
+        let least = || largest(batch - 1, |batch| Plan::new(batch, fields()).is_ok_and(|plan| fits(&plan, 1)));
+        text += &match (fewer, smaller) {
+            (Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch({batch})"),
+            (Some(ahead), None) => format!("prefetch({ahead}) fits"),
+            (None, Some(batch)) => format!("batch({batch}) fits"),
+            (None, None) => match least() {
+                Some(batch) => format!("batch({batch}) with prefetch(1) fits"),
+                None => "not even batch(1) with prefetch(1) fits".to_owned(),
+            },
+        };
+        Error::new(ErrorKind::Memory, text)
+    }
+}
+
+/// What a loader would take.
+#[derive(Clone, Copy)]
+pub(super) struct Demand<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) prefetch: Bounds,
+    pub(super) scratch: ScratchPlan,
+    /// Workers that it begins with.
+    pub(super) least_workers: usize,
+    /// Bytes on the device for a number of batches ahead.
+    pub(super) beside: &'a dyn Fn(&Plan, usize) -> usize,
+}
+
+/// The largest number from 1 to `most` that fits, where all smaller ones do too.
+fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut fitting, mut beyond) = (0, most.checked_add(1)?);
+    while beyond - fitting > 1 {
+        let middle = fitting + (beyond - fitting) / 2;
+        if fits(middle) { fitting = middle } else { beyond = middle }
+    }
+    (fitting > 0).then_some(fitting)
+}
+
+/// A number of bytes for people; in `exact` bytes where it must be told from another.
+fn size(bytes: usize, exact: bool) -> String {
+    match bytes {
+        _ if exact => format!("{bytes} bytes"),
+        0..10_240 => format!("{bytes} bytes"),
+        10_240..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
     }
 }
 

@@ -49,6 +49,19 @@ pub struct Pack<'a> {
     progress: Option<Callback<'a>>,
 }
 
+impl std::fmt::Debug for Pack<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Pack { source, recode, workers, force, shard_size, .. } = self;
+        f.debug_struct("Pack")
+            .field("source", &source.kind())
+            .field("recode", recode)
+            .field("workers", workers)
+            .field("force", force)
+            .field("shard_size", shard_size)
+            .finish_non_exhaustive()
+    }
+}
+
 /// How far a [`Pack`] has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -37,6 +37,15 @@ pub struct LmdbWriter {
     samples: u64,
 }
 
+impl std::fmt::Debug for LmdbWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LmdbWriter")
+            .field("target", &self.target)
+            .field("samples", &self.samples)
+            .finish_non_exhaustive()
+    }
+}
+
 impl LmdbWriter {
     /// Begins a database that will be at `target`. A `.partial` that an interrupted run left is begun anew.
     ///

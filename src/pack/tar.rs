@@ -43,6 +43,15 @@ pub struct TarWriter {
     gathered: Vec<u8>,
 }
 
+impl std::fmt::Debug for TarWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TarWriter")
+            .field("target", &self.target)
+            .field("samples", &self.samples)
+            .finish_non_exhaustive()
+    }
+}
+
 impl TarWriter {
     /// Begins a tar file that will be at `target`, or shards with numbers before its extension. `.partial` files that an interrupted run
     /// left are written over.

@@ -3,6 +3,7 @@ use std::cell::RefCell;
 use super::group::Group;
 use super::header::{Header, unsupported};
 use super::layout::Layout;
+use crate::decode::cost;
 use crate::decode::orientation::Orientation;
 use crate::decode::{Decode, Job, MAX_PIXELS, Pixels, Size, Want, check_size};
 use crate::error::Result;
@@ -55,9 +56,18 @@ impl Decode for Within {
         job.result
     }
 
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        cost::memory(bytes, size, want)
+    }
+
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         GROUP.with_borrow_mut(|group| group.decode(jobs, self.0));
     }
+}
+
+/// Gives back the memory that the calling thread decodes with.
+pub(crate) fn release() {
+    GROUP.take();
 }
 
 thread_local! {

@@ -1,0 +1,46 @@
+//! How much memory a picture takes while it is decoded: an estimate from its header, on the side of too much.
+
+use super::jpeg::header::{Coding, Header};
+use super::raw::NPY_MAGIC;
+use super::{Size, Want};
+
+/// Bytes of pixels.
+const RGB: u64 = 3;
+/// Bytes a pixel that the `image` crate and the way from its pixels to RGB take beside these: eight for four channels of 16 bits.
+const GENERAL: u64 = 8;
+/// Bytes a column that the JPEG decoder's rows and bands take: two bands of a row of MCUs, and two rows of samples.
+const COLUMN: u64 = 256;
+
+/// Bytes that the built-in decoders take for `want` of a picture of `size`.
+pub(super) fn memory(bytes: &[u8], size: Size, want: Want) -> u64 {
+    let (all, region) = (size.area(), want.region.size().area());
+    if bytes.starts_with(NPY_MAGIC) {
+        return region * RGB;
+    }
+    let general = all.saturating_mul(RGB + GENERAL);
+    match Header::read(bytes) {
+        Ok(header) if is_own(&header) => jpeg(&header, bytes.len() as u64, size, region),
+        _ => general,
+    }
+}
+
+/// Whether the crate's own JPEG decoder takes it, by the shape of its frame.
+fn is_own(header: &Header) -> bool {
+    let frame = &header.frame;
+    !matches!(frame.coding, Coding::Other(_)) && frame.components().len() <= 3 && frame.precision == 8
+}
+
+fn jpeg(header: &Header, bytes: u64, size: Size, region: u64) -> u64 {
+    let frame = &header.frame;
+    // A picture that is to be turned is decoded beside where it goes.
+    let pixels = region * RGB * if header.orientation > 1 { 2 } else { 1 };
+    // The lanes decode a copy of the data, in memory that is a quarter larger.
+    let data = bytes + bytes / 4;
+    let columns = u64::from(size.width.max(size.height)) * COLUMN;
+    // Of a file of several scans all coefficients are kept until the last scan: 64 of two bytes in a block.
+    let in_lanes = frame.coding != Coding::Progressive && header.scan.components().len() == frame.components().len();
+    let (across, down) = frame.mcus();
+    let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
+    let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
+    pixels + data + columns + coefficients
+}

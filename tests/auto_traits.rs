@@ -1,0 +1,147 @@
+//! Promise: which public types are `Send`, `Sync` and `Debug`. It is compiled rather than run.
+
+use std::fmt::Debug;
+
+use warpfeed::{batch, decode, order, pack, source, trace, transform};
+
+fn debug<T: Debug + ?Sized>() {}
+fn send<T: Send + Debug + ?Sized>() {}
+fn both<T: Send + Sync + Debug + ?Sized>() {}
+
+/// Whether `T` is `Sync`, decided by the compiler: a method of the type comes before the trait's.
+macro_rules! is_sync {
+    ($t:ty) => {{
+        struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
+        #[allow(dead_code)] // one of the two is used
+        trait No {
+            const SYNC: bool = false;
+        }
+        impl<T: ?Sized> No for Probe<T> {}
+        #[allow(dead_code)]
+        impl<T: Sync + ?Sized> Probe<T> {
+            const SYNC: bool = true;
+        }
+        Probe::<$t>::SYNC
+    }};
+}
+
+#[test]
+fn what_users_hold_may_go_to_other_threads() {
+    both::<warpfeed::Loader>();
+    both::<warpfeed::HostBatch>();
+    both::<warpfeed::Error>();
+    both::<warpfeed::ErrorKind>();
+    both::<warpfeed::Fault>();
+    both::<warpfeed::MemoryPlan>();
+    both::<warpfeed::OnError>();
+    both::<warpfeed::State>();
+    both::<warpfeed::Replay<warpfeed::HostBatch>>();
+    both::<warpfeed::Result<()>>();
+    // One thread at a time asks for batches, and it may be another each time.
+    send::<warpfeed::Batches<warpfeed::HostBatch>>();
+    send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
+    send::<warpfeed::IntoIter>();
+    const { assert!(!is_sync!(warpfeed::Batches<warpfeed::HostBatch>)) };
+    const { assert!(is_sync!(warpfeed::HostBatch)) };
+}
+
+#[test]
+fn the_parts_of_a_loader_may_go_to_other_threads() {
+    both::<batch::Dtype>();
+    both::<batch::Field>();
+    both::<batch::Layout>();
+    both::<batch::Normalize>();
+    both::<batch::View<'_>>();
+    both::<batch::Writer>();
+    both::<decode::Auto>();
+    both::<decode::General>();
+    both::<decode::Info>();
+    both::<decode::Job<'_>>();
+    both::<decode::JpegInfo>();
+    both::<decode::Npy>();
+    both::<decode::Pixels>();
+    both::<decode::RawRgb>();
+    both::<decode::Rect>();
+    both::<decode::Size>();
+    both::<decode::Want>();
+    both::<decode::jpeg::Jpeg>();
+    both::<order::Last>();
+    both::<order::Mixture>();
+    both::<order::Rank>();
+    both::<order::Repeat<order::Sequential>>();
+    both::<order::Rng>();
+    both::<order::Sequential>();
+    both::<order::Shuffled>();
+    both::<order::Skip<order::Sequential>>();
+    both::<order::Subset<order::Sequential>>();
+    both::<order::Weighted>();
+    both::<order::Windowed>();
+    both::<source::Bare>();
+    both::<source::Concat>();
+    both::<source::Folder>();
+    both::<source::Lmdb>();
+    both::<source::Memory>();
+    both::<source::MsgPack>();
+    both::<source::OwnedSample>();
+    both::<source::Sample<'_>>();
+    both::<source::Tar>();
+    both::<transform::Augment>();
+    both::<transform::ColorJitter>();
+    both::<transform::Erase>();
+    both::<transform::ImageMut<'_>>();
+    both::<transform::Mix>();
+    both::<transform::Mixing>();
+    both::<transform::Plan>();
+    both::<transform::RandomErasing>();
+    both::<transform::Resizer>();
+    both::<transform::Window>();
+}
+
+#[test]
+fn what_is_measured_and_written_may_go_to_other_threads() {
+    both::<trace::Interval>();
+    both::<trace::Limit>();
+    both::<trace::ProcessStats>();
+    both::<trace::Schedule>();
+    both::<trace::StageStats>();
+    both::<trace::Stats>();
+    both::<trace::Straggler>();
+    both::<trace::Verdict>();
+    // A span ends on the thread that began it.
+    debug::<trace::Span>();
+    both::<pack::Progress>();
+    both::<pack::RawSize>();
+    both::<pack::Recode>();
+    both::<pack::Refused>();
+    both::<pack::Report>();
+    both::<pack::WriteOptions>();
+    both::<pack::Written>();
+    both::<pack::synth::Synth>();
+    both::<pack::TarWriter>();
+    send::<pack::LmdbWriter>();
+    // It calls back on the thread that it runs on.
+    debug::<pack::Pack<'_>>();
+    both::<warpfeed::device::DeviceStats>();
+    both::<warpfeed::device::SampleOps>();
+}
+
+/// What users implement is shared by all workers.
+#[test]
+fn the_traits_of_the_users_are_shared() {
+    fn shared<T: Send + Sync + ?Sized>() {}
+    shared::<dyn decode::Decode>();
+    shared::<dyn order::Order>();
+    shared::<dyn source::Source>();
+    shared::<dyn transform::Transform>();
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn what_is_on_a_device_may_go_to_other_threads() {
+    use warpfeed::device::{CudaBatch, DlpackTensor, Tensor};
+    send::<CudaBatch>();
+    debug::<Tensor<'_>>();
+    debug::<DlpackTensor>();
+    send::<warpfeed::Batches<CudaBatch>>();
+    send::<warpfeed::Epoch<'_, CudaBatch>>();
+}

@@ -1,0 +1,66 @@
+//! Promise: an error that reaches `main` reads as a sentence, and keeps what it was made of.
+
+use std::error::Error as _;
+use std::io;
+
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
+
+#[test]
+fn debug_reads_as_display_since_main_prints_it() {
+    let e = Loader::new("/no/such/folder").host().unwrap_err();
+    assert_eq!(format!("{e:?}"), e.to_string());
+    assert!(format!("Error: {e:?}").starts_with("Error: /no/such/folder: io: "), "{e:?}");
+    let boxed: Box<dyn std::error::Error> = e.into();
+    assert!(format!("{boxed:?}").starts_with("/no/such/folder: io: "), "what a `main` of `Box<dyn Error>` prints");
+}
+
+#[test]
+fn the_systems_error_is_the_source() {
+    let e = Loader::new("/no/such/folder").host().unwrap_err();
+    let system = e.source().and_then(|source| source.downcast_ref::<io::Error>()).unwrap();
+    assert_eq!((system.kind(), system.raw_os_error()), (io::ErrorKind::NotFound, e.os_code()));
+    // A batch's error is a clone of the sample's, which knows it too.
+    let root = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/no/such/picture", root.path().join("a.jpg")).unwrap();
+    let e = Loader::new(root.path()).into_iter().next().unwrap().unwrap_err();
+    assert_eq!((e.kind(), e.sample()), (ErrorKind::Io, Some(0)));
+    assert!(e.source().is_some_and(|source| source.is::<io::Error>()), "{e}");
+}
+
+/// A source of the user's, with an error of the user's behind what it returns.
+struct Remote;
+
+#[derive(Debug)]
+struct Refused(u16);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "status {}", self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Source for Remote {
+    fn len(&self) -> usize {
+        4
+    }
+
+    fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let refused = Refused(403);
+        Err(Error::in_source(format!("the store says {refused}")).with_source(refused))
+    }
+}
+
+#[test]
+fn an_error_of_the_users_comes_back_as_it_was() {
+    let e = Loader::source(Remote).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap_err();
+    assert_eq!(e.to_string(), "sample 0: source: the store says status 403");
+    assert_eq!(e.source().and_then(|source| source.downcast_ref::<Refused>()).map(|refused| refused.0), Some(403));
+    let skipped =
+        Loader::source(Remote).on_error(OnError::Skip { at_most: 9 }).into_iter().next().unwrap().unwrap_err();
+    assert_eq!(skipped.kind(), ErrorKind::TooManySkipped);
+    let last = skipped.source().and_then(|last| last.downcast_ref::<Error>()).unwrap();
+    assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
+}

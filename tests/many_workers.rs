@@ -1,0 +1,52 @@
+//! Promise: threads start and stop in proportion to their number, and a number that no machine has is refused.
+#![allow(unsafe_code)] // the system's account of this process
+
+mod support;
+
+use support::{Numbers, loader, no_hang, wait_for_threads};
+use warpfeed::ErrorKind;
+
+#[test]
+fn a_number_of_workers_that_no_machine_has_is_refused() {
+    let processors = std::thread::available_parallelism().unwrap();
+    for workers in [4097, 100_000, usize::MAX] {
+        let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Config);
+        let expected = format!(
+            "workers({workers}): at most 4096 threads; this process has {processors} processors, and workers(0) finds a number"
+        );
+        assert_eq!(e.cause(), expected);
+    }
+}
+
+/// Microseconds of processor time that this process has had, whatever else the machine does.
+#[cfg(target_os = "linux")]
+fn processor_time() -> i64 {
+    // SAFETY: a `rusage` of zeros is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a `rusage` that the call may write.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) }, 0);
+    [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
+}
+
+/// Threads that look at each other when they start or end would take time by the square of their number: sixteen times as much for each of
+/// sixteen times as many.
+#[cfg(target_os = "linux")]
+#[test]
+fn each_of_many_workers_costs_as_much_as_each_of_few() {
+    no_hang(|| {
+        let each = |workers: usize| {
+            let before = processor_time();
+            let mut batches = loader(Numbers::new(70)).workers(workers).host().unwrap();
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 70);
+            drop(batches);
+            wait_for_threads(0);
+            (processor_time() - before) as f64 / workers as f64
+        };
+        // The first loader of a process pays for what is done once.
+        each(2);
+        let (few, many) = ((0..16).map(|_| each(125)).sum::<f64>() / 16.0, each(2000));
+        println!("{few:.0} us for each of 125 workers, {many:.0} us for each of 2000");
+        assert!(many < 5.0 * few + 200.0, "{few:.0} us for each of 125 workers, {many:.0} us for each of 2000");
+    });
+}

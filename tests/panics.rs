@@ -1,0 +1,171 @@
+//! Promise: a panic anywhere in a worker is an error of the run; a hundred panics at one place are one report on standard error.
+//!
+//! Each test runs again in a process of its own: the panic hook and the subscriber of `tracing` are a process's.
+
+mod support;
+
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use support::{Draw, Numbers, no_hang};
+use tracing::span::{Attributes, Id, Record};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
+
+const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
+
+/// Runs the test `name` in a process of its own; there, `body` and nothing else.
+fn in_a_process(name: &str, body: impl FnOnce()) -> Option<String> {
+    if std::env::var_os(INSIDE).is_some() {
+        no_hang(body);
+        return None;
+    }
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["--exact", name, "--nocapture", "--test-threads=1"];
+    let Output { status, stdout, stderr } = Command::new(program).args(arguments).env(INSIDE, "1").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{status}: {out}\n{err}");
+    Some(err.into_owned())
+}
+
+/// Numbers, of which every sixth panics, and every hundredth at another place.
+struct Sixth(Numbers);
+
+impl Source for Sixth {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        assert!(index % 100 != 1, "another place panics at {index}");
+        assert!(!index.is_multiple_of(6), "the source panics at {index}");
+        self.0.read(index, scratch)
+    }
+}
+
+fn open(source: impl Source + 'static) -> Batches<HostBatch> {
+    let loader = Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(20).workers(4);
+    loader.on_error(OnError::Skip { at_most: 200 }).host().unwrap()
+}
+
+#[test]
+fn a_hundred_panics_at_a_place_are_one_report() {
+    let said = in_a_process("a_hundred_panics_at_a_place_are_one_report", || {
+        let mut batches = open(Sixth(Numbers::new(600)));
+        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
+        let faults = batches.faults();
+        assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
+        assert!(faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some()));
+        drop(batches);
+        // Another loader begins anew.
+        assert_eq!(open(Sixth(Numbers::new(40))).epoch(0).count(), 2);
+        // What is not the loader's is reported as ever, on this thread and on others.
+        for _ in 0..2 {
+            std::panic::catch_unwind(|| panic!("of the program's own")).unwrap_err();
+            std::thread::spawn(|| panic!("of a thread of the program's")).join().unwrap_err();
+        }
+    });
+    let Some(said) = said else { return };
+    let count = |text: &str| said.matches(text).count();
+    assert_eq!(count("the source panics at"), 2, "once for each loader: {said}");
+    assert_eq!(count("another place panics at"), 2, "and for each place: {said}");
+    assert_eq!((count("of the program's own"), count("of a thread of the program's")), (2, 2), "{said}");
+}
+
+/// A panic's value may panic when it is dropped, after the panic was caught.
+#[test]
+fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    struct Bombs(Numbers);
+    impl Source for Bombs {
+        fn len(&self) -> usize {
+            self.0.len
+        }
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            if index == 33 {
+                std::panic::panic_any(Bomb);
+            }
+            self.0.read(index, scratch)
+        }
+    }
+    in_a_process("a_value_that_panics_when_dropped_is_an_error_of_its_sample", || {
+        let mut batches = open(Bombs(Numbers::new(60)));
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
+        assert_eq!(batches.faults()[0].error.to_string(), "sample 33: panic: with a value that is no text");
+    });
+}
+
+/// What a worker needs before its first sample cannot be had.
+#[test]
+fn threads_that_end_by_a_panic_are_an_error_of_every_run() {
+    let said = in_a_process("threads_that_end_by_a_panic_are_an_error_of_every_run", || {
+        let mut batches = support::loader(Numbers::new(60)).workers(2).retries(usize::MAX).host().unwrap();
+        for epoch in 0..5 {
+            let mut epoch = batches.epoch(epoch);
+            let e = epoch.next().unwrap().unwrap_err();
+            assert!(e.kind() == ErrorKind::Panic && epoch.next().is_none(), "{e}");
+        }
+    });
+    assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
+}
+
+/// A subscriber of `tracing` that panics at what workers log: code of the user's that runs where nothing is guarded.
+struct Logger(AtomicUsize);
+
+impl tracing::Subscriber for Logger {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let worker = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
+        if worker && *event.metadata().level() == tracing::Level::WARN {
+            assert!(self.0.fetch_add(1, SeqCst) > 0, "the logger panics");
+        }
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Fails for a moment, which a worker logs.
+struct Shaky(Numbers, AtomicUsize);
+
+impl Source for Shaky {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index == 33 && self.1.fetch_add(1, SeqCst) < 2 {
+            return Err(Error::in_source("busy").transient());
+        }
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
+    let said = in_a_process("a_panic_outside_of_what_is_guarded_is_an_error_of_the_run", || {
+        tracing::subscriber::set_global_default(Logger(AtomicUsize::new(0))).unwrap();
+        let source = Shaky(Numbers::new(60), AtomicUsize::new(0));
+        let loader = Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(20).workers(4);
+        let mut batches = loader.host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert_eq!(epoch.next().unwrap().unwrap().len(), 20);
+        let e = epoch.next().unwrap().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Panic);
+        assert!(e.to_string().contains("of batch 1 of epoch 0: the logger panics"), "{e}");
+        assert!(epoch.next().is_none());
+        drop(epoch);
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader goes on");
+    });
+    assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
+}

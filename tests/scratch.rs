@@ -1,0 +1,247 @@
+//! Promise: what workers take beside the slots is in the plan and stays within it, whatever the pictures; an unusually large picture leaves
+//! nothing behind; no batch depends on it. One process of its own, and one test at a time, since all allocations are counted.
+#![allow(unsafe_code)] // a global allocator that counts
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use support::{Content, Draw, Numbers, no_hang, reference};
+use warpfeed::decode::{Auto, Decode, Pixels, Rect, Size, Want};
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Loader, Result};
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+fn taken(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, SeqCst) + bytes;
+    PEAK.fetch_max(live, SeqCst);
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        taken(layout.size());
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        taken(layout.size());
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), SeqCst);
+        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// One test at a time.
+fn alone() -> MutexGuard<'static, usize> {
+    static ALONE: Mutex<usize> = Mutex::new(0);
+    ALONE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Bytes that `body` had taken at most, beyond those that were taken before.
+fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
+    let before = LIVE.load(SeqCst);
+    PEAK.store(before, SeqCst);
+    let result = body();
+    (PEAK.load(SeqCst) - before, result)
+}
+
+const MIB: usize = 1 << 20;
+/// 24 megapixels.
+const LARGE: (u16, u16) = (6000, 4000);
+const LARGE_BYTES: usize = 6000 * 4000 * 3;
+
+fn jpeg((width, height): (u16, u16), progressive: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let pixels: Vec<u8> = (0..usize::from(width) * usize::from(height) * 3).map(|i| (i / 97 % 251) as u8).collect();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 90);
+    encoder.set_progressive(progressive);
+    encoder.encode(&pixels, width, height, jpeg_encoder::ColorType::Rgb).unwrap();
+    bytes
+}
+
+fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
+    let samples = samples.into_iter().enumerate();
+    Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
+}
+
+/// Pictures of 24 megapixels, delivered whole and without work.
+#[derive(Clone, Default)]
+struct Huge {
+    /// Pictures that are being decoded, and the most there were at once.
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Decode for Huge {
+    fn size(&self, _: &[u8]) -> Result<Size> {
+        Ok(Size::new(LARGE.0.into(), LARGE.1.into()))
+    }
+
+    fn decode(&self, bytes: &[u8], _: Want, out: &mut Pixels) -> Result<()> {
+        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        out.reset(self.size(bytes)?);
+        std::thread::sleep(Duration::from_millis(2));
+        self.now.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+/// A loader of small samples that `Huge` makes large pictures of, eight for each worker.
+fn huge(decoder: &Huge, workers: usize) -> Loader {
+    let samples = (0..8 * workers).map(|_| vec![7; 16]);
+    Loader::source(memory(samples))
+        .decode(decoder.clone())
+        .augment(Augment::center_crop(8))
+        .batch(4 * workers)
+        .workers(workers)
+}
+
+#[test]
+fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
+    let _alone = alone();
+    no_hang(|| {
+        for limit in [None, Some(256 * MIB), Some(100 * MIB)] {
+            let decoder = Huge::default();
+            let loader = huge(&decoder, 64);
+            let loader = if let Some(limit) = limit { loader.memory_limit(limit) } else { loader };
+            let (peak, plan) = peak(|| {
+                let mut batches = loader.host().unwrap();
+                assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 512);
+                batches.plan()
+            });
+            let most = decoder.most.load(SeqCst);
+            if let Some(limit) = limit {
+                assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
+            }
+            // A picture that needs more than all that is shared is decoded alone. The rest is threads, channels, counters and keys.
+            let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
+            let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
+            assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
+            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
+            assert!(peak >= LARGE_BYTES, "the pictures were not decoded");
+        }
+    });
+}
+
+#[test]
+fn large_jpegs_stay_within_the_limit_and_leave_nothing_behind() {
+    let _alone = alone();
+    no_hang(|| {
+        let large = jpeg(LARGE, false);
+        let small = jpeg((64, 48), false);
+        // Batches of 16 on 64 workers: each sample is a part of its own, so that eight large ones would be decoded at once.
+        let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
+        let loader = Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch(16).workers(64).prefetch(1);
+        let limit = 256 * MIB;
+        let mut batches = loader.memory_limit(limit).host().unwrap();
+        let before = LIVE.load(SeqCst);
+        let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
+        assert_eq!(count, 16);
+        assert!((LARGE_BYTES..limit).contains(&peak), "{} MiB of {}: {}", peak / MIB, limit / MIB, batches.plan());
+        let kept = LIVE.load(SeqCst) - before;
+        assert!(kept < 24 * MIB, "{} MiB are kept after the large pictures", kept / MIB);
+    });
+}
+
+#[test]
+fn a_picture_larger_than_all_there_is_decodes_alone() {
+    let _alone = alone();
+    no_hang(|| {
+        let decoder = Huge::default();
+        let mut batches = huge(&decoder, 8).memory_limit(MIB).host().unwrap();
+        assert!(batches.plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.plan());
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
+        assert_eq!(decoder.most.load(SeqCst), 1);
+        // One that leaves while workers wait for their turn does not wait for those.
+        drop(batches.epoch(1).next());
+        drop(batches);
+        support::wait_for_threads(0);
+    });
+}
+
+#[test]
+fn batches_are_the_same_whatever_workers_may_take() {
+    let _alone = alone();
+    no_hang(|| {
+        let (samples, augment) = (200, Augment::train(16));
+        let expected = reference(&Numbers::new(samples), &Draw, &augment, Some(5), 0, 40);
+        // The slots and images alone, some memory for a few pictures, and ample memory.
+        for room in [0, 30_000, 1 << 30] {
+            let loader = || support::loader(Numbers::new(samples)).batch(40).shuffle(5).workers(3).prefetch(2);
+            let plan = loader().host().unwrap().plan();
+            let least = plan.host_bytes + 3 * 16 * 16 * 3;
+            let mut batches = loader().memory_limit(least + room).host().unwrap();
+            let scratch = batches.plan().scratch_bytes;
+            assert!(scratch <= room + 3 * 16 * 16 * 3, "{}", batches.plan());
+            let found: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert_eq!(found, expected, "with {scratch} bytes");
+        }
+    });
+}
+
+/// An estimate that is too small would let workers take more than the plan says.
+#[test]
+fn the_estimate_covers_what_the_decoders_take() {
+    let _alone = alone();
+    let size = (1600, 1200);
+    let picture = image::DynamicImage::ImageRgb8(image::RgbImage::new(size.0.into(), size.1.into()));
+    let encode = |picture: &image::DynamicImage, format| {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    };
+    let png = image::ImageFormat::Png;
+    let turned = {
+        let mut bytes = jpeg(size, false);
+        let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+        bytes.splice(2..2, exif.iter().copied());
+        bytes
+    };
+    let kinds = [
+        ("baseline", jpeg(size, false)),
+        ("progressive", jpeg(size, true)),
+        ("turned", turned),
+        ("png", encode(&picture, png)),
+        ("png with alpha", encode(&picture.to_rgba8().into(), png)),
+        ("png of 16 bits", encode(&picture.to_rgba16().into(), png)),
+        ("webp", encode(&picture, image::ImageFormat::WebP)),
+        ("gif", encode(&picture, image::ImageFormat::Gif)),
+        ("bmp", encode(&picture, image::ImageFormat::Bmp)),
+        ("tiff", encode(&picture, image::ImageFormat::Tiff)),
+    ];
+    for (kind, bytes) in &kinds {
+        let full = Auto::new().size(bytes).unwrap();
+        for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
+            let want = Want::exact(region);
+            let estimate = Auto::new().memory(bytes, full, want) as usize;
+            let decode = || {
+                let mut out = Pixels::new();
+                Auto::new().decode(bytes, want, &mut out).unwrap();
+                out.data().len()
+            };
+            // A thread that has decoded nothing yet. What it begins with, whatever the picture, is not the picture's.
+            let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
+            assert!(
+                peak >= pixels && peak <= estimate + 3 * MIB,
+                "{kind} {region:?}: {peak} taken, {estimate} estimated"
+            );
+        }
+    }
+}
