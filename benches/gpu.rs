@@ -41,6 +41,7 @@ fn main() -> Result<()> {
     let per_batch = gpu.ring(bare, workers)?;
     gpu.overlap(per_batch, workers)?;
     gpu.latency_memory_loader(workers)?;
+    gpu.uploads_of_the_programs(workers)?;
     match option("--data") {
         Some(path) => gpu.end_to_end(&path, workers)?,
         None => println!("\nend to end: left out, no --data"),
@@ -304,6 +305,44 @@ impl Gpu {
         println!(
             "\nlatency from memory: opening {opening:.1} ms, first batch {first:.2} ms, an epoch's first batch {rest:.2} ms"
         );
+        Ok(())
+    }
+
+    /// Page-locked batches on the host that the program uploads itself, and gives back in each way.
+    fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
+        const BATCHES: usize = 200;
+        println!("\nuploads of the program's own: ms a batch, each of 38.5 MB, uploaded and trained on in one stream");
+        let mut target = self.stream.alloc_zeros::<u8>(BATCH * IMAGE).expect("there is memory");
+        for (prefetch, step_ms) in [(4, 0.0), (4, 1.0), (4, 5.0), (4, 20.0), (1, 1.0), (1, 20.0)] {
+            let mut line = format!("  prefetch {prefetch}, step {step_ms:>4.1} ms:");
+            for (name, pinned) in [("dropped", true), ("release_on", true), ("not page-locked", false)] {
+                let loader = Loader::source(Blank(BATCHES * BATCH)).decode(Blank(0)).batch(BATCH);
+                let loader = loader.augment(Augment::exact(SIDE as u32, SIDE as u32)).workers(workers);
+                let mut batches = loader.prefetch(prefetch).pinned(pinned).host()?;
+                let mut each = Vec::new();
+                for epoch in 0..3 {
+                    self.own.synchronize()?;
+                    let since = Instant::now();
+                    for batch in batches.epoch(epoch) {
+                        let batch = batch?;
+                        self.stream.memcpy_htod(batch.images().bytes(), &mut target).expect("the copy is queued");
+                        if name == "release_on" {
+                            batch.release_on(&self.stream)?;
+                        } else {
+                            drop(batch);
+                        }
+                        if step_ms > 0.0 {
+                            self.step((step_ms * 1e6) as u64)?;
+                        }
+                    }
+                    self.own.synchronize()?;
+                    each.push(since.elapsed().as_secs_f64() * 1e3 / BATCHES as f64);
+                }
+                let stall = 100.0 * batches.stats().stall_fraction();
+                line += &format!("  {name} {:.3} (stall {stall:.1} %)", median(each));
+            }
+            println!("{line}");
+        }
         Ok(())
     }
 

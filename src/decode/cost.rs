@@ -27,7 +27,7 @@ pub(super) fn memory(bytes: &[u8], size: Size, want: Want) -> u64 {
 /// Whether the crate's own JPEG decoder takes it, by the shape of its frame.
 fn is_own(header: &Header) -> bool {
     let frame = &header.frame;
-    !matches!(frame.coding, Coding::Other(_)) && frame.components().len() <= 3 && frame.precision == 8
+    !matches!(frame.coding, Coding::Other(_)) && frame.components().len() <= 4 && frame.precision == 8
 }
 
 fn jpeg(header: &Header, bytes: u64, size: Size, region: u64) -> u64 {
