@@ -86,7 +86,8 @@
 //! # Shutting down
 //!
 //! Dropping the iterator ends the epoch: samples in the workers' hands are finished, the rest is let go. Dropping [`Batches`] joins
-//! all threads. Batches that you still hold stay valid.
+//! all workers. Batches that you still hold stay valid. Memory that a device still reads is kept until it has done so, by threads that end then; your own
+//! thread does not wait for a device.
 //!
 //! # From bytes to the batch
 //!

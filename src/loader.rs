@@ -303,6 +303,11 @@ impl Loader {
     /// Uploads from there are asynchronous, those of cudarc's safe calls too. A batch may be dropped at once nevertheless: its memory is written
     /// again after all work that the devices had been given by then. The wait is on a thread of the loader's own. A step that takes long keeps
     /// slots so long, and the loader then prepares fewer batches ahead of the host.
+    ///
+    /// Two limits. Work of a CUDA context that a program makes beside the device's primary one is not seen:
+    /// there `release_on` is needed. And a CUDA graph capture of a stream that the loader has never been given
+    /// can be invalidated by the mark that a dropped batch needs; the driver reports that at the end of the
+    /// capture. Streams of [`cuda::stream`](crate::cuda::stream), and those given to `release_on`, are known.
     #[cfg_attr(
         feature = "cuda",
         doc = "[`HostBatch::release_on`] names the stream that reads the batch: then nothing else is waited for."

@@ -109,6 +109,29 @@ fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
     }
 }
 
+/// All slots wait for the end of the capture: nothing can come, and the same thread would have to end it.
+#[test]
+fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
+    let Some(stream) = stream() else { return };
+    // SAFETY: every buffer of this test is used on one stream.
+    unsafe { stream.context().disable_event_tracking() };
+    let mut open = loader(BATCH * BATCHES).batch(BATCH).shuffle(3).prefetch(1).pinned(true).host().unwrap();
+    let (mut epoch, mut seen) = (open.epoch(0), Vec::new());
+    seen.push(checksum(epoch.next().unwrap().unwrap().images().bytes()));
+    capture(&stream, MODES[0], || {
+        let error = loop {
+            match epoch.next().unwrap() {
+                Ok(batch) => seen.push(checksum(batch.images().bytes())),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Capturing, "{error}");
+        assert!(seen.len() < BATCHES);
+    });
+    seen.extend(epoch.map(|batch| checksum(batch.unwrap().images().bytes())));
+    assert_eq!(seen, expected());
+}
+
 #[test]
 fn an_error_that_the_program_left_is_its_own() {
     let Some(stream) = stream() else { return };
@@ -167,6 +190,20 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
                 open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
                 drop(open);
                 stays("release_on");
+                // A stream of which the loader has the last handle.
+                let own = stream.context().new_stream().unwrap();
+                there();
+                let mut open = loader(BATCH * 4).batch(BATCH).cuda(&own).unwrap();
+                drop(own);
+                let last = open.epoch(0).next().unwrap().unwrap();
+                drop(open);
+                drop(last);
+                stays("the drop of the last handle of a stream");
+                drop(warpfeed::cuda::stream(0).unwrap());
+                there();
+                let made = warpfeed::cuda::stream(0).unwrap();
+                stays("making a stream");
+                drop(made);
             });
         });
     }

@@ -47,6 +47,9 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// Slots that are kept now.
     fn kept(&self) -> usize;
 
+    /// Whether one of them cannot be marked before a CUDA graph capture has ended.
+    fn waits_for_a_capture(&self) -> bool;
+
     /// Since when none is kept, if none is.
     fn idle_since(&self) -> Option<Instant>;
 

@@ -3,8 +3,8 @@
 //!
 //! Page-locked memory can be read by every device. A slice of it tells nobody which stream reads it. So
 //! the memory is in use until the work is done that every device had been given when it was let go.
-//! The devices of a program are those whose primary context is active: cudarc, candle, burn, libtorch
-//! and the runtime API use no other contexts.
+//! The devices of a program are those whose primary context is active. cudarc's usual contexts, candle,
+//! burn, libtorch and the runtime API use these. A context that a program makes for itself is not seen.
 //!
 //! **Invariants**
 //! 1. A context is entered before the driver is asked to wait for it.
@@ -13,10 +13,10 @@ use std::sync::Mutex;
 
 use cudarc::driver::result;
 
-use super::Recorded;
 use super::capture;
 use super::driver::{Context, Doing, device_count};
 use super::stream::{Event, Stream};
+use super::{Marked, Recorded};
 use crate::error::Result;
 
 /// The contexts that are watched, and events to mark them with.
@@ -35,34 +35,41 @@ impl Devices {
         Devices { contexts, spare: Mutex::default() }
     }
 
-    /// Marks all work that the devices have been given so far; none if it cannot be marked now: a stream is being captured. Drivers before CUDA 12.5 have no such mark:
+    /// Marks all work that the devices have been given so far. Drivers before CUDA 12.5 have no such mark:
     /// for them the host waits for the work instead, if it may `block`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
-    pub(crate) fn mark_all(&self, block: bool) -> Result<Option<Mark>> {
-        let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
+    pub(crate) fn mark_all(&self, block: bool) -> Result<Marked<Mark>> {
         let mut mark = Mark::default();
-        for (ordinal, place) in contexts.iter_mut().enumerate() {
-            if place.is_none() {
-                *place = Context::if_active(ordinal);
-            }
-            let Some(context) = place else { continue };
-            let event = self.event(context)?;
+        for context in self.active()? {
+            let event = self.event(&context)?;
             let recorded = event.record_all()?;
             mark.0.push(event);
-            let marked = match recorded {
-                Recorded::Yes => true,
-                Recorded::NotNow => false,
+            let refused = match recorded {
+                Recorded::Yes => None,
+                Recorded::NotNow => Some(Marked::Capturing),
                 // The event is done: it was never recorded.
-                Recorded::Never => block && finish(context)?,
+                Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
+                Recorded::Never => Some(Marked::Unable),
             };
-            if !marked {
+            if let Some(refused) = refused {
                 self.recycle(mark);
-                return Ok(None);
+                return Ok(refused);
             }
         }
-        Ok(Some(mark))
+        Ok(Marked::At(mark))
+    }
+
+    /// The contexts that are in use. No lock is held when it returns, since whoever asked may wait for their work.
+    fn active(&self) -> Result<Vec<Context>> {
+        let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
+        for (ordinal, place) in contexts.iter_mut().enumerate() {
+            if place.is_none() {
+                *place = Context::if_active(ordinal)?;
+            }
+        }
+        Ok(contexts.iter().flatten().cloned().collect())
     }
 
     /// Marks the work that `stream` has been given so far.

@@ -7,6 +7,7 @@
 //! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context lives on the calling thread.
 //! 3. An [`Entered`] leaves the thread as it found it: the same current context, the same capture mode. The program's own calls on that thread see no difference.
 
+use std::cell::Cell;
 use std::error::Error as _;
 use std::fmt;
 use std::marker::PhantomData;
@@ -66,14 +67,26 @@ fn available_for_batches() -> Result<()> {
 /// [`ErrorKind::Cuda`] without a driver, or without that device.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
-    let stream = Context::new(ordinal)?.0.new_stream().doing(|| format!("making a stream on device {ordinal}"))?;
+    let _restore = Entered::nowhere();
+    let stream =
+        Context::new(ordinal)?.cudarc().new_stream().doing(|| format!("making a stream on device {ordinal}"))?;
     super::capture::know(&stream);
     Ok(stream)
 }
 
 /// One device's context, shared with the program's own streams.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Context(Arc<CudaContext>);
+pub struct Context(Option<Arc<CudaContext>>);
+
+impl Drop for Context {
+    /// The last handle makes its device current to let it go.
+    fn drop(&mut self) {
+        if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
+            let _restore = Entered::nowhere();
+            drop(context);
+        }
+    }
+}
 
 impl Context {
     /// The primary context of device `ordinal`, which is the one that programs share.
@@ -82,18 +95,25 @@ impl Context {
     /// [`ErrorKind::Cuda`] without a driver, or without that device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
+        // Before that a thread has no capture mode to go back to. What fails here fails again below.
+        let _ = result::init();
         let _restore = Entered::nowhere();
-        CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}")).map(Context)
+        let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
+        Ok(Context(Some(context)))
     }
 
     /// The primary context of device `ordinal` if a program uses it already. It is not made for the question.
-    pub(super) fn if_active(ordinal: usize) -> Option<Self> {
-        available().ok()?;
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub(super) fn if_active(ordinal: usize) -> Result<Option<Self>> {
+        available()?;
         let (mut flags, mut active) = (0, 0);
         // SAFETY: both results are written before the call returns.
         let state =
             unsafe { sys::cuDevicePrimaryCtxGetState(ordinal as sys::CUdevice, &raw mut flags, &raw mut active) };
-        (state.result().is_ok() && active != 0).then(|| Context::new(ordinal).ok()).flatten()
+        state.result().doing(|| format!("asking whether device {ordinal} is in use"))?;
+        (active != 0).then(|| Context::new(ordinal)).transpose()
     }
 
     /// The context that `stream` belongs to.
@@ -102,7 +122,7 @@ impl Context {
     /// [`ErrorKind::Cuda`] if the context is no longer usable.
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
-        let context = Context(stream.context().clone());
+        let context = Context(Some(stream.context().clone()));
         context.enter()?;
         Ok(context)
     }
@@ -110,13 +130,13 @@ impl Context {
     /// Makes it the calling thread's context until the result is dropped.
     ///
     /// cudarc's `bind_to_thread` would also take the error that it keeps for the program: that error is the program's to find.
-    pub(super) fn enter(&self) -> Result<Entered> {
+    pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
-        let here = self.0.cu_ctx();
+        let here = self.cudarc().cu_ctx();
         if entered.before != here {
             // SAFETY: the context lives as long as the `Arc` in `self`.
             unsafe { result::ctx::set_current(here) }
-                .doing(|| format!("binding the context of device {}", self.0.ordinal()))?;
+                .doing(|| format!("binding the context of device {}", self.ordinal()))?;
         }
         entered.now = here;
         Ok(entered)
@@ -124,12 +144,12 @@ impl Context {
 
     /// cudarc's handle.
     pub fn cudarc(&self) -> &Arc<CudaContext> {
-        &self.0
+        self.0.as_ref().expect("the handle leaves in drop only")
     }
 
     /// The device's number.
     pub fn ordinal(&self) -> usize {
-        self.0.ordinal()
+        self.cudarc().ordinal()
     }
 
     /// The device's name, such as `NVIDIA H200`.
@@ -137,7 +157,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if the driver does not say.
     pub fn name(&self) -> Result<String> {
-        result::device::get_name(self.0.cu_device())
+        result::device::get_name(self.cudarc().cu_device())
             .doing(|| format!("asking for the name of device {}", self.ordinal()))
     }
 
@@ -157,23 +177,31 @@ impl fmt::Debug for Context {
     }
 }
 
+thread_local! {
+    /// How many stays there are on this thread, one within the other.
+    static STAYS: Cell<u32> = const { Cell::new(0) };
+}
+
 /// A stay in a context, on one thread. It ends with the context and the capture mode that the thread had before.
-pub(super) struct Entered {
+pub(crate) struct Entered {
     before: sys::CUcontext,
     now: sys::CUcontext,
-    mode: sys::CUstreamCaptureMode,
+    /// None where the driver would not say, and within another stay.
+    mode: Option<sys::CUstreamCaptureMode>,
     _on_this_thread: PhantomData<*const ()>,
 }
 
 impl Entered {
     /// Notes where the thread is, and makes its calls harmless to captures of other streams: in the mode that threads begin with, asking whether an event is done
     /// invalidates a capture that another thread has begun (measured on driver 580).
-    fn nowhere() -> Self {
+    pub(super) fn nowhere() -> Self {
         let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
         Entered {
             before,
             now: before,
-            mode: exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED),
+            mode: (STAYS.replace(STAYS.get() + 1) == 0)
+                .then(|| exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED))
+                .flatten(),
             _on_this_thread: PhantomData,
         }
     }
@@ -181,7 +209,8 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        exchange(self.mode);
+        STAYS.set(STAYS.get() - 1);
+        self.mode.map(exchange);
         let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
         if now != self.before {
             // SAFETY: it was this thread's context before, or none.
@@ -191,10 +220,10 @@ impl Drop for Entered {
 }
 
 /// Sets the thread's capture mode; gives the one before.
-fn exchange(mut mode: sys::CUstreamCaptureMode) -> sys::CUstreamCaptureMode {
+fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
     // SAFETY: the driver reads and writes the mode during the call. Without a driver nothing here is reached (invariant 1).
-    let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-    mode
+    let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    exchanged.result().is_ok().then_some(mode)
 }
 
 /// A driver call's result, with what was being done when it failed.

@@ -17,9 +17,17 @@ pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
-    /// Whose device may use the memory; none in tests.
-    context: Option<Context>,
+    /// What the memory waits for; nothing in tests.
+    after: Option<After>,
     free: Box<dyn FnOnce() + Send>,
+}
+
+/// The work that a device had been given at some moment.
+struct After {
+    context: Context,
+    /// None where it cannot be made.
+    mark: Option<Event>,
+    marked: bool,
 }
 
 struct Queue {
@@ -36,9 +44,12 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing panics while holding it")
 }
 
-/// Runs `free`, in its context, after all work that the context's device has been given by then. The thread ends when it has nothing to do.
+/// Runs `free`, in its context, after all work that the context's device has been given by now. The thread ends when it has nothing to do.
 pub(super) fn later(context: Context, free: impl FnOnce() + Send + 'static) {
-    add(Job { context: Some(context), free: Box::new(free) });
+    let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
+    // At once, so that no mark falls into a capture that begins while the device is busy.
+    after.try_mark();
+    add(Job { after: Some(after), free: Box::new(free) });
 }
 
 fn add(job: Job) {
@@ -62,12 +73,13 @@ fn work() {
             };
             job
         };
-        let here = job.context.as_ref().map(|context| {
-            wait_for(context);
-            context.enter()
+        let here = job.after.map(|mut after| {
+            after.wait();
+            let here = after.context.enter();
+            (here, after)
         });
         // A context that cannot be entered has failed, and the memory goes with it.
-        if here.as_ref().is_none_or(Result::is_ok) {
+        if here.as_ref().is_none_or(|(here, _)| here.is_ok()) {
             (job.free)();
         }
         drop(here);
@@ -76,18 +88,28 @@ fn work() {
     }
 }
 
-/// Waits until the work is done that `context` has now, or until it fails. A driver that cannot mark that work is not waited for.
-fn wait_for(context: &Context) {
-    let Ok(event) = Event::new(context) else { return };
-    let mut marked = false;
-    loop {
-        match if marked { Ok(Recorded::Yes) } else { event.record_all() } {
-            Ok(Recorded::Yes) if !matches!(event.is_done(), Ok(false)) => return,
-            Ok(Recorded::Yes) => marked = true,
-            Ok(Recorded::NotNow) => {}
-            Ok(Recorded::Never) | Err(_) => return,
+impl After {
+    /// Marks the work, unless a stream is being captured. Where the driver cannot mark it, there is nothing to wait for.
+    fn try_mark(&mut self) {
+        match self.mark.as_ref().map(Event::record_all) {
+            Some(Ok(Recorded::Yes)) => self.marked = true,
+            Some(Ok(Recorded::NotNow)) => {}
+            Some(Ok(Recorded::Never) | Err(_)) | None => self.mark = None,
         }
-        std::thread::sleep(POLL);
+    }
+
+    /// Waits until the work is done, or has failed.
+    fn wait(&mut self) {
+        loop {
+            if !self.marked {
+                self.try_mark();
+            }
+            let Some(mark) = &self.mark else { return };
+            if self.marked && !matches!(mark.is_done(), Ok(false)) {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
     }
 }
 
@@ -111,7 +133,7 @@ mod tests {
         let (gate, open) = mpsc::channel::<()>();
         let (done, order) = mpsc::channel();
         let first = done.clone();
-        let later = |free: Box<dyn FnOnce() + Send>| add(Job { context: None, free });
+        let later = |free: Box<dyn FnOnce() + Send>| add(Job { after: None, free });
         later(Box::new(move || {
             open.recv().unwrap();
             first.send(1).unwrap();

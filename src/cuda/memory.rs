@@ -10,9 +10,11 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, DeviceRepr, result, sys};
 
+use super::capture;
 use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, ErrorKind, Result};
@@ -101,6 +103,10 @@ impl Drop for Memory {
         let (start, slice) = (self.start, self.slice.take());
         later(self.context.clone(), move || {
             if let Some(slice) = slice {
+                // cudarc makes the slice's stream wait for its uses, which would go into a capture.
+                while capture::is_capturing(slice.stream().cu_stream()) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 ManuallyDrop::into_inner(slice).leak();
             }
             // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.

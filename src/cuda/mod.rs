@@ -44,6 +44,18 @@ pub enum Recorded {
     Never,
 }
 
+/// What came of marking all work of a program.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+pub(crate) enum Marked<M> {
+    /// It is marked.
+    At(M),
+    /// Not now: a stream is being captured.
+    Capturing,
+    /// Not without waiting for it.
+    Unable,
+}
+
 #[cfg(feature = "cuda")]
 pub(crate) use devices::{Devices, Mark};
 #[cfg(feature = "cuda")]
@@ -64,5 +76,7 @@ pub mod internal {
     pub use super::stream::{Event, Stream};
 }
 
+#[cfg(feature = "cuda")]
+pub(crate) use driver::Entered;
 #[cfg(feature = "cuda")]
 pub(crate) use internal::{Context, Convert, Event, Memory, PinMode, Pinned, SoftLabels, Stream};

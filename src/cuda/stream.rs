@@ -171,9 +171,11 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.lender.is_none()
-            && let Ok(_here) = self.context.enter()
-        {
+        if let Some(lender) = self.lender.take() {
+            // Where it was the last handle, cudarc makes the device current to destroy the stream.
+            let _restore = Entered::nowhere();
+            drop(lender);
+        } else if let Ok(_here) = self.context.enter() {
             // SAFETY: invariant 1.
             let _ = unsafe { result::stream::destroy(self.raw) };
         }
@@ -260,7 +262,10 @@ impl Event {
             });
             return Ok(Recorded::NotNow);
         }
-        recorded.result().doing(|| "marking the work of a context").map(|()| Recorded::Yes)
+        recorded
+            .result()
+            .doing(|| format!("marking the work of device {}", self.context.ordinal()))
+            .map(|()| Recorded::Yes)
     }
 
     /// Whether the marked work is done. An event that was never recorded is.

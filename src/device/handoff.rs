@@ -1,7 +1,7 @@
 //! Page-locked host slots on their way back: none is written while a device may still read it.
 //!
 //! A batch in page-locked memory can be uploaded asynchronously by safe code, on any stream, and dropped
-//! at once. Nothing tells the loader which stream still reads it. So a slot that comes back is
+//! at once. The loader does not learn which stream still reads it. So a slot that comes back is
 //! *kept* until everything is done that the devices had been given:
 //!
 //! ```text
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::batch::Keeper;
+use crate::cuda::Marked;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How often the thread looks at what is marked.
@@ -30,9 +31,8 @@ const POLL: Duration = Duration::from_micros(200);
 pub(crate) trait Watch: Send + Sync + 'static {
     type Mark: Send;
 
-    /// Marks all work that any device has been given so far. `None` if that is impossible now.
-    /// It waits on the host only if it may `block`.
-    fn mark_all(&self, block: bool) -> Result<Option<Self::Mark>>;
+    /// Marks all work that any device has been given so far. It waits on the host only if it may `block`.
+    fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
     /// Takes a mark back that is done.
     fn recycle(&self, mark: Self::Mark);
@@ -57,6 +57,8 @@ struct Shared<W> {
     open: AtomicUsize,
     /// When the last of them did.
     idle: Mutex<Instant>,
+    /// Whether one waits for the end of a capture.
+    capturing: AtomicBool,
     failed: Mutex<Option<Error>>,
 }
 
@@ -64,7 +66,13 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
     /// Starts the thread. Slots go on to `free`.
     pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
         let idle = Mutex::new(Instant::now());
-        let shared = Arc::new(Shared { watch, open: AtomicUsize::new(0), idle, failed: Mutex::default() });
+        let shared = Arc::new(Shared {
+            watch,
+            open: AtomicUsize::new(0),
+            idle,
+            capturing: AtomicBool::new(false),
+            failed: Mutex::default(),
+        });
         let (kept, comes) = unbounded();
         let thread = Thread { shared: shared.clone(), comes, free: free.clone(), kept: Vec::new() };
         std::thread::Builder::new().name("warpfeed-pinned".into()).spawn(move || thread.run()).map_err(|e| {
@@ -97,9 +105,15 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
 
     /// Marks what came back since the last call.
     fn mark(&self) {
-        while let Some(slot) = self.unmarked().pop() {
-            // An error comes again on the thread, which notes it.
-            self.pass(slot, self.shared.watch.mark_all(false).unwrap_or(None));
+        // No lock is held while the driver is asked.
+        loop {
+            let Some(slot) = self.unmarked().pop() else { return };
+            // Whatever keeps it from being marked comes again on the thread.
+            let mark = match self.shared.watch.mark_all(false) {
+                Ok(Marked::At(mark)) => Some(mark),
+                _ => None,
+            };
+            self.pass(slot, mark);
         }
     }
 
@@ -127,6 +141,10 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 
     fn kept(&self) -> usize {
         self.shared.open.load(SeqCst)
+    }
+
+    fn waits_for_a_capture(&self) -> bool {
+        self.shared.capturing.load(SeqCst)
     }
 
     fn idle_since(&self) -> Option<Instant> {
@@ -185,11 +203,14 @@ impl<W: Watch, T> Thread<W, T> {
 
     /// Lets go of what is done.
     fn look(&mut self) {
-        let mut at = 0;
+        let (mut at, mut capturing) = (0, false);
         while let Some((_, mark)) = self.kept.get_mut(at) {
-            match done(&self.shared.watch, mark) {
-                Ok(false) => at += 1,
-                Ok(true) => {
+            match waits(&self.shared.watch, mark) {
+                Ok(waits) if waits != Waits::Over => {
+                    capturing |= waits == Waits::ForACapture;
+                    at += 1;
+                }
+                Ok(_) => {
                     let (slot, mark) = self.kept.remove(at);
                     mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
                     self.shared.lands();
@@ -204,20 +225,33 @@ impl<W: Watch, T> Thread<W, T> {
                 }
             }
         }
+        self.shared.capturing.store(capturing, SeqCst);
     }
 }
 
-/// Whether what a slot waits for is done. It is marked here if it was not.
-fn done<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<bool> {
+#[derive(PartialEq)]
+enum Waits {
+    Over,
+    ForADevice,
+    ForACapture,
+}
+
+/// What a slot still waits for. It is marked here if it was not.
+fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
-        *mark = watch.mark_all(true)?;
+        match watch.mark_all(true)? {
+            Marked::At(new) => *mark = Some(new),
+            Marked::Capturing => return Ok(Waits::ForACapture),
+            Marked::Unable => return Ok(Waits::ForADevice),
+        }
     }
-    mark.as_ref().map_or(Ok(false), |mark| watch.is_done(mark))
+    let over = mark.as_ref().map_or(Ok(false), |mark| watch.is_done(mark))?;
+    Ok(if over { Waits::Over } else { Waits::ForADevice })
 }
 
 #[cfg(feature = "cuda")]
 mod host {
-    use super::{Handoff, Watch};
+    use super::{Handoff, Marked, Watch};
     use crate::batch::{Free, HostBatch};
     use crate::cuda::cudarc::driver::CudaStream;
     use crate::cuda::{Devices, Mark, Stream};
@@ -227,7 +261,7 @@ mod host {
     impl Watch for Devices {
         type Mark = Mark;
 
-        fn mark_all(&self, block: bool) -> Result<Option<Mark>> {
+        fn mark_all(&self, block: bool) -> Result<Marked<Mark>> {
             Devices::mark_all(self, block)
         }
 

@@ -57,7 +57,10 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Event: Send + Sync;
     type Memory: Send + Sync;
     type Kernels: Send + Sync;
+    /// While it lives, calls of the same thread cost less.
+    type Stay;
 
+    fn stay(&self) -> Result<Self::Stay>;
     /// One block of device memory.
     fn memory(&self, bytes: usize) -> Result<Self::Memory>;
     fn stream(&self) -> Result<Self::Stream>;

@@ -7,7 +7,7 @@
 //!    `engine`, whose partners are samples of the batch, and the ring's thread synchronises its streams before the kernels go.
 
 use super::{Gpu, Job, Recorded, Spec};
-use crate::cuda::{Context, Convert, Event, Memory, SoftLabels, Stream};
+use crate::cuda::{Context, Convert, Entered, Event, Memory, SoftLabels, Stream};
 use crate::error::Result;
 
 /// One NVIDIA GPU.
@@ -24,6 +24,11 @@ impl Gpu for Nvidia {
     type Event = Event;
     type Memory = Memory;
     type Kernels = Kernels;
+    type Stay = Entered;
+
+    fn stay(&self) -> Result<Entered> {
+        self.0.enter()
+    }
 
     fn memory(&self, bytes: usize) -> Result<Memory> {
         Memory::new(&self.0, bytes)

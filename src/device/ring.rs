@@ -46,6 +46,8 @@ const POLL: Duration = Duration::from_micros(100);
 /// How often it looks whether it is still wanted, and how often the consumer looks whether anything can still come.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How long a consumer waits for slots that wait for the end of a capture.
+const CAPTURE: Duration = Duration::from_secs(1);
 /// How long a ring that is dropped looks whether its streams have ended: their work, if it waits for nobody, takes less.
 const GRACE: Duration = Duration::from_millis(20);
 
@@ -304,6 +306,14 @@ impl<G: Gpu> Ring<G> {
                         return Some(Err(e));
                     }
                     let held = self.shared.counters.held.load(Ordering::Relaxed);
+                    let deferred = self.shared.deferred.lock().expect("nothing panics while holding it").len();
+                    if deferred > 0 && held + deferred == self.shared.plan.slots && since.elapsed() > CAPTURE {
+                        let cause = format!(
+                            "no batch can be copied: a stream is being captured into a CUDA graph, and until then {deferred} slots that \
+                             another framework had cannot be marked; end the capture before asking for more, or raise prefetch"
+                        );
+                        return Some(Err(Error::new(ErrorKind::Capturing, cause)));
+                    }
                     if held == self.shared.plan.slots && since.elapsed() > self.timeout {
                         let waited = since.elapsed().as_secs_f64();
                         let cause = format!(
@@ -412,7 +422,7 @@ impl<G: Gpu> Shared<G> {
         if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
             return Ok(());
         }
-        while let Some((slot, used)) = deferred.pop() {
+        for (slot, used) in std::mem::take(&mut *deferred) {
             let recorded = match used {
                 Used::OnItsStream => Recorded::Never,
                 Used::Anywhere => self.gpu.record_all(&slot.released)?,
@@ -422,7 +432,7 @@ impl<G: Gpu> Shared<G> {
                 Recorded::Never => self.gpu.record(&slot.released, &self.consumer)?,
                 Recorded::NotNow => {
                     deferred.push((slot, used));
-                    return Ok(());
+                    continue;
                 }
             }
             self.release(slot);
@@ -546,6 +556,8 @@ enum Ended {
 
 impl<G: Gpu, S: Supply> Thread<G, S> {
     fn run(mut self) {
+        // An error comes again with the first call.
+        let _stay = self.shared.gpu.stay();
         while let Ok((run, epoch, first)) = self.started.recv() {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
                 continue;

@@ -57,6 +57,9 @@ pub(super) struct State {
     pub(super) calls: AtomicUsize,
     after_failure: AtomicUsize,
     failed: AtomicBool,
+    /// Whether a stream that nobody here knows is being captured; whether the driver is an old one.
+    pub(super) capture: AtomicBool,
+    pub(super) cannot_mark: AtomicBool,
     /// The queues of all streams.
     queues: Mutex<Vec<Sender<Work>>>,
 }
@@ -76,6 +79,8 @@ impl Sim {
             calls: AtomicUsize::new(0),
             after_failure: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
+            capture: AtomicBool::new(false),
+            cannot_mark: AtomicBool::new(false),
             queues: Mutex::default(),
         }))
     }
@@ -91,6 +96,22 @@ impl Sim {
 
     pub(super) fn calls_after_failure(&self) -> usize {
         self.0.after_failure.load(SeqCst)
+    }
+
+    /// Marks the work of all streams, whatever is simulated.
+    pub(super) fn record_anyway(&self, event: &SimEvent) {
+        let mark = {
+            let mut at = event.marks.0.lock().unwrap();
+            at.0 += 1;
+            at.0
+        };
+        // A stream that has ended drops its piece, which counts as reached.
+        let queues = self.0.queues.lock().unwrap();
+        let all = Arc::new(Reached(event.marks.clone(), mark));
+        for queue in &*queues {
+            let mine = all.clone();
+            let _ = queue.send(Some(Box::new(move |_| drop(mine))));
+        }
     }
 
     fn call(&self, what: &str) -> Result<()> {
@@ -199,6 +220,11 @@ impl Gpu for Sim {
     type Event = SimEvent;
     type Memory = SimMemory;
     type Kernels = SimKernels;
+    type Stay = ();
+
+    fn stay(&self) -> Result<()> {
+        Ok(())
+    }
 
     fn memory(&self, bytes: usize) -> Result<SimMemory> {
         self.call("allocating")?;
@@ -266,18 +292,13 @@ impl Gpu for Sim {
 
     fn record_all(&self, event: &SimEvent) -> Result<Recorded> {
         self.call("recording everything")?;
-        let mark = {
-            let mut at = event.marks.0.lock().unwrap();
-            at.0 += 1;
-            at.0
-        };
-        // A stream that has ended drops its piece, which counts as reached.
-        let queues = self.0.queues.lock().unwrap();
-        let all = Arc::new(Reached(event.marks.clone(), mark));
-        for queue in &*queues {
-            let mine = all.clone();
-            let _ = queue.send(Some(Box::new(move |_| drop(mine))));
+        if self.0.cannot_mark.load(SeqCst) {
+            return Ok(Recorded::Never);
         }
+        if self.0.capture.load(SeqCst) {
+            return Ok(Recorded::NotNow);
+        }
+        self.record_anyway(event);
         Ok(Recorded::Yes)
     }
 

@@ -64,6 +64,8 @@ pub(crate) use worker::{Limits, MAX_GROUP, Work};
 
 /// How often a consumer that waits looks whether anything can still come.
 const TICK: Duration = Duration::from_millis(100);
+/// How long a consumer waits for slots that wait for the end of a capture.
+const CAPTURE: Duration = Duration::from_secs(1);
 /// How often a stall is logged.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -340,6 +342,18 @@ impl Engine {
                     if let Some(Err(e)) = keeper.as_ref().map(|keeper| keeper.wanted(true)) {
                         return Some(Err(e));
                     }
+                    let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
+                    if held + kept >= self.work.settings.slots_in_use()
+                        && since.elapsed() > CAPTURE
+                        && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
+                    {
+                        let cause = format!(
+                            "batch {} cannot be filled: a stream is being captured into a CUDA graph, and until then {kept} slots of batches \
+                             that were dropped cannot be marked; end the capture before asking for more, or raise prefetch",
+                            self.next
+                        );
+                        return Some(Err(Error::new(ErrorKind::Capturing, cause)));
+                    }
                     if held >= self.work.settings.slots_in_use() && since.elapsed() > self.timeout {
                         return Some(Err(Error::new(
                             ErrorKind::Timeout,
@@ -357,7 +371,7 @@ impl Engine {
                             batch = self.next,
                             waited_seconds = since.elapsed().as_secs(),
                             slots_held_by_the_consumer = held,
-                            slots_that_a_device_may_read = keeper.as_ref().map_or(0, |keeper| keeper.kept()),
+                            slots_that_a_device_may_read = kept,
                             "waiting for a batch: {}",
                             self.work.counters.activity().join(", ")
                         );
@@ -417,6 +431,8 @@ fn most_parts(slots: &[Free], settings: &Settings) -> usize {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
+        // From now on nobody asks for a batch: what is dropped is marked at once.
+        let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
         // A worker that ends looks for nothing else to do then.
         self.pool.close();
         // Without starts the coordinator ends and lets go of the parts; without parts the workers end; the pool joins them.

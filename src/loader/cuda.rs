@@ -17,6 +17,10 @@ impl Loader {
     /// out, erased and mixed in one kernel. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect, the memory always is.
     ///
+    /// While `stream` is captured into a CUDA graph, asking for a batch is an [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), after which loader and capture go on. Take the
+    /// batch before the capture, copy it into a buffer that the graph keeps, and replay. When the loader and its
+    /// batches are dropped, the device's memory is freed as soon as the device has done what it was given: a moment later, by a thread of its own.
+    ///
     /// [`cuda::stream`](crate::cuda::stream) makes a stream for programs that have none, or says that there is no driver.
     ///
     /// # Errors
