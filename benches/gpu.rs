@@ -1,7 +1,7 @@
-//! What the GPU path reaches, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]`.
+//! What the GPU path reaches, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
 //!
 //! PATH is any data set of pictures; it is written to an LMDB of 10,000 samples in a temporary folder, repeated as often as it takes.
-//! Without it the end-to-end part is left out. Medians over repeated measurements; times on the device are those of its events.
+//! Without it the end-to-end part is left out; with `--end-to-end` all others are. Medians over repeated measurements; times on the device are those of its events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -35,13 +35,15 @@ fn main() -> Result<()> {
     let workers = option("--workers").map_or(16, |n| n.parse().expect("--workers takes a number"));
     let gpu = Gpu::new(stream)?;
     println!("{}, {workers} workers", gpu.context.name()?);
-    let bare = gpu.bare_copies()?;
-    let device = gpu.device_copy()?;
-    gpu.conversions(device)?;
-    let per_batch = gpu.ring(bare, workers)?;
-    gpu.overlap(per_batch, workers)?;
-    gpu.latency_memory_loader(workers)?;
-    gpu.uploads_of_the_programs(workers)?;
+    if !arguments.iter().any(|a| a == "--end-to-end") {
+        let bare = gpu.bare_copies()?;
+        let device = gpu.device_copy()?;
+        gpu.conversions(device)?;
+        let per_batch = gpu.ring(bare, workers)?;
+        gpu.overlap(per_batch, workers)?;
+        gpu.latency_memory_loader(workers)?;
+        gpu.uploads_of_the_programs(workers)?;
+    }
     match option("--data") {
         Some(path) => gpu.end_to_end(&path, workers)?,
         None => println!("\nend to end: left out, no --data"),
