@@ -245,3 +245,45 @@ fn the_estimate_covers_what_the_decoders_take() {
         }
     }
 }
+
+/// Pictures that claim to need as much memory as is written in their samples.
+#[derive(Clone, Default)]
+struct Claims {
+    side: u32,
+    huge: Huge,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Decode for Claims {
+    fn size(&self, _: &[u8]) -> Result<Size> {
+        Ok(Size::new(self.side, self.side))
+    }
+
+    fn memory(&self, bytes: &[u8], _: Size, _: Want) -> u64 {
+        self.asked.fetch_add(1, SeqCst);
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    fn decode(&self, bytes: &[u8], _: Want, out: &mut Pixels) -> Result<()> {
+        self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        out.reset(self.size(bytes)?);
+        std::thread::sleep(Duration::from_millis(2));
+        self.huge.now.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
+    let source = memory(claims.into_iter().map(|bytes| bytes.to_le_bytes().to_vec()));
+    Loader::source(source).decode(decoder.clone()).augment(Augment::center_crop(8)).batch(64).workers(4)
+}
+
+#[test]
+fn an_estimate_may_be_as_large_as_a_number_can_be() {
+    let _alone = alone();
+    no_hang(|| {
+        let decoder = Claims { side: 600, ..Claims::default() };
+        let mut batches = claims(&decoder, (0..64).map(|i| if i % 3 == 0 { 1000 } else { u64::MAX })).host().unwrap();
+        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+    });
+}

@@ -289,10 +289,14 @@ impl Worker {
 
 /// How many of `planned`, from the first on, are within a worker's own share.
 fn fitting(planned: &[Planned<'_>], share: Share) -> usize {
-    let mut sum = 0;
+    let mut sum = 0_usize;
     planned
         .iter()
-        .take_while(|planned| (sum + planned.memory <= share.decode).then(|| sum += planned.memory).is_some())
+        .take_while(|planned| {
+            // An estimate of the user's may be as large as a number can be.
+            sum = sum.saturating_add(planned.memory);
+            sum <= share.decode
+        })
         .count()
 }
 
