@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use support::{Content, Draw, Numbers, no_hang, reference};
-use warpfeed::decode::{Auto, Decode, Pixels, Rect, Size, Want};
+use warpfeed::decode::{Auto, Condition, Decode, Pixels, Rect, Size, Want, check};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader, Result};
 
@@ -214,8 +214,11 @@ fn the_estimate_covers_what_the_decoders_take() {
         bytes.splice(2..2, exif.iter().copied());
         bytes
     };
+    let mut without_eoi = jpeg(size, false);
+    without_eoi.truncate(without_eoi.len() - 2);
     let kinds = [
         ("baseline", jpeg(size, false)),
+        ("without EOI", without_eoi),
         ("progressive", jpeg(size, true)),
         ("turned", turned),
         ("png", encode(&picture, png)),
@@ -244,6 +247,24 @@ fn the_estimate_covers_what_the_decoders_take() {
             );
         }
     }
+}
+
+/// Damage shows only while a picture is decoded, and then all of its coefficients are kept until the last of them is there.
+#[test]
+fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut damaged = jpeg((2400, 1800), false);
+        let middle = damaged.len() / 2;
+        damaged.splice(middle..middle, [0xff, 0xd0]);
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder is to read it");
+        let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
+        let mut batches = loader.batch(2).workers(2).prefetch(1).host().unwrap();
+        let (before, share) = (LIVE.load(SeqCst), batches.plan().worker_scratch_bytes);
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
+        let kept = LIVE.load(SeqCst) - before;
+        assert!(kept <= 2 * share, "{} MiB are kept, two shares are {} MiB", kept / MIB, 2 * share / MIB);
+    });
 }
 
 /// Pictures that claim to need as much memory as is written in their samples.

@@ -119,6 +119,13 @@ impl Decode for General {
     }
 }
 
+/// Gives back the scratch of the calling thread, if it is more than `limit` bytes.
+pub(super) fn keep(limit: usize) {
+    if SCRATCH.with_borrow(|scratch| scratch.iter().map(Vec::capacity).sum::<usize>()) > limit {
+        release();
+    }
+}
+
 /// Gives back the scratch of the calling thread.
 pub(super) fn release() {
     SCRATCH.take();

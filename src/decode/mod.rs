@@ -130,6 +130,11 @@ pub trait Decode: Send + Sync {
     }
 }
 
+/// Limits to `limit` bytes what the decoders of the calling thread keep of the pictures before.
+pub(crate) fn keep(limit: usize) {
+    image::keep(limit - jpeg::keep(limit));
+}
+
 /// Gives back what the decoders of the calling thread keep from one picture to the next.
 pub(crate) fn release() {
     jpeg::release();

@@ -56,6 +56,8 @@ pub(super) struct Share {
     pub(super) decode: usize,
     /// Encoded bytes of the samples in hand.
     pub(super) encoded: usize,
+    /// What decoders keep from one picture to the next.
+    pub(super) kept: usize,
 }
 
 /// The memory that workers share.
@@ -89,7 +91,7 @@ impl Scratch {
     }
 
     pub(super) fn share(&self) -> Share {
-        Share { decode: self.plan.own / 2, encoded: self.plan.own / 4 }
+        Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {

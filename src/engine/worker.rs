@@ -199,6 +199,7 @@ impl Worker {
             self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
         keep(&mut self.pixels, share.decode);
+        decode::keep(share.kept);
     }
 
     /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes are many.
@@ -283,6 +284,7 @@ impl Worker {
                 desk.release();
             }
             keep(desk.pixels, share.decode);
+            decode::keep(share.kept);
         }
     }
 }

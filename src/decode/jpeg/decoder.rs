@@ -65,6 +65,11 @@ impl Decode for Within {
     }
 }
 
+/// Gives back what the calling thread keeps of pictures before, if it is more than `limit` bytes. Returns what it keeps then.
+pub(crate) fn keep(limit: usize) -> usize {
+    GROUP.with_borrow_mut(|group| group.keep(limit))
+}
+
 /// Gives back the memory that the calling thread decodes with.
 pub(crate) fn release() {
     GROUP.take();
