@@ -17,10 +17,24 @@ pub(super) fn memory(bytes: &[u8], size: Size, want: Want) -> u64 {
     if bytes.starts_with(NPY_MAGIC) {
         return region * RGB;
     }
-    let general = all.saturating_mul(RGB + GENERAL);
     match Header::read(bytes) {
         Ok(header) if is_own(&header) => jpeg(&header, bytes, size, region),
-        _ => general,
+        _ => all.saturating_mul(RGB + GENERAL),
+    }
+}
+
+/// Bytes that [`General`](super::General) takes, which decodes the whole of a picture.
+pub(super) fn general(bytes: &[u8], size: Size) -> u64 {
+    let all = size.area();
+    let usual = all.saturating_mul(RGB + GENERAL);
+    match Header::read(bytes) {
+        Ok(header) if is_own(&header) && header.frame.components().len() == 4 => jpeg(&header, bytes, size, all),
+        // The `image` crate copies the file. It has coefficients beside the pixels, and those that are to be turned are there thrice.
+        Ok(header) => {
+            let turned = if header.orientation > 1 { 2 * RGB * all } else { 0 };
+            usual.saturating_add(turned).saturating_add(2 * bytes.len() as u64)
+        }
+        Err(_) => usual,
     }
 }
 

@@ -83,8 +83,8 @@ impl Decode for General {
         Ok(Orientation::new(orientation).size(stored))
     }
 
-    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
-        cost::memory(bytes, size, want)
+    fn memory(&self, bytes: &[u8], size: Size, _want: Want) -> u64 {
+        cost::general(bytes, size)
     }
 
     fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {

@@ -39,6 +39,10 @@ impl Decode for Jpeg {
         Within(MAX_PIXELS).decode(bytes, want, out)
     }
 
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        Within(MAX_PIXELS).memory(bytes, size, want)
+    }
+
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         Within(MAX_PIXELS).decode_group(jobs);
     }
