@@ -324,3 +324,20 @@ fn an_estimate_may_be_as_large_as_a_number_can_be() {
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
     });
 }
+
+#[test]
+fn small_pictures_are_estimated_where_memory_is_scarce() {
+    let _alone = alone();
+    no_hang(|| {
+        let run = |limit: usize| {
+            let decoder = Claims { side: 100, ..Claims::default() };
+            let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).host().unwrap();
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+            (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.plan())
+        };
+        let (asked, most, plan) = run(4 * MIB);
+        assert!((asked, most) == (64, 1), "{asked} of 64 were estimated, {most} at once with {plan}");
+        let (asked, _, plan) = run(1 << 30);
+        assert_eq!(asked, 0, "eight small ones are within a share: {plan}");
+    });
+}

@@ -22,8 +22,8 @@ use crate::transform::{self, Augment, Erase, ImageMut, Mixing, Resizer, Transfor
 /// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Bytes of a picture's pixels that are taken for what it needs: eight of them are within a worker's own share. Of larger ones the decoder
-/// is asked.
+/// Bytes of a picture's pixels that are taken for what it needs, where eight of them are within a worker's own share. Of larger ones the
+/// decoder is asked.
 const SMALL: u64 = 1 << 20;
 
 /// What is done to every sample; shared by all workers.
@@ -544,8 +544,9 @@ impl Work {
         }
         let plan = self.augment.plan(size, &mut rng)?;
         let all = size.area().saturating_mul(3);
-        // A header more to read costs nothing beside so many pixels.
-        let memory = if all > SMALL { self.decoder.memory(bytes, size, plan.want()) } else { all };
+        // A header more to read costs nothing beside so many pixels. Where memory is scarce, what decoders take beside them counts too.
+        let ample = self.scratch.share().decode as u64 >= SMALL * MAX_GROUP as u64;
+        let memory = if ample && all <= SMALL { all } else { self.decoder.memory(bytes, size, plan.want()) };
         Ok(Prepared { bytes, plan, rng, memory: usize::try_from(memory).unwrap_or(usize::MAX) })
     }
 
