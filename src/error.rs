@@ -60,7 +60,7 @@ pub enum ErrorKind {
     Cuda,
     /// Nothing moved for longer than the set time.
     Timeout,
-    /// The stream is being captured into a CUDA graph, where a loader's batches have no place. The loader goes on when the capture has ended.
+    /// The stream is being captured into a CUDA graph. The loader goes on when the capture has ended.
     Capturing,
 }
 

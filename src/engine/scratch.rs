@@ -2,8 +2,8 @@
 //!
 //! Each worker has a share of its own, which it uses without asking: it holds eight photographs of usual size. What needs more takes it
 //! from memory that all workers share, one after the other in the order in which they asked. A picture that needs more than all of the
-//! shared memory gets it while nobody else holds any. A worker that waits holds none of it, so that those who hold some never wait for
-//! those who wait.
+//! shared memory gets it while nobody else holds any. A worker that waits holds none of it. So whoever holds some can finish,
+//! and gives it back.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
