@@ -1,7 +1,7 @@
 //! One error type that names the place before the cause.
 //!
 //! `Display` reads like a path walked from the outside in:
-//! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 of 9120`.
+//! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ pub enum ErrorKind {
     Cuda,
     /// Nothing moved for longer than the set time.
     Timeout,
-    /// The stream is being captured into a CUDA graph, where a loader's batches have no place. The loader goes on when the capture has ended.
+    /// The stream is being captured into a CUDA graph. The loader goes on when the capture has ended.
     Capturing,
 }
 
@@ -246,11 +246,14 @@ mod tests {
 
     #[test]
     fn the_place_comes_before_the_cause() {
-        let e = Error::decode("jpeg ends at byte 4096 of 9120").at_sample(18231, "n01440764/x.jpg");
-        assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 of 9120");
+        let e = Error::decode("jpeg ends at byte 4096 in MCU 61 of 132").at_sample(18231, "n01440764/x.jpg");
+        assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 in MCU 61 of 132");
         let e = e.at_path("train").at_sample(7, "other");
         assert_eq!(e.sample(), Some(18231), "the innermost sample stays");
-        assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): train: decode: jpeg ends at byte 4096 of 9120");
+        assert_eq!(
+            e.to_string(),
+            "sample 18231 (n01440764/x.jpg): train: decode: jpeg ends at byte 4096 in MCU 61 of 132"
+        );
     }
 
     #[test]

@@ -60,7 +60,7 @@
 //!
 //! # A bad sample
 //!
-//! ends the epoch with an error like `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 of 9120`. With [`OnError::Skip`]
+//! ends the epoch with an error like `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. With [`OnError::Skip`]
 //! another sample of the batch stands in for it, [`HostBatch::valid`] says which, and [`Batches::faults`] lists them, each once. A panic in your own source, decoder or
 //! transform is such an error too.
 //!

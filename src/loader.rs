@@ -30,6 +30,7 @@ use crate::source::{self, Concat, Join, Source};
 use crate::trace::{self, Counters, Trace};
 use crate::transform::{Augment, Transform};
 use labels::check_soft_labels;
+use limits::check_retries;
 use memory::{Demand, Room, host_memory};
 use sampling::Sampling;
 
@@ -440,6 +441,7 @@ impl Loader {
     ) -> Result<Opening> {
         let (on_host, ops) = (device.is_none(), device.unwrap_or(false));
         check_soft_labels(self.soft_labels)?;
+        check_retries(self.limits.retries)?;
         let rank = match self.place {
             Place::Given { rank, world } => Rank::new(rank, world)?,
             Place::Environment => Rank::of_launcher()?,

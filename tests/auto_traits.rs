@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use warpfeed::cuda::occupancy;
 use warpfeed::{batch, decode, order, pack, source, trace, transform};
 
 fn debug<T: Debug + ?Sized>() {}
@@ -54,6 +55,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<batch::View<'_>>();
     both::<batch::Writer>();
     both::<decode::Auto>();
+    both::<decode::Condition>();
     both::<decode::General>();
     both::<decode::Info>();
     both::<decode::Job<'_>>();
@@ -121,6 +123,13 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
     send::<pack::LmdbWriter>();
     // It calls back on the thread that it runs on.
     debug::<pack::Pack<'_>>();
+    both::<occupancy::Capability>();
+    both::<occupancy::Factor>();
+    both::<occupancy::Limits>();
+    both::<occupancy::Occupancy>();
+    both::<occupancy::Row>();
+    both::<occupancy::Table>();
+    both::<occupancy::Usage>();
     both::<warpfeed::device::DeviceStats>();
     both::<warpfeed::device::SampleOps>();
 }
@@ -132,16 +141,25 @@ fn the_traits_of_the_users_are_shared() {
     shared::<dyn decode::Decode>();
     shared::<dyn order::Order>();
     shared::<dyn source::Source>();
+    shared::<dyn source::Layout>();
     shared::<dyn transform::Transform>();
+    // A writer is used by one thread at a time.
+    fn handed_on<T: Send + ?Sized>() {}
+    handed_on::<dyn pack::Writer>();
 }
 
 #[cfg(feature = "cuda")]
 #[test]
 fn what_is_on_a_device_may_go_to_other_threads() {
-    use warpfeed::device::{CudaBatch, DlpackTensor, Tensor};
-    send::<CudaBatch>();
-    debug::<Tensor<'_>>();
-    debug::<DlpackTensor>();
+    use warpfeed::device::{CudaBatch, DlManagedTensorVersioned, DlTensor, DlpackTensor, Tensor};
+    both::<CudaBatch>();
+    both::<Tensor<'_>>();
+    both::<warpfeed::Replay<CudaBatch>>();
+    send::<DlpackTensor>();
+    const { assert!(!is_sync!(DlpackTensor)) };
+    // What C programs see of it holds pointers.
+    debug::<DlTensor>();
+    debug::<DlManagedTensorVersioned>();
     send::<warpfeed::Batches<CudaBatch>>();
     send::<warpfeed::Epoch<'_, CudaBatch>>();
 }

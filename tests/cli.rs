@@ -244,7 +244,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert_eq!(run(&["inspect", "set", "--strict"]).0, Some(1));
     let (code, out, err) = run(&["pack", "set", "strict.lmdb", "--strict"]);
     assert_eq!((code, &*out), (Some(1), ""));
-    assert!(err.contains("1 of 12 images are damaged, so nothing was packed: sample "), "{err}");
+    assert!(err.contains("1 of 12 images are damaged, so the pack was not finished: sample "), "{err}");
     assert!(err.contains(&format!(" ({zeroed}): {cause}")), "{err}");
 
     // What does not decode fails all three by the same names.
@@ -264,7 +264,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         assert!(err.contains(&format!(" ({key}): {cause}")), "{err}");
     }
     assert!(
-        err.contains("2 of 14 images do not decode, so nothing was packed: ") && err.contains("--keep-bad"),
+        err.contains("2 of 14 images do not decode, so the pack was not finished: ") && err.contains("--keep-bad"),
         "{err}"
     );
     let left: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();

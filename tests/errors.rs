@@ -28,6 +28,26 @@ fn the_systems_error_is_the_source() {
     assert!(e.source().is_some_and(|source| source.is::<io::Error>()), "{e}");
 }
 
+/// The message that README.md and the front page of the documentation show.
+#[test]
+fn a_picture_that_ends_early_is_named_with_its_file_and_where_it_ends() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("n01440764");
+    std::fs::create_dir(&folder).unwrap();
+    let (mut jpeg, (width, height)) = (Vec::new(), (176, 192));
+    let noise: Vec<u8> = (0..176_u32 * 192 * 3).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 80);
+    encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::R_4_2_0);
+    encoder.encode(&noise, width, height, jpeg_encoder::ColorType::Rgb).unwrap();
+    let path = folder.join("x.JPEG");
+    std::fs::write(&path, &jpeg[..4096]).unwrap();
+    let e = Loader::new(root.path()).into_iter().next().unwrap().unwrap_err();
+    let (said, place) = (e.to_string(), path.display());
+    let rest = said.strip_prefix(&format!("sample 0 (n01440764/x): {place}: decode: jpeg ends at byte 4096 in MCU "));
+    let mcu = rest.and_then(|rest| rest.strip_suffix(" of 132")).and_then(|mcu| mcu.parse::<u32>().ok());
+    assert!(mcu.is_some_and(|mcu| mcu < 132), "{said}");
+}
+
 /// A source of the user's, with an error of the user's behind what it returns.
 struct Remote;
 

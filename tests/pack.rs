@@ -187,7 +187,7 @@ fn what_does_not_decode_is_counted_and_named_and_nothing_is_packed() {
             let e = pack.to(root.path().join(name)).unwrap_err();
             assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all are looked at: {e}");
             assert!(
-                e.cause().starts_with("2 of 4 images do not decode, so nothing was packed: sample 1 (text): "),
+                e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
                 "{e}"
             );
             assert!(
@@ -235,7 +235,10 @@ fn tolerated_damage_is_listed_and_an_error_when_strict() {
         assert_eq!((report.damaged_count, report.refused_count, report.undecodable_count), (1, refused, 0));
         assert!(report.damaged[0].key == "zeros" && report.damaged[0].reason.contains("damaged in MCU"), "{report:?}");
         let e = pack().strict(true).to(root.path().join("strict.tar")).unwrap_err();
-        assert!(e.cause().starts_with("1 of 2 images are damaged, so nothing was packed: sample 1 (zeros): "), "{e}");
+        assert!(
+            e.cause().starts_with("1 of 2 images are damaged, so the pack was not finished: sample 1 (zeros): "),
+            "{e}"
+        );
         assert_eq!(names(root.path()), ["x.tar"]);
     }
 }
@@ -454,4 +457,25 @@ fn samples_ahead_of_the_writer_are_bounded() {
     assert_eq!((e.sample(), e.key(), e.cause()), (Some(19), Some("k"), "disk full"));
     let read = slow.0.load(Ordering::Relaxed);
     assert!(read <= 20 + 2 * 8, "{read} samples were read for 20 that were written");
+}
+
+#[test]
+fn a_writer_of_ones_own_is_given_what_comes_before_the_first_bad_image_and_is_not_finished() {
+    struct Counts<'a>(&'a AtomicUsize);
+    impl warpfeed::pack::Writer for Counts<'_> {
+        fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        fn finish(self: Box<Self>) -> Result<warpfeed::pack::Written> {
+            unreachable!("two images are bad")
+        }
+    }
+    let put = AtomicUsize::new(0);
+    let e = Pack::new(&two_of_four_are_bad()).to_writer(Box::new(Counts(&put))).unwrap_err();
+    assert!(
+        e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
+        "{e}"
+    );
+    assert_eq!(put.load(Ordering::Relaxed), 1);
 }

@@ -103,3 +103,14 @@ fn what_will_not_go_away_is_not_tried_again() {
     assert!(loader.into_iter().any(|batch| batch.is_err()));
     assert_eq!(left.load(Ordering::SeqCst), 99);
 }
+
+#[test]
+fn so_many_that_a_batch_would_never_come_are_refused_when_opening() {
+    for times in [1001, usize::MAX] {
+        let e = shaky(0, libc::EIO).0.retries(times).host().unwrap_err();
+        let cause = format!("retries({times}): at most 1000, which take a quarter of an hour a sample");
+        assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, &*cause));
+    }
+    let mut batches = shaky(1, libc::EIO).0.retries(1000).host().unwrap();
+    assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+}

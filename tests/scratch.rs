@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use support::{Content, Draw, Numbers, no_hang, reference};
-use warpfeed::decode::{Auto, Decode, Pixels, Rect, Size, Want};
+use warpfeed::decode::jpeg::Jpeg;
+use warpfeed::decode::{Auto, Condition, Decode, General, Pixels, Rect, Size, Want, check};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader, Result};
 
@@ -208,16 +209,25 @@ fn the_estimate_covers_what_the_decoders_take() {
         bytes.into_inner()
     };
     let png = image::ImageFormat::Png;
-    let turned = {
-        let mut bytes = jpeg(size, false);
+    let turned = |mut bytes: Vec<u8>| {
         let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
         bytes.splice(2..2, exif.iter().copied());
         bytes
     };
+    let mut without_eoi = jpeg(size, false);
+    without_eoi.truncate(without_eoi.len() - 2);
+    let mut of_four = Vec::new();
+    let pixels = vec![90; usize::from(size.0) * usize::from(size.1) * 4];
+    jpeg_encoder::Encoder::new(&mut of_four, 90)
+        .encode(&pixels, size.0, size.1, jpeg_encoder::ColorType::Cmyk)
+        .unwrap();
     let kinds = [
         ("baseline", jpeg(size, false)),
+        ("without EOI", without_eoi),
+        ("of four components", of_four),
         ("progressive", jpeg(size, true)),
-        ("turned", turned),
+        ("turned", turned(jpeg(size, false))),
+        ("progressive and turned", turned(jpeg(size, true))),
         ("png", encode(&picture, png)),
         ("png with alpha", encode(&picture.to_rgba8().into(), png)),
         ("png of 16 bits", encode(&picture.to_rgba16().into(), png)),
@@ -226,22 +236,108 @@ fn the_estimate_covers_what_the_decoders_take() {
         ("bmp", encode(&picture, image::ImageFormat::Bmp)),
         ("tiff", encode(&picture, image::ImageFormat::Tiff)),
     ];
+    let decoders: [(&str, &(dyn Decode + Sync)); 3] =
+        [("auto", &Auto::new()), ("jpeg", &Jpeg), ("general", &General::new())];
     for (kind, bytes) in &kinds {
         let full = Auto::new().size(bytes).unwrap();
-        for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
-            let want = Want::exact(region);
-            let estimate = Auto::new().memory(bytes, full, want) as usize;
-            let decode = || {
-                let mut out = Pixels::new();
-                Auto::new().decode(bytes, want, &mut out).unwrap();
-                out.data().len()
-            };
-            // A thread that has decoded nothing yet. What it begins with, whatever the picture, is not the picture's.
-            let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
-            assert!(
-                peak >= pixels && peak <= estimate + 3 * MIB,
-                "{kind} {region:?}: {peak} taken, {estimate} estimated"
-            );
+        for (name, decoder) in decoders {
+            let foreign = name == "jpeg" && !bytes.starts_with(&[0xff, 0xd8]);
+            // The general decoder takes no file without EOI.
+            if foreign || (name, *kind) == ("general", "without EOI") {
+                continue;
+            }
+            for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
+                let want = Want::exact(region);
+                let estimate = decoder.memory(bytes, full, want) as usize;
+                let decode = || {
+                    let mut out = Pixels::new();
+                    decoder.decode(bytes, want, &mut out).unwrap();
+                    out.data().len()
+                };
+                // A thread that has decoded nothing yet. What it begins with, whatever the picture, is not the picture's.
+                let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
+                assert!(
+                    peak >= pixels && peak <= estimate + 3 * MIB,
+                    "{name}, {kind}, {region:?}: {peak} taken, {estimate} estimated"
+                );
+            }
         }
     }
+}
+
+/// Damage shows only while a picture is decoded, and then all of its coefficients are kept until the last of them is there.
+#[test]
+fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut damaged = jpeg((2400, 1800), false);
+        let middle = damaged.len() / 2;
+        damaged.splice(middle..middle, [0xff, 0xd0]);
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder is to read it");
+        let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
+        let mut batches = loader.batch(2).workers(2).prefetch(1).host().unwrap();
+        let (before, share) = (LIVE.load(SeqCst), batches.plan().worker_scratch_bytes);
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
+        let kept = LIVE.load(SeqCst) - before;
+        assert!(kept <= 2 * share, "{} MiB are kept, two shares are {} MiB", kept / MIB, 2 * share / MIB);
+    });
+}
+
+/// Pictures that claim to need as much memory as is written in their samples.
+#[derive(Clone, Default)]
+struct Claims {
+    side: u32,
+    huge: Huge,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Decode for Claims {
+    fn size(&self, _: &[u8]) -> Result<Size> {
+        Ok(Size::new(self.side, self.side))
+    }
+
+    fn memory(&self, bytes: &[u8], _: Size, _: Want) -> u64 {
+        self.asked.fetch_add(1, SeqCst);
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    fn decode(&self, bytes: &[u8], _: Want, out: &mut Pixels) -> Result<()> {
+        self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        out.reset(self.size(bytes)?);
+        std::thread::sleep(Duration::from_millis(2));
+        self.huge.now.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
+    let source = memory(claims.into_iter().map(|bytes| bytes.to_le_bytes().to_vec()));
+    Loader::source(source).decode(decoder.clone()).augment(Augment::center_crop(8)).batch(64).workers(4)
+}
+
+#[test]
+fn an_estimate_may_be_as_large_as_a_number_can_be() {
+    let _alone = alone();
+    no_hang(|| {
+        let decoder = Claims { side: 600, ..Claims::default() };
+        let mut batches = claims(&decoder, (0..64).map(|i| if i % 3 == 0 { 1000 } else { u64::MAX })).host().unwrap();
+        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+    });
+}
+
+#[test]
+fn small_pictures_are_estimated_where_memory_is_scarce() {
+    let _alone = alone();
+    no_hang(|| {
+        let run = |limit: usize| {
+            let decoder = Claims { side: 100, ..Claims::default() };
+            let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).host().unwrap();
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+            (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.plan())
+        };
+        let (asked, most, plan) = run(4 * MIB);
+        assert!((asked, most) == (64, 1), "{asked} of 64 were estimated, {most} at once with {plan}");
+        let (asked, _, plan) = run(1 << 30);
+        assert_eq!(asked, 0, "eight small ones are within a share: {plan}");
+    });
 }

@@ -83,8 +83,8 @@ impl Decode for General {
         Ok(Orientation::new(orientation).size(stored))
     }
 
-    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
-        cost::memory(bytes, size, want)
+    fn memory(&self, bytes: &[u8], size: Size, _want: Want) -> u64 {
+        cost::general(bytes, size)
     }
 
     fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
@@ -116,6 +116,13 @@ impl Decode for General {
             Orientation::new(orientation).turn(rgb, stored, to);
             Ok(())
         })
+    }
+}
+
+/// Gives back the scratch of the calling thread, if it is more than `limit` bytes.
+pub(super) fn keep(limit: usize) {
+    if SCRATCH.with_borrow(|scratch| scratch.iter().map(Vec::capacity).sum::<usize>()) > limit {
+        release();
     }
 }
 

@@ -114,8 +114,8 @@ pub trait Decode: Send + Sync {
 
     /// Bytes of memory that decoding `want` of a picture of `size` takes, pixels and scratch together. An estimate, from the header alone.
     ///
-    /// A loader keeps the pictures that are in hand at once within [`Batches::plan`](crate::Batches::plan) by it. It asks for pictures
-    /// of more than 350,000 pixels only. By default it is all pixels of the picture, three bytes each.
+    /// A loader keeps the pictures that are in hand at once within [`Batches::plan`](crate::Batches::plan) by it. Of pictures of
+    /// 350,000 pixels or fewer it asks only where memory is scarce. By default it is all pixels of the picture, three bytes each.
     fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
         let _ = (bytes, want);
         size.area().saturating_mul(3)
@@ -128,6 +128,11 @@ pub trait Decode: Send + Sync {
             job.run(|bytes, want, out| self.decode(bytes, want, out));
         }
     }
+}
+
+/// Limits to `limit` bytes what the decoders of the calling thread keep of the pictures before.
+pub(crate) fn keep(limit: usize) {
+    image::keep(limit - jpeg::keep(limit));
 }
 
 /// Gives back what the decoders of the calling thread keep from one picture to the next.

@@ -17,9 +17,16 @@ use crate::trace::Stats;
 ///
 /// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside them, by estimates from the pictures'
 /// headers ([`Decode::memory`](crate::decode::Decode::memory)). Pictures that need more than a worker's own share take it from
-/// `shared_scratch_bytes`, and wait for each other there. One that needs more than all of that takes it while no other holds any: it alone
-/// goes beyond the plan ([`Loader::max_pixels`](crate::Loader::max_pixels) refuses such pictures). Beside the plan are the threads' stacks,
-/// the source's own memory, and encoded samples that a source copies into more than a quarter of a worker's share, until the worker has its turn.
+/// `shared_scratch_bytes`, and wait for each other there.
+///
+/// A picture may need more than all of the shared scratch. It then waits until nobody else holds any, and goes beyond the plan.
+/// [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such pictures.
+///
+/// Four things are beside the plan:
+/// - the threads' stacks;
+/// - the source's own memory;
+/// - encoded samples of more than a quarter of a worker's share that a source copies, until the worker has its turn;
+/// - the coefficients of a JPEG that is damaged inside, while it is decoded: the damage does not show in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {

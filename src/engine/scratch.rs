@@ -2,8 +2,8 @@
 //!
 //! Each worker has a share of its own, which it uses without asking: it holds eight photographs of usual size. What needs more takes it
 //! from memory that all workers share, one after the other in the order in which they asked. A picture that needs more than all of the
-//! shared memory gets it while nobody else holds any. A worker that waits holds none of it, so that those who hold some never wait for
-//! those who wait.
+//! shared memory gets it while nobody else holds any. A worker that waits holds none of it. So whoever holds some can finish,
+//! and gives it back.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -56,6 +56,8 @@ pub(super) struct Share {
     pub(super) decode: usize,
     /// Encoded bytes of the samples in hand.
     pub(super) encoded: usize,
+    /// What decoders keep from one picture to the next.
+    pub(super) kept: usize,
 }
 
 /// The memory that workers share.
@@ -89,7 +91,7 @@ impl Scratch {
     }
 
     pub(super) fn share(&self) -> Share {
-        Share { decode: self.plan.own / 2, encoded: self.plan.own / 4 }
+        Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {

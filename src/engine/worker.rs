@@ -22,8 +22,8 @@ use crate::transform::{self, Augment, Erase, ImageMut, Mixing, Resizer, Transfor
 /// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Bytes of a picture's pixels that are taken for what it needs: eight of them are within a worker's own share. Of larger ones the decoder
-/// is asked.
+/// Bytes of a picture's pixels that are taken for what it needs, where eight of them are within a worker's own share. Of larger ones the
+/// decoder is asked.
 const SMALL: u64 = 1 << 20;
 
 /// What is done to every sample; shared by all workers.
@@ -199,6 +199,7 @@ impl Worker {
             self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
         keep(&mut self.pixels, share.decode);
+        decode::keep(share.kept);
     }
 
     /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes are many.
@@ -283,16 +284,21 @@ impl Worker {
                 desk.release();
             }
             keep(desk.pixels, share.decode);
+            decode::keep(share.kept);
         }
     }
 }
 
 /// How many of `planned`, from the first on, are within a worker's own share.
 fn fitting(planned: &[Planned<'_>], share: Share) -> usize {
-    let mut sum = 0;
+    let mut sum = 0_usize;
     planned
         .iter()
-        .take_while(|planned| (sum + planned.memory <= share.decode).then(|| sum += planned.memory).is_some())
+        .take_while(|planned| {
+            // An estimate of the user's may be as large as a number can be.
+            sum = sum.saturating_add(planned.memory);
+            sum <= share.decode
+        })
         .count()
 }
 
@@ -538,8 +544,9 @@ impl Work {
         }
         let plan = self.augment.plan(size, &mut rng)?;
         let all = size.area().saturating_mul(3);
-        // A header more to read costs nothing beside so many pixels.
-        let memory = if all > SMALL { self.decoder.memory(bytes, size, plan.want()) } else { all };
+        // A header more to read costs nothing beside so many pixels. Where memory is scarce, what decoders take beside them counts too.
+        let ample = self.scratch.share().decode as u64 >= SMALL * MAX_GROUP as u64;
+        let memory = if ample && all <= SMALL { all } else { self.decoder.memory(bytes, size, plan.want()) };
         Ok(Prepared { bytes, plan, rng, memory: usize::try_from(memory).unwrap_or(usize::MAX) })
     }
 

@@ -27,7 +27,7 @@ impl Loader {
     /// - Where some have a label and others have none, those without one are errors as a picture that cannot be decoded is: the error
     ///   names sample and file, or another sample stands in for it ([`on_error`](Loader::on_error)).
     ///
-    /// So nobody trains on -1 without having asked for it.
+    /// So a label of -1 is the sample's own, or this option made it.
     pub fn unlabelled(mut self, unlabelled: bool) -> Self {
         self.unlabelled = unlabelled;
         self

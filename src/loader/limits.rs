@@ -1,9 +1,11 @@
 use std::time::Duration;
 
 use super::Loader;
-#[cfg(doc)]
-use crate::Error;
 use crate::engine::OnError;
+use crate::error::{Error, Result};
+
+/// Most times that a sample may be read again: with a pause of a second each that is a quarter of an hour.
+const MOST_RETRIES: usize = 1000;
 
 /// What happens when something fails, and how much may be claimed, kept and waited for.
 impl Loader {
@@ -18,7 +20,9 @@ impl Loader {
     ///
     /// The worker pauses for 5 ms before it reads again, then for four times as long each time, for a second at most. Every time is
     /// logged as a warning and counted in [`Stats::retries`](crate::Stats::retries). The reads of [`resume`](Loader::resume) and, uncounted, those of
-    /// [`balanced`](Loader::balanced) are tried again as often.
+    /// [`balanced`](Loader::balanced) are tried again as often. A worker keeps a buffer for each time.
+    ///
+    /// Opening it is an error for more than 1,000 times: a sample then holds up its batch for a quarter of an hour.
     pub fn retries(mut self, times: usize) -> Self {
         self.limits.retries = times;
         self
@@ -59,4 +63,13 @@ impl Loader {
         self.memory_limit = Some(bytes);
         self
     }
+}
+
+pub(super) fn check_retries(times: usize) -> Result<()> {
+    if times > MOST_RETRIES {
+        return Err(Error::config(format!(
+            "retries({times}): at most {MOST_RETRIES}, which take a quarter of an hour a sample"
+        )));
+    }
+    Ok(())
 }

@@ -62,7 +62,7 @@ pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     }
 }
 
-/// The images for which nothing is packed.
+/// The images for which a pack is not finished: from the first of them on nothing is given to the writer.
 #[derive(Default)]
 pub(super) struct Bad {
     count: u64,
@@ -98,7 +98,7 @@ impl Bad {
         Err(Error::new(
             ErrorKind::Decode,
             format!(
-                "{} of {samples} images {what}, so nothing was packed: {}{more}; `.keep_bad(true)`, or `warpfeed pack --keep-bad`, \
+                "{} of {samples} images {what}, so the pack was not finished: {}{more}; `.keep_bad(true)`, or `warpfeed pack --keep-bad`, \
                  packs such images as they are",
                 self.count,
                 named.collect::<Vec<_>>().join("; ")

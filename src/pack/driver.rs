@@ -147,7 +147,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Whether images that do not decode are packed as they are, and listed in [`Report::refused`]. By default they are an error, and
-    /// nothing is packed.
+    /// the pack is not finished.
     ///
     /// [`check`](crate::decode::check) says what decodes, whatever the [`Recode`]: a set for a decoder of your own, which reads other formats,
     /// needs this.
@@ -209,7 +209,8 @@ impl<'a> Pack<'a> {
     /// are the writer's affair.
     ///
     /// # Errors
-    /// As [`to`](Pack::to).
+    /// As [`to`](Pack::to). The writer is then dropped and not [finished](Writer::finish). It has been given the samples before the
+    /// first that is an error.
     pub fn to_writer(self, mut writer: Box<dyn Writer + '_>) -> Result<Report> {
         self.recode.check()?;
         let mut tally = Tally::new(self.source.len() as u64, self.progress);

@@ -71,10 +71,15 @@ impl Coefficients {
 
     /// Gives back memory beyond `limit` bytes.
     pub(crate) fn shrink(&mut self, limit: usize) {
-        if self.planes.iter().map(|plane| plane.data.capacity() * 2).sum::<usize>() > limit {
+        if self.memory() > limit {
             self.planes.clear();
             self.count = 0;
         }
+    }
+
+    /// Bytes of its memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.planes.iter().map(|plane| plane.data.capacity() * 2).sum()
     }
 
     /// Whether a progressive file left out bits of the low frequencies, which libjpeg then smoothes over instead of transforming
@@ -154,8 +159,15 @@ impl Coefficients {
         self.planes.resize_with(self.count.max(self.planes.len()), Plane::new);
         for (plane, component) in self.planes.iter_mut().zip(frame.components()) {
             (plane.wide, plane.high) = extent(component);
+            let coefficients = plane.wide * plane.high * 64;
             plane.data.clear();
-            plane.data.resize(plane.wide * plane.high * 64, 0);
+            if plane.data.capacity() < coefficients {
+                // Not by growing, which may take twice as much as is needed.
+                plane.data = Vec::new();
+                plane.data = vec![0; coefficients];
+            } else {
+                plane.data.resize(coefficients, 0);
+            }
             plane.missing = [-1; 64];
         }
         Ok(())

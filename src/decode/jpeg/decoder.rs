@@ -39,6 +39,10 @@ impl Decode for Jpeg {
         Within(MAX_PIXELS).decode(bytes, want, out)
     }
 
+    fn memory(&self, bytes: &[u8], size: Size, want: Want) -> u64 {
+        Within(MAX_PIXELS).memory(bytes, size, want)
+    }
+
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         Within(MAX_PIXELS).decode_group(jobs);
     }
@@ -63,6 +67,11 @@ impl Decode for Within {
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         GROUP.with_borrow_mut(|group| group.decode(jobs, self.0));
     }
+}
+
+/// Gives back what the calling thread keeps of pictures before, if it is more than `limit` bytes. Returns what it keeps then.
+pub(crate) fn keep(limit: usize) -> usize {
+    GROUP.with_borrow_mut(|group| group.keep(limit))
 }
 
 /// Gives back the memory that the calling thread decodes with.

@@ -92,6 +92,19 @@ impl Group {
         }
     }
 
+    /// Gives back what is kept of pictures before, if it is more than `limit` bytes: coefficients, and pixels that were to be turned.
+    /// Returns how much of both it keeps.
+    pub(super) fn keep(&mut self, limit: usize) -> usize {
+        let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
+        let all = self.plain.coefficients.memory() + stored;
+        if all <= limit {
+            return all;
+        }
+        self.plain.coefficients.shrink(0);
+        self.idle.iter_mut().for_each(|flight| flight.stored = Vec::new());
+        0
+    }
+
     /// Starts a lane on a piece of the pictures in flight, the first of them first.
     fn start(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
@@ -230,7 +243,16 @@ impl Plain {
         header: &Header,
         layout: &Layout,
     ) -> Result<()> {
-        self.coefficients.decode(job.bytes, header)?;
+        let decoded = self.coefficients.decode(job.bytes, header);
+        if decoded.is_ok() {
+            self.render(backend, flight, job, layout);
+        }
+        self.coefficients.shrink(KEPT_BYTES);
+        decoded
+    }
+
+    /// Makes pixels of the coefficients.
+    fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>, layout: &Layout) {
         let window = Window::new(layout, flight.region);
         flight.make_room(job);
         let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
@@ -242,8 +264,6 @@ impl Plain {
             self.rows.mcu_row(&view, row, &self.coefficients, rgb);
         }
         flight.deliver(job);
-        self.coefficients.shrink(KEPT_BYTES);
-        Ok(())
     }
 }
 

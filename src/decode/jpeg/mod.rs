@@ -30,7 +30,7 @@ mod segments;
 mod soundness;
 
 pub use decoder::Jpeg;
-pub(crate) use decoder::{Within, open_header, release};
+pub(crate) use decoder::{Within, keep, open_header, release};
 pub(super) use soundness::damage;
 
 /// Memory that a thread keeps of each kind after a large picture.
