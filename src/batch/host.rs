@@ -53,6 +53,7 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// Since when none is kept, if none is.
     fn idle_since(&self) -> Option<Instant>;
 
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
 
