@@ -52,8 +52,8 @@ pub enum Limit {
 
 /// What limits a loader, in a sentence, with its numbers. Its `Display` is that sentence.
 ///
-/// The first rule that holds decides. *Waited* is the larger of the consumer's wait on the host and its stream's on the device, as a share of the time;
-/// *busy* is the workers' time in their four stages, as a share of the time they had.
+/// The first rule that holds decides. *Waited* is the time that the consumer's stream waited on the device, as a share of the time, once half of its batches were timed there;
+/// for batches in host memory it is the consumer's wait on the host. *Busy* is the workers' time in their four stages, as a share of the time they had.
 ///
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Limit::Step).
@@ -97,7 +97,13 @@ struct Evidence<'a> {
 
 impl Verdict {
     pub(super) fn of(stats: &Stats) -> Verdict {
-        let waited = stats.stall_fraction().max(stats.device_stall_fraction().unwrap_or(0.0)).min(1.0);
+        let host = stats.stall_fraction();
+        let waited = match (&stats.stall, stats.device_stall_fraction()) {
+            // A host that runs ahead of its device waits for it, and that costs nothing.
+            (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
+            (_, device) => host.max(device.unwrap_or(0.0)),
+        };
+        let waited = waited.min(1.0);
         let busy = stats.busy_fraction();
         let step_waited = format!("the step waited {:.0} % of the time", 100.0 * waited);
         let evidence = Evidence { stats, waited, busy, step_waited };
@@ -190,7 +196,10 @@ impl Evidence<'_> {
 
     fn step_bound(&self) -> String {
         let Evidence { stats, step_waited, .. } = self;
-        let (step, rate, capacity) = (1e3 * stats.step.mean_seconds(), stats.samples_per_second(), self.capacity());
+        let (rate, capacity) = (stats.samples_per_second(), self.capacity());
+        // On a device the host does not see when a step ends.
+        let on_device = ratio((1.0 - self.waited) * stats.seconds, stats.batches as f64);
+        let step = 1e3 * if stats.stall.is_some() { on_device } else { stats.step.mean_seconds() };
         format!(
             "step-bound: {step_waited}; a step takes {step:.1} ms, {rate:.0} samples/s. {:.1} of {} workers are busy: the loader could give about {capacity:.0} \
              samples/s, {:.1} times as many; there is nothing to lift in it",
@@ -376,6 +385,17 @@ mod tests {
             Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
         assert_eq!(device.verdict().limit, Limit::Copy);
         assert_eq!(device.verdict().at_most, Some(2.0));
+    }
+
+    /// A program that never waits for its device runs ahead of it, until all slots on the device are taken.
+    #[test]
+    fn a_host_that_waits_for_its_busy_device_is_step_bound() {
+        let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
+        let verdict = stats.verdict();
+        assert_eq!(verdict.limit, Limit::Step, "{verdict}");
+        assert!(verdict.text.contains("the step waited 1 % of the time; a step takes 99.0 ms"), "{verdict}");
+        let untimed = Stats { stall: Some(stage(3, 0.1, 0)), ..stats };
+        assert_ne!(untimed.verdict().limit, Limit::Step, "three batches say too little");
     }
 
     #[test]
