@@ -1,6 +1,5 @@
 //! Promise: a batch is typed, shaped arrays whose values follow from the u8 images by the documented formula, whatever the workers.
 
-#[allow(dead_code)] // the checksum is for devices
 mod reference;
 mod support;
 
