@@ -1,7 +1,10 @@
-//! What the GPU path reaches, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
+//! What the GPU path reaches, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]
+//! [--end-to-end]`.
 //!
-//! PATH is any data set of pictures; it is written to an LMDB of 10,000 samples in a temporary folder, repeated as often as it takes.
-//! Without it the end-to-end part is left out; with `--end-to-end` all others are. Medians over repeated measurements; times on the device are those of its events.
+//! PATH is any data set of pictures; it is written to an LMDB of 10,000 samples in a temporary
+//! folder, repeated as often as it takes. Without it the end-to-end part is left out; with
+//! `--end-to-end` all others are. Medians over repeated measurements; times on the device are those
+//! of its events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -103,7 +106,8 @@ impl Gpu {
             pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
             let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
             let ms = self.timed(15, |_| {
-                // SAFETY: `pinned` lives, unchanged, until the event behind the copies is waited for.
+                // SAFETY: `pinned` lives, unchanged, until the event behind the copies is waited
+                // for.
                 (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
             })?;
             result = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
@@ -156,7 +160,8 @@ impl Gpu {
                     let kernel = Convert::load(&self.context, dtype, layout, size, Normalize::IMAGENET, with_ops)?;
                     let ms = self.timed(30, |i| {
                         let from = i % 4 * (input + output);
-                        // SAFETY: the records name partners below N, the ranges lie apart, and `timed` waits for the work.
+                        // SAFETY: the records name partners below N, the ranges lie apart, and
+                        // `timed` waits for the work.
                         unsafe { kernel.launch(&self.own, &memory, from + input, from, records, N) }
                     })?;
                     let bytes = N * size.0 * size.1 * 3 * (read + dtype.bytes());
@@ -234,7 +239,8 @@ impl Gpu {
             let mut number = 0;
             let mut epoch = batches.epoch(0);
             loop {
-                // A training loop synchronises now and then; that also keeps the host from running epochs ahead.
+                // A training loop synchronises now and then; that also keeps the host from running
+                // epochs ahead.
                 if number >= 2 {
                     events[2 * (number - 2) + 1].synchronize()?;
                 }

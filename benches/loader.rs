@@ -1,4 +1,5 @@
-//! Folder against LMDB against tar: read alone and end to end, with the files in the page cache and not, for photographs and for thumbnails.
+//! Folder against LMDB against tar: read alone and end to end, with the files in the page cache and
+//! not, for photographs and for thumbnails.
 //!
 //! ```text
 //! cargo bench --bench loader
@@ -88,7 +89,8 @@ fn read_alone(path: &Path, _: u32) -> Duration {
     started.elapsed()
 }
 
-/// Opens the set and takes one epoch of it: random-resized crop, flip, `u8` batches of 64 in host memory, all cores.
+/// Opens the set and takes one epoch of it: random-resized crop, flip, `u8` batches of 64 in host
+/// memory, all cores.
 fn end_to_end(path: &Path, crop: u32) -> Duration {
     let started = Instant::now();
     for batch in Loader::new(path).batch(64).shuffle(1).augment(Augment::train(crop)) {

@@ -1,7 +1,8 @@
 //! What an order costs, and what a windowed one saves on a cold disk.
 //!
-//! `cargo bench --bench order`. The cold group makes a tar and an LMDB of 100,000 samples of 3 KiB, has the system forget them before each run, and reads the first
-//! 10,000 samples of an epoch on one thread, each in full.
+//! `cargo bench --bench order`. The cold group makes a tar and an LMDB of 100,000 samples of 3 KiB,
+//! has the system forget them before each run, and reads the first 10,000 samples of an epoch on
+//! one thread, each in full.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! Reading alone, warm: what a sample costs in each source, before anything is decoded.
 //!
-//! `cargo bench --bench source`. Samples are read far apart from each other, and one byte of every cache line is looked at, as a decoder would.
+//! `cargo bench --bench source`. Samples are read far apart from each other, and one byte of every
+//! cache line is looked at, as a decoder would.
 
 use std::fs;
 use std::hint::black_box;
@@ -52,7 +53,8 @@ fn read(c: &mut Criterion) {
             let mut position = 0;
             group.bench_with_input(BenchmarkId::from_parameter(kind), &source, |b, source| {
                 b.iter(|| {
-                    // 7919 is prime and divides neither count: every sample once, none after its neighbour.
+                    // 7919 is prime and divides neither count: every sample once, none after its
+                    // neighbour.
                     position = (position + 7919) % count;
                     let sample = source.read(position, &mut scratch).unwrap();
                     let (_, bytes) = sample.image().unwrap();

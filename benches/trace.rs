@@ -1,10 +1,12 @@
-//! What watching costs: the loader without a trace, with a trace outside of its window, and in it, in turns.
+//! What watching costs: the loader without a trace, with a trace outside of its window, and in it,
+//! in turns.
 //!
 //! ```text
 //! cargo bench --bench trace
 //! ```
 //!
-//! Counting itself cannot be turned off: what an entry costs is printed by `cargo test --lib -- --ignored --nocapture an_entry`.
+//! Counting itself cannot be turned off: what an entry costs is printed by `cargo test --lib --
+//! --ignored --nocapture an_entry`.
 #![allow(missing_docs)]
 
 use warpfeed::pack::synth::Synth;
@@ -47,7 +49,8 @@ fn main() {
     }
 }
 
-/// Seconds of processor time of an epoch: on a shared machine they swing less than those of the clock.
+/// Seconds of processor time of an epoch: on a shared machine they swing less than those of the
+/// clock.
 fn epoch(batches: &mut Batches<HostBatch>, number: u64) -> f64 {
     let before = batches.stats().process.cpu_seconds;
     for batch in batches.epoch(number) {

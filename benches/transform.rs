@@ -1,6 +1,8 @@
-//! Crop, resize and flip against `fast_image_resize`, and the other steps on a 224 x 224 image: `cargo bench --bench transform`.
+//! Crop, resize and flip against `fast_image_resize`, and the other steps on a 224 x 224 image:
+//! `cargo bench --bench transform`.
 //!
-//! The boxes are those of random-resized-crop on pictures of 500 x 375 pixels, ImageNet's usual size: 0.10 Mpx on average.
+//! The boxes are those of random-resized-crop on pictures of 500 x 375 pixels, ImageNet's usual
+//! size: 0.10 Mpx on average.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

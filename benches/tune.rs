@@ -1,10 +1,12 @@
-//! Automatic workers and prefetch against the best of a grid search, on three loads that are bound differently.
+//! Automatic workers and prefetch against the best of a grid search, on three loads that are bound
+//! differently.
 //!
 //! ```text
 //! cargo bench --bench tune [-- waiting | computing | bursty]
 //! ```
 //!
-//! The grid is searched first. Then the best cell and the automatic loader, which has had the time to settle, are run in turns.
+//! The grid is searched first. Then the best cell and the automatic loader, which has had the time
+//! to settle, are run in turns.
 #![allow(missing_docs)]
 
 use std::thread::sleep;

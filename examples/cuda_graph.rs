@@ -11,10 +11,10 @@
 //! 2. capture the step, which does not run it;
 //! 3. for each batch: copy it into the buffers, launch the graph.
 //!
-//! Asking the loader for a batch during the capture is an error, since its waits would end up in the
-//! graph. The capture and the loader go on as if it had not happened. The exit code is 1 unless the
-//! graph leaves the same weights, bit for bit, as the same steps without it.
-//! Without a GPU it says so and does nothing.
+//! Asking the loader for a batch during the capture is an error, since its waits would end up in
+//! the graph. The capture and the loader go on as if it had not happened. The exit code is 1 unless
+//! the graph leaves the same weights, bit for bit, as the same steps without it. Without a GPU it
+//! says so and does nothing.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;
@@ -53,9 +53,8 @@ fn run() -> Result<()> {
     }
     let stream = cuda::stream(0)?;
     // cudarc makes each use of a buffer wait for an event of the use before. In a capture such an
-    // event is one from outside, which the driver refuses.
-    // SAFETY: the buffers of this program are used in one stream alone, and the loader orders its own
-    // streams itself.
+    // event is one from outside, which the driver refuses. SAFETY: the buffers of this program are
+    // used in one stream alone, and the loader orders its own streams itself.
     unsafe { stream.context().disable_event_tracking() };
     let mut batches = Loader::source(Synth::new().images(640).classes(CLASSES as usize).side(64).memory()?)
         .batch(BATCH)
@@ -103,7 +102,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut epoch = batches.epoch(0);
     step.take(&epoch.next().ok_or("an epoch without batches")??)?;
 
-    // The strictest mode: what the loader's threads ask of the driver meanwhile does not disturb it.
+    // The strictest mode: what the loader's threads ask of the driver meanwhile does not disturb
+    // it.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
     let refused = epoch.next();
@@ -167,8 +167,8 @@ impl Step {
         })
     }
 
-    /// Copies a batch into the step's own buffers. The batch may be dropped afterwards: its memory is
-    /// written again after the copy.
+    /// Copies a batch into the step's own buffers. The batch may be dropped afterwards: its memory
+    /// is written again after the copy.
     fn take(&mut self, batch: &CudaBatch) -> Result<()> {
         self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;
         self.stream.memcpy_dtod(&batch.labels()?.view::<i64>()?, &mut self.labels)?;
@@ -185,7 +185,8 @@ impl Step {
         };
         let mut pool = stream.launch_builder(&self.pool);
         pool.arg(&mut self.features).arg(&self.images).arg(&n).arg(&SIDE);
-        // SAFETY: the arguments are those that `graph.cu` declares, and the buffers were made for BATCH pictures.
+        // SAFETY: the arguments are those that `graph.cu` declares, and the buffers were made for
+        // BATCH pictures.
         unsafe { pool.launch(over(n * FEATURES)) }?;
         let mut errors = stream.launch_builder(&self.errors);
         errors.arg(&mut self.error).arg(&mut self.loss).arg(&self.features).arg(&self.labels).arg(&self.weights);

@@ -1,7 +1,8 @@
 //! What copying ahead on a second stream hides: `cargo run --release --example overlap`.
 //!
-//! Twelve batches of 256 pictures of 224x224 are copied, converted and "trained on" (a kernel that lasts 2 ms), first one after the other on one
-//! stream, then as the loader does it: copies on one stream, conversions on a second, steps on the consumer's, ordered by events. Both are drawn as
+//! Twelve batches of 256 pictures of 224x224 are copied, converted and "trained on" (a kernel that
+//! lasts 2 ms), first one after the other on one stream, then as the loader does it: copies on one
+//! stream, conversions on a second, steps on the consumer's, ordered by events. Both are drawn as
 //! timelines from the times of the events.
 #![allow(unsafe_code)]
 
@@ -78,7 +79,8 @@ impl Show {
                 copies.wait(&converted[i - 2][1])?;
             }
             copied[i][0].record(copies)?;
-            // SAFETY: the pinned memory lives, unchanged, until the steps behind the copies are waited for below.
+            // SAFETY: the pinned memory lives, unchanged, until the steps behind the copies are
+            // waited for below.
             unsafe { copies.upload(&self.memory, from, &self.pinned) }?;
             copied[i][1].record(copies)?;
 
@@ -87,7 +89,8 @@ impl Show {
                 conversions.wait(&stepped[i - 2][1])?;
             }
             converted[i][0].record(conversions)?;
-            // SAFETY: the ranges lie apart, events order who uses them, and `self` lives until the steps are waited for below.
+            // SAFETY: the ranges lie apart, events order who uses them, and `self` lives until the
+            // steps are waited for below.
             unsafe { self.convert.launch(conversions, &self.memory, to, from, None, IMAGES) }?;
             converted[i][1].record(conversions)?;
 

@@ -1,7 +1,7 @@
 //! One error type that names the place before the cause.
 //!
-//! `Display` reads like a path walked from the outside in:
-//! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
+//! `Display` reads like a path walked from the outside in: `sample 18231 (n01440764/x):
+//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, where, and why.
 ///
-/// Match on [`kind`](Error::kind); print it for a person. It stays one pointer wide, so a `Result` costs the hot path nothing.
+/// Match on [`kind`](Error::kind); print it for a person. It stays one pointer wide, so a `Result`
+/// costs the hot path nothing.
 ///
-/// `Debug` is the same text as `Display`, since `fn main() -> Result<()>` prints that. [`source`](std::error::Error::source) is the
-/// error that this one was made of, where there is one: of [`Error::io`] a [`std::io::Error`], else what
-/// [`with_source`](Error::with_source) was given. The text names the cause already.
+/// `Debug` is the same text as `Display`, since `fn main() -> Result<()>` prints that.
+/// [`source`](std::error::Error::source) is the error that this one was made of, where there is
+/// one: of [`Error::io`] a [`std::io::Error`], else what [`with_source`](Error::with_source) was
+/// given. The text names the cause already.
 ///
 /// It is `Send`, `Sync` and `Clone`; clones share their source.
 pub struct Error(Box<Inner>);
@@ -60,7 +62,8 @@ pub enum ErrorKind {
     Cuda,
     /// Nothing moved for longer than the set time.
     Timeout,
-    /// The stream is being captured into a CUDA graph. The loader goes on when the capture has ended.
+    /// The stream is being captured into a CUDA graph. The loader goes on when the capture has
+    /// ended.
     Capturing,
 }
 
@@ -84,7 +87,8 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind`; `cause` is lower case, without a full stop, and gives both numbers where two disagree.
+    /// An error of `kind`; `cause` is lower case, without a full stop, and gives both numbers where
+    /// two disagree.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
         Error(Box::new(Inner {
             kind,
@@ -113,13 +117,15 @@ impl Error {
         Self::new(ErrorKind::Source, cause)
     }
 
-    /// An operating-system error at `path`. It is [transient](Error::is_transient) if trying again may help. Its
-    /// [source](std::error::Error::source) is a [`std::io::Error`] of the same kind, number and text.
+    /// An operating-system error at `path`. It is [transient](Error::is_transient) if trying again
+    /// may help. Its [source](std::error::Error::source) is a [`std::io::Error`] of the same kind,
+    /// number and text.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let mut e = Self::new(ErrorKind::Io, error.to_string()).at_path(path);
         e.0.os_code = error.raw_os_error();
-        // A network file system says EIO for what is over a moment later; a disk that says it is asked in vain, and not for long.
+        // A network file system says EIO for what is over a moment later; a disk that says it is
+        // asked in vain, and not for long.
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
             || error.raw_os_error() == Some(libc::EIO);
         // Errors of this type cannot be cloned.
@@ -129,7 +135,8 @@ impl Error {
         })
     }
 
-    /// The same error with the error that it was made of, for [`source`](std::error::Error::source). A later call replaces it.
+    /// The same error with the error that it was made of, for
+    /// [`source`](std::error::Error::source). A later call replaces it.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -145,22 +152,24 @@ impl Error {
         self
     }
 
-    /// The same error as one that may be gone when the sample is read again: for a source over a network. See
-    /// [`Loader::retries`](crate::Loader::retries).
+    /// The same error as one that may be gone when the sample is read again: for a source over a
+    /// network. See [`Loader::retries`](crate::Loader::retries).
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// The same error with the file it belongs to. A path that is already there stays: the innermost place is the exact one.
+    /// The same error with the file it belongs to. A path that is already there stays: the
+    /// innermost place is the exact one.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// The same error with the sample it belongs to. A sample that is already there stays. [`source::blame`](crate::source::blame) adds its file too.
+    /// The same error with the sample it belongs to. A sample that is already there stays.
+    /// [`source::blame`](crate::source::blame) adds its file too.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
         if self.0.sample.is_none() {
@@ -185,7 +194,8 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// The file or folder the error belongs to; of an error of a sample the file that it lies in, if the [source](crate::source::Source::path) knows one.
+    /// The file or folder the error belongs to; of an error of a sample the file that it lies in,
+    /// if the [source](crate::source::Source::path) knows one.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -195,8 +205,8 @@ impl Error {
         &self.0.cause
     }
 
-    /// Whether reading again may help: an operating-system error `EIO`, `EINTR`, `EAGAIN`, `ESTALE` or a timeout, or one that its source
-    /// [called so](Error::transient).
+    /// Whether reading again may help: an operating-system error `EIO`, `EINTR`, `EAGAIN`, `ESTALE`
+    /// or a timeout, or one that its source [called so](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }

@@ -36,8 +36,8 @@ use sampling::Sampling;
 
 /// The options of a data loader.
 ///
-/// Setters take and give the loader by value, and never fail; all checks happen when it is opened, by [`host`](Loader::host) or by going into
-/// a `for` loop.
+/// Setters take and give the loader by value, and never fail; all checks happen when it is opened,
+/// by [`host`](Loader::host) or by going into a `for` loop.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -164,14 +164,15 @@ impl std::fmt::Debug for Input {
 }
 
 impl Loader {
-    /// A loader of the data set at `path`: a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of shards, or a
-    /// pattern such as `train-{000..099}.tar`. Which one is found out when it is opened; see
-    /// [`source::open`].
+    /// A loader of the data set at `path`: a folder of class folders, a flat folder of pictures, an
+    /// LMDB, a tar shard, a folder of shards, or a pattern such as `train-{000..099}.tar`. Which
+    /// one is found out when it is opened; see [`source::open`].
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
 
-    /// A loader of a source of your own, or of one opened before: `Loader::source(source::open("train")?)`.
+    /// A loader of a source of your own, or of one opened before:
+    /// `Loader::source(source::open("train")?)`.
     pub fn source(source: impl Source + 'static) -> Self {
         Self::shared_source(Arc::new(source))
     }
@@ -213,51 +214,64 @@ impl Loader {
         }
     }
 
-    /// Whether tar shards are memory-mapped, as they are by default. `false` reads them instead, for files that may be cut short while they are open: that, and a medium that fails, is then an error of
-    /// the sample whatever the moment, never a `SIGBUS` that ends the process, as it is if a mapped shard is cut short while workers are busy. It suits network file systems too. It costs a copy of the encoded bytes, and an open file a shard; see
+    /// Whether tar shards are memory-mapped, as they are by default. `false` reads them instead,
+    /// for files that may be cut short while they are open: that, and a medium that fails, is then
+    /// an error of the sample whatever the moment, never a `SIGBUS` that ends the process, as it is
+    /// if a mapped shard is cut short while workers are busy. It suits network file systems too. It
+    /// costs a copy of the encoded bytes, and an open file a shard; see
     /// [`Tar::open_unmapped`](source::Tar::open_unmapped).
     ///
-    /// Without effect on folders, which are always read, and on sources that were opened before. An LMDB is always mapped, by its library: with `false` it is refused
-    /// when the loader is opened.
+    /// Without effect on folders, which are always read, and on sources that were opened before. An
+    /// LMDB is always mapped, by its library: with `false` it is refused when the loader is opened.
     pub fn mapped(mut self, mapped: bool) -> Self {
         self.mapped = mapped;
         self
     }
 
-    /// Samples in a batch, N; 32 by default. Larger batches cost N times the memory of a sample in every slot. 0 is an error.
+    /// Samples in a batch, N; 32 by default. Larger batches cost N times the memory of a sample in
+    /// every slot. 0 is an error.
     ///
-    /// With several [ranks](Loader::rank) it is the batch of each of them, as PyTorch's `batch_size` is under `DistributedSampler`: the global batch
-    /// grows with the world. [`global_batch`](Loader::global_batch) says it the other way round; the later of the two calls counts.
+    /// With several [ranks](Loader::rank) it is the batch of each of them, as PyTorch's
+    /// `batch_size` is under `DistributedSampler`: the global batch grows with the world.
+    /// [`global_batch`](Loader::global_batch) says it the other way round; the later of the two
+    /// calls counts.
     pub fn batch(mut self, samples: usize) -> Self {
         self.batch = Share::Rank(samples);
         self
     }
 
-    /// Samples that all [ranks](Loader::rank) together have in a batch: a run then sees the same global batches on any number of them.
+    /// Samples that all [ranks](Loader::rank) together have in a batch: a run then sees the same
+    /// global batches on any number of them.
     ///
-    /// Each rank has an equal share. Where the world does not divide `samples`, the first ranks have one sample more than the others (weigh their
-    /// gradients by [`HostBatch::len`]), or, with [`Last::Pad`], the others have one place of padding. Fewer samples than ranks are an error.
+    /// Each rank has an equal share. Where the world does not divide `samples`, the first ranks
+    /// have one sample more than the others (weigh their gradients by [`HostBatch::len`]), or, with
+    /// [`Last::Pad`], the others have one place of padding. Fewer samples than ranks are an error.
     pub fn global_batch(mut self, samples: usize) -> Self {
         self.batch = Share::Global(samples);
         self
     }
 
-    /// Delivers the share of process `rank` of `world`, of processes that train together; 0 of 1 by default.
+    /// Delivers the share of process `rank` of `world`, of processes that train together; 0 of 1 by
+    /// default.
     ///
-    /// Nothing is exchanged between the ranks: each knows the order of all samples, and takes its own part of each global batch. So with the same
-    /// options all of them have the same number of batches, and each sample of an epoch goes to exactly one rank, but for what
-    /// [`last`](Loader::last) does at its end. Global batch g is the same samples in the same order, with the same augmentation, for any
-    /// world, when rank 0's part comes first, then rank 1's, and so on. What pairs samples of a batch stays within a rank: [`mix`](Augment::mix), and the stand-ins of
-    /// [`OnError::Skip`].
+    /// Nothing is exchanged between the ranks: each knows the order of all samples, and takes its
+    /// own part of each global batch. So with the same options all of them have the same number of
+    /// batches, and each sample of an epoch goes to exactly one rank, but for what
+    /// [`last`](Loader::last) does at its end. Global batch g is the same samples in the same
+    /// order, with the same augmentation, for any world, when rank 0's part comes first, then rank
+    /// 1's, and so on. What pairs samples of a batch stays within a rank: [`mix`](Augment::mix),
+    /// and the stand-ins of [`OnError::Skip`].
     pub fn rank(mut self, rank: usize, world: usize) -> Self {
         self.place = Place::Given { rank, world };
         self
     }
 
-    /// [`rank`](Loader::rank) as the launcher's environment says (torchrun, Open MPI, SLURM); see [`Rank::from_env`]. Opening it without a launcher is an error.
+    /// [`rank`](Loader::rank) as the launcher's environment says (torchrun, Open MPI, SLURM); see
+    /// [`Rank::from_env`]. Opening it without a launcher is an error.
     ///
-    /// Ranks on one machine share its processors when [`workers`](Loader::workers) is automatic: each takes its part, by what the launcher says of their number
-    /// (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`), or what the launcher binds it to.
+    /// Ranks on one machine share its processors when [`workers`](Loader::workers) is automatic:
+    /// each takes its part, by what the launcher says of their number (`LOCAL_WORLD_SIZE`,
+    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`), or what the launcher binds it to.
     pub fn distributed(mut self) -> Self {
         self.place = Place::Environment;
         self
@@ -269,87 +283,107 @@ impl Loader {
         self
     }
 
-    /// What happens to an epoch's last batch when the samples do not fill it; [`Last::Keep`] by default.
+    /// What happens to an epoch's last batch when the samples do not fill it; [`Last::Keep`] by
+    /// default.
     pub fn last(mut self, last: Last) -> Self {
         self.last = last;
         self
     }
 
-    /// Goes on where another run stood, exact to the batch, in constant time. The number of workers, of batches made ahead and of
-    /// [ranks](Loader::rank) may be another than in that run, as long as the global batch is the same (see [`global_batch`](Loader::global_batch)).
+    /// Goes on where another run stood, exact to the batch, in constant time. The number of
+    /// workers, of batches made ahead and of [ranks](Loader::rank) may be another than in that run,
+    /// as long as the global batch is the same (see [`global_batch`](Loader::global_batch)).
     ///
-    /// [`Batches::epoch`] then begins the saved epoch at the saved batch. The samples that [`OnError::Skip`] allows are counted anew.
+    /// [`Batches::epoch`] then begins the saved epoch at the saved batch. The samples that
+    /// [`OnError::Skip`] allows are counted anew.
     ///
-    /// Opening it is an [`ErrorKind::Config`] that names both values if the state was saved by a loader of another seed, batch, order or
-    /// data set, as far as [`State`] can tell; it reads eight samples for that.
+    /// Opening it is an [`ErrorKind::Config`] that names both values if the state was saved by a
+    /// loader of another seed, batch, order or data set, as far as [`State`] can tell; it reads
+    /// eight samples for that.
     pub fn resume(mut self, state: State) -> Self {
         self.resume = Some(state);
         self
     }
 
-    /// Worker threads that read, decode and transform. The number changes the speed and nothing else: batches are the same, bit for bit, for any number.
+    /// Worker threads that read, decode and transform. The number changes the speed and nothing
+    /// else: batches are the same, bit for bit, for any number.
     ///
-    /// 0, the default, is automatic: one for each processor this process may use, to begin with. While the consumer waits for batches, and workers that are busy leave
-    /// processors idle since they wait for a disk, a network or a lock, more of them are tried, up to four for each processor (but to 32 on a small machine, and to 256 on a large one), and kept if more samples come. A
-    /// wrong try is taken back after some 64 to 200 batches. [`Stats::workers`](crate::Stats::workers) says how many are in use, and each change is an `info` event of
-    /// [`tracing`](https://docs.rs/tracing). It costs that many threads, most of them asleep, and scratch
-    /// for the pictures in hand of those that were ever used, as [`Batches::plan`] says. More than 4,096 are an error when the loader is opened.
+    /// 0, the default, is automatic: one for each processor this process may use, to begin with.
+    /// While the consumer waits for batches, and workers that are busy leave processors idle since
+    /// they wait for a disk, a network or a lock, more of them are tried, up to four for each
+    /// processor (but to 32 on a small machine, and to 256 on a large one), and kept if more
+    /// samples come. A wrong try is taken back after some 64 to 200 batches.
+    /// [`Stats::workers`](crate::Stats::workers) says how many are in use, and each change is an
+    /// `info` event of [`tracing`](https://docs.rs/tracing). It costs that many threads, most of
+    /// them asleep, and scratch for the pictures in hand of those that were ever used, as
+    /// [`Batches::plan`] says. More than 4,096 are an error when the loader is opened.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Whether batches lie in page-locked memory, which the GPU can copy from without the host's help; off by default.
+    /// Whether batches lie in page-locked memory, which the GPU can copy from without the host's
+    /// help; off by default.
     ///
-    /// Uploads from there are asynchronous, those of cudarc's safe calls too. A batch may be dropped at once nevertheless: its memory is written
-    /// again after all work that the devices had been given by then. The wait is on a thread of the loader's own. A step that takes long keeps
-    /// slots so long, and the loader then prepares fewer batches ahead of the host.
+    /// Uploads from there are asynchronous, those of cudarc's safe calls too. A batch may be
+    /// dropped at once nevertheless: its memory is written again after all work that the devices
+    /// had been given by then. The wait is on a thread of the loader's own. A step that takes long
+    /// keeps slots so long, and the loader then prepares fewer batches ahead of the host.
     ///
-    /// Two limits. Work of a CUDA context that a program makes beside the device's primary one is not seen:
-    /// there `release_on` is needed. And a CUDA graph capture of a stream that the loader has never been given
-    /// can be invalidated by the mark that a dropped batch needs; the driver reports that at the end of the
-    /// capture. Streams of [`cuda::stream`](crate::cuda::stream), and those given to `release_on`, are known.
+    /// Two limits. Work of a CUDA context that a program makes beside the device's primary one is
+    /// not seen: there `release_on` is needed. And a CUDA graph capture of a stream that the loader
+    /// has never been given can be invalidated by the mark that a dropped batch needs; the driver
+    /// reports that at the end of the capture. Streams of [`cuda::stream`](crate::cuda::stream),
+    /// and those given to `release_on`, are known.
     #[cfg_attr(
         feature = "cuda",
         doc = "[`HostBatch::release_on`] names the stream that reads the batch: then nothing else is waited for."
     )]
     ///
-    /// Without a CUDA driver there is none to be had: a warning is logged once, ordinary memory is used, and
-    /// [`Batches::plan`] says so. It costs time when the loader is opened, about 0.3 ms a MB, and the memory cannot be swapped out.
+    /// Without a CUDA driver there is none to be had: a warning is logged once, ordinary memory is
+    /// used, and [`Batches::plan`] says so. It costs time when the loader is opened, about 0.3 ms a
+    /// MB, and the memory cannot be swapped out.
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
         self
     }
 
-    /// Batches that are made ahead of the consumer. Like [`workers`](Loader::workers) it changes the speed alone.
+    /// Batches that are made ahead of the consumer. Like [`workers`](Loader::workers) it changes
+    /// the speed alone.
     ///
-    /// Each costs a slot of memory; one more is in the consumer's hands and one more is being filled, so that
-    /// the loader holds `prefetch + 2` slots. More than a few help only when the time that samples or steps take varies much.
+    /// Each costs a slot of memory; one more is in the consumer's hands and one more is being
+    /// filled, so that the loader holds `prefetch + 2` slots. More than a few help only when the
+    /// time that samples or steps take varies much.
     ///
-    /// 0, the default, is automatic: 2 to begin with, and twice as many, up to 16, when the consumer waits although workers idle because all slots are taken; kept
-    /// if more samples come. A consumer that keeps batches alive is given more slots, as long as there are any. All slots there may be are allocated when the
-    /// loader is opened, within the [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but always for 2) and what the machine has left. Ordinary memory
-    /// that was never used stays the system's. On a device there are 2 batches, and what adapts is the host's slots.
+    /// 0, the default, is automatic: 2 to begin with, and twice as many, up to 16, when the
+    /// consumer waits although workers idle because all slots are taken; kept if more samples come.
+    /// A consumer that keeps batches alive is given more slots, as long as there are any. All slots
+    /// there may be are allocated when the loader is opened, within the
+    /// [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but
+    /// always for 2) and what the machine has left. Ordinary memory that was never used stays the
+    /// system's. On a device there are 2 batches, and what adapts is the host's slots.
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = batches;
         self
     }
 
-    /// Crop, resize, flip and what else is done to each picture, and so the size of the images; `Augment::eval(256, 224)` by default.
+    /// Crop, resize, flip and what else is done to each picture, and so the size of the images;
+    /// `Augment::eval(256, 224)` by default.
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = augment;
         self
     }
 
-    /// Adds a step of your own on the `u8` image after [`augment`](Loader::augment), before it is normalised. Called more than once, the
-    /// steps follow each other.
+    /// Adds a step of your own on the `u8` image after [`augment`](Loader::augment), before it is
+    /// normalised. Called more than once, the steps follow each other.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
         self.transforms.push(Arc::new(transform));
         self
     }
 
-    /// Per-channel `(pixel / 255 - mean) / std`, such as [`Normalize::IMAGENET`]. It makes the dtype F32 unless [`dtype`](Loader::dtype) says
-    /// another float. Without it, float images are `pixel / 255`.
+    /// Per-channel `(pixel / 255 - mean) / std`, such as [`Normalize::IMAGENET`]. It makes the
+    /// dtype F32 unless [`dtype`](Loader::dtype) says another float. Without it, float images are
+    /// `pixel / 255`.
     pub fn normalize(mut self, normalize: Normalize) -> Self {
         self.normalize = Some(normalize);
         self
@@ -373,20 +407,26 @@ impl Loader {
         self
     }
 
-    /// Delivers one more field of every sample: its bytes must be a little-endian array of `dtype` and `shape`, without a header.
+    /// Delivers one more field of every sample: its bytes must be a little-endian array of `dtype`
+    /// and `shape`, without a header.
     ///
-    /// Found in the batch with [`HostBatch::field`] under the same name. A sample without it, or with another number of bytes, is an error.
+    /// Found in the batch with [`HostBatch::field`] under the same name. A sample without it, or
+    /// with another number of bytes, is an error.
     pub fn field(mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Self {
         self.fields.push(Field { name: name.to_owned(), dtype, shape: shape.to_vec() });
         self
     }
 
-    /// Writes a trace of the batches that `schedule` names to `path`, as Chrome trace events: [Perfetto](https://ui.perfetto.dev),
-    /// `chrome://tracing` and TensorBoard open it. No trace by default.
+    /// Writes a trace of the batches that `schedule` names to `path`, as Chrome trace events:
+    /// [Perfetto](https://ui.perfetto.dev), `chrome://tracing` and TensorBoard open it. No trace by
+    /// default.
     ///
-    /// A row a worker, the coordinator, the consumer, and on a device the copy stream, the convert stream and the consumer's stream, each placed by
-    /// the device's own clock. Spans carry the sample, its key, its bytes and its batch; [`trace::span`](crate::trace::span()) adds your own. Outside of the schedule's
-    /// windows it costs next to nothing. The file is made when the loader is opened, as the last step of that, and is whole after each window and after the loader is dropped.
+    /// A row a worker, the coordinator, the consumer, and on a device the copy stream, the convert
+    /// stream and the consumer's stream, each placed by the device's own clock. Spans carry the
+    /// sample, its key, its bytes and its batch; [`trace::span`](crate::trace::span()) adds your
+    /// own. Outside of the schedule's windows it costs next to nothing. The file is made when the
+    /// loader is opened, as the last step of that, and is whole after each window and after the
+    /// loader is dropped.
     ///
     /// ```no_run
     /// # use warpfeed::{Loader, trace::Schedule};
@@ -397,8 +437,9 @@ impl Loader {
         self
     }
 
-    /// Shows a bar on stderr for each epoch, if that is a terminal; off by default. What happens otherwise is told through [`tracing`](https://docs.rs/tracing) alone: epochs
-    /// at `debug`, changes of automatic values at `info`, skipped samples and long waits at `warn`.
+    /// Shows a bar on stderr for each epoch, if that is a terminal; off by default. What happens
+    /// otherwise is told through [`tracing`](https://docs.rs/tracing) alone: epochs at `debug`,
+    /// changes of automatic values at `info`, skipped samples and long waits at `warn`.
     #[cfg(feature = "progress")]
     pub fn progress(mut self, shown: bool) -> Self {
         self.progress = shown;
@@ -408,9 +449,10 @@ impl Loader {
     /// Opens the loader with batches in host memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for an option that cannot work, or for options that together leave an epoch without a batch, [`ErrorKind::Io`] or
-    /// [`ErrorKind::Source`] for a data set that cannot be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit), or what the
-    /// machine has left.
+    /// [`ErrorKind::Config`] for an option that cannot work, or for options that together leave an
+    /// epoch without a batch, [`ErrorKind::Io`] or [`ErrorKind::Source`] for a data set that cannot
+    /// be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit), or what
+    /// the machine has left.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
@@ -429,8 +471,10 @@ impl Loader {
         Ok(Batches::new(Box::new(HostFeed(engine)), opened))
     }
 
-    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`, into memory that is `pinned` or not. `device` is none
-    /// for batches that stay on the host; with `Some(true)` a slot's last field is a record a sample of what the device is to do with it. `beside` is what a number of batches ahead takes beside the slots, in bytes.
+    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`,
+    /// into memory that is `pinned` or not. `device` is none for batches that stay on the host;
+    /// with `Some(true)` a slot's last field is a record a sample of what the device is to do with
+    /// it. `beside` is what a number of batches ahead takes beside the slots, in bytes.
     fn open(
         self,
         dtype: Dtype,
@@ -578,7 +622,8 @@ struct Opening {
     trace: Option<(PathBuf, trace::Schedule)>,
 }
 
-/// Makes the file of the trace and begins it. The last step of opening, so that a loader that is refused leaves a file of that name as it was.
+/// Makes the file of the trace and begins it. The last step of opening, so that a loader that is
+/// refused leaves a file of that name as it was.
 fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, work: &Work) -> Result<()> {
     if let Some((path, schedule)) = trace {
         work.counters.trace_to(Trace::new(&path, schedule, work.settings.workers.most)?);
@@ -630,7 +675,8 @@ impl IntoIterator for Loader {
     type Item = Result<HostBatch>;
     type IntoIter = IntoIter;
 
-    /// Opens the loader and makes one pass, epoch 0. An error of opening is the first and only item.
+    /// Opens the loader and makes one pass, epoch 0. An error of opening is the first and only
+    /// item.
     fn into_iter(self) -> IntoIter {
         IntoIter::new(self.host())
     }

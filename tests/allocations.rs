@@ -1,5 +1,6 @@
-//! Promise: once warm, nothing is allocated for a sample or a batch. From an LMDB of real JPEGs, decoded by the crate, on every thread.
-//! One test alone in its process, since it counts all allocations there are.
+//! Promise: once warm, nothing is allocated for a sample or a batch. From an LMDB of real JPEGs,
+//! decoded by the crate, on every thread. One test alone in its process, since it counts all
+//! allocations there are.
 #![allow(unsafe_code)] // a global allocator that counts
 
 mod support;
@@ -56,7 +57,8 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
             .workers(2)
             .host()
             .unwrap();
-        // Each worker meets every sample sooner or later, and its scratch grows to the largest: the same epoch, again and again.
+        // Each worker meets every sample sooner or later, and its scratch grows to the largest: the
+        // same epoch, again and again.
         let mut counted = Vec::new();
         for _ in 0..12 {
             let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Promise: memory is bounded. Slots are allocated once; while the user keeps them all, workers wait, and asking for more is an
-//! error that says so.
+//! Promise: memory is bounded. Slots are allocated once; while the user keeps them all, workers
+//! wait, and asking for more is an error that says so.
 
 mod support;
 
@@ -116,7 +116,8 @@ fn slots_are_reused_and_not_reallocated() {
 /// Bytes of a loader's image.
 const IMAGE: usize = 16 * 16 * 3;
 
-/// Where the number of batches ahead is automatic, it is at its least already: only the batch can be smaller.
+/// Where the number of batches ahead is automatic, it is at its least already: only the batch can
+/// be smaller.
 #[test]
 fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
     let limited =
@@ -189,7 +190,8 @@ fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated()
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
     let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().plan().slot_bytes;
-    // Half as much again as there is: the system would lend it, and end the process when it is used.
+    // Half as much again as there is: the system would lend it, and end the process when it is
+    // used.
     let prefetch = available() / slot * 3 / 2;
     let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);

@@ -1,4 +1,5 @@
-//! Promise: a batch is typed, shaped arrays whose values follow from the u8 images by the documented formula, whatever the workers.
+//! Promise: a batch is typed, shaped arrays whose values follow from the u8 images by the
+//! documented formula, whatever the workers.
 
 mod reference;
 mod support;
@@ -147,7 +148,8 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     Ops { erase: plan.erase.map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
-/// The oracle is the arithmetic of the device's kernel, value by value: `tests/gpu.rs` compares the kernel itself with it.
+/// The oracle is the arithmetic of the device's kernel, value by value: `tests/gpu.rs` compares the
+/// kernel itself with it.
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
@@ -239,7 +241,8 @@ fn soft_labels_that_cannot_be_are_errors() {
     assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, soft_labels is for 4 classes, from 0"));
 }
 
-/// A batch of one has no partner: neither its picture nor its labels are mixed, and nobody is told otherwise.
+/// A batch of one has no partner: neither its picture nor its labels are mixed, and nobody is told
+/// otherwise.
 #[test]
 fn a_batch_of_one_is_not_mixed() {
     let open = |augment| loader(Numbers::new(8)).batch(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);

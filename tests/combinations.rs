@@ -1,5 +1,6 @@
-//! Promise: every way to choose samples, with every number of ranks and workers, kept, dropped or padded last batches, and resumed from anywhere, gives
-//! what one thread gives that goes through plain lists.
+//! Promise: every way to choose samples, with every number of ranks and workers, kept, dropped or
+//! padded last batches, and resumed from anywhere, gives what one thread gives that goes through
+//! plain lists.
 
 mod support;
 
@@ -75,7 +76,8 @@ impl Choice {
         let label = |place: u64| indices[place as usize] % 10;
         let mut all = Draws::new();
         for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
-            // Places in the list of indices, with the variants that `Subset` makes of them (its own tests say which).
+            // Places in the list of indices, with the variants that `Subset` makes of them (its own
+            // tests say which).
             let take = |order: Arc<dyn Order>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
                 (0..order.len(pass)).map(|p| (order.index(pass, p), subset.variant(pass, p))).collect()
@@ -334,7 +336,8 @@ fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Mixed data sets: proportions, labels and origin; and the same global batches on any number of ranks, resumed from anywhere.
+/// Mixed data sets: proportions, labels and origin; and the same global batches on any number of
+/// ranks, resumed from anywhere.
 #[test]
 fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     let make = || {
@@ -382,7 +385,8 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     assert_eq!(e.kind(), ErrorKind::Io);
 }
 
-/// A choice within a mixture is one within each set: the proportions stay, and what is not chosen does not come.
+/// A choice within a mixture is one within each set: the proportions stay, and what is not chosen
+/// does not come.
 #[test]
 fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     let labelled = |name: &str, len: u64| -> Arc<dyn Source> {

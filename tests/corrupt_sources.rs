@@ -1,4 +1,5 @@
-//! Damaged, cut and hostile containers: an error that names the place, never a panic, a hang or a sample lost in silence.
+//! Damaged, cut and hostile containers: an error that names the place, never a panic, a hang or a
+//! sample lost in silence.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -195,7 +196,8 @@ fn shards_that_disagree_or_are_missing_are_named() {
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
-/// A tar cut short after it was opened, and before a sample of it is read, must not kill the process. (While one is in use it does: see `tests/README.md`.)
+/// A tar cut short after it was opened, and before a sample of it is read, must not kill the
+/// process. (While one is in use it does: see `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tar_that_shrinks_while_open_is_an_error() {
@@ -212,7 +214,8 @@ fn a_tar_that_shrinks_while_open_is_an_error() {
     }
 }
 
-/// Read instead of mapped, on any kernel and at any moment: also under the hands of a loader whose source was read from before.
+/// Read instead of mapped, on any kernel and at any moment: also under the hands of a loader whose
+/// source was read from before.
 #[test]
 fn a_tar_that_shrinks_while_open_is_an_error_when_read() {
     let root = tempfile::tempdir().unwrap();
@@ -276,7 +279,8 @@ fn a_stale_or_damaged_index_is_made_anew() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Bytes changed anywhere, the checksums of headers made to fit again, so that the numbers behind them are reached.
+    /// Bytes changed anywhere, the checksums of headers made to fit again, so that the numbers
+    /// behind them are reached.
     #[test]
     fn a_tar_with_any_bytes_changed_ends_in_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),

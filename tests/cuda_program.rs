@@ -1,4 +1,5 @@
-//! Promises about the program around a loader on a device: its CUDA graph captures, its errors, its current device, and its own work are its own.
+//! Promises about the program around a loader on a device: its CUDA graph captures, its errors, its
+//! current device, and its own work are its own.
 //!
 //! On a GPU; without a driver each test prints that it was skipped, and why.
 #![cfg(feature = "cuda")]
@@ -33,7 +34,8 @@ fn expected() -> Vec<u64> {
     host.epoch(0).map(|batch| checksum(batch.unwrap().images().bytes())).collect()
 }
 
-/// Captures a copy between two buffers of the program, does `inside`, and ends the capture: it must be sound.
+/// Captures a copy between two buffers of the program, does `inside`, and ends the capture: it must
+/// be sound.
 fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnOnce()) {
     let (from, mut to) = (stream.clone_htod(&[7u8; 4096]).unwrap(), stream.alloc_zeros::<u8>(4096).unwrap());
     stream.synchronize().unwrap();
@@ -109,7 +111,8 @@ fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
     }
 }
 
-/// All slots wait for the end of the capture: nothing can come, and the same thread would have to end it.
+/// All slots wait for the end of the capture: nothing can come, and the same thread would have to
+/// end it.
 #[test]
 fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
     let Some(stream) = stream() else { return };
@@ -221,7 +224,8 @@ unsafe extern "C" fn wait_for(gate: *mut c_void) {
 fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     let gate = Arc::new(AtomicBool::new(false));
     stream.context().bind_to_thread().unwrap();
-    // SAFETY: the function and its argument are as the driver wants them, and every test keeps the gate until the stream has gone on.
+    // SAFETY: the function and its argument are as the driver wants them, and every test keeps the
+    // gate until the stream has gone on.
     let held = unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait_for), Arc::as_ptr(&gate) as *mut c_void) };
     held.result().unwrap();
     gate

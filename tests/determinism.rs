@@ -1,4 +1,5 @@
-//! Promise: batches are a function of the data, the seed and the epoch. Workers, prefetch and batch size change the speed alone.
+//! Promise: batches are a function of the data, the seed and the epoch. Workers, prefetch and batch
+//! size change the speed alone.
 
 mod support;
 

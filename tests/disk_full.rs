@@ -1,6 +1,8 @@
-//! Promise: a disk that takes no more while a data set is packed is an error with the file's name, and nothing half-written stays.
+//! Promise: a disk that takes no more while a data set is packed is an error with the file's name,
+//! and nothing half-written stays.
 //!
-//! The real program runs under a limit on the size of files, and on a file system of a few hundred KiB where one may be mounted.
+//! The real program runs under a limit on the size of files, and on a file system of a few hundred
+//! KiB where one may be mounted.
 #![cfg(all(target_os = "linux", feature = "cli"))]
 #![allow(unsafe_code)]
 
@@ -15,7 +17,8 @@ fn pack(target: &Path, most: u64) -> Output {
     command.arg("pack").arg("--from").arg(from).arg("--to").arg(target);
     let limited = move || {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-        // SAFETY: two system calls with plain arguments. The signal would end the process where a full disk gives an error.
+        // SAFETY: two system calls with plain arguments. The signal would end the process where a
+        // full disk gives an error.
         let done = unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)

@@ -1,5 +1,5 @@
-//! Promise: breaking out of an epoch or dropping the loader at any point ends cleanly: threads joined, slots back, batches still valid.
-//! One test alone in its process, since it counts threads.
+//! Promise: breaking out of an epoch or dropping the loader at any point ends cleanly: threads
+//! joined, slots back, batches still valid. One test alone in its process, since it counts threads.
 
 mod support;
 

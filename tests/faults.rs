@@ -1,4 +1,5 @@
-//! Promise: a bad sample is an error that names it, or is skipped and listed; a panic in the user's code is an error; the loader lives on.
+//! Promise: a bad sample is an error that names it, or is skipped and listed; a panic in the user's
+//! code is an error; the loader lives on.
 
 mod support;
 
@@ -146,7 +147,8 @@ fn an_order_that_errs_is_an_error_and_not_a_hang() {
     });
 }
 
-/// What was asked for in order comes in order, errors of the order among it: not sooner because more is made ahead.
+/// What was asked for in order comes in order, errors of the order among it: not sooner because
+/// more is made ahead.
 #[test]
 fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
     quiet();
@@ -292,7 +294,8 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
     assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
 }
 
-/// A source may call its own error a timeout; it is no reason to wait for a batch that will not come.
+/// A source may call its own error a timeout; it is no reason to wait for a batch that will not
+/// come.
 #[test]
 fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
     struct Slow(Numbers);

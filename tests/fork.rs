@@ -1,4 +1,5 @@
-//! Promise: a loader that is used in a forked child is an error and not a hang, and the parent's goes on.
+//! Promise: a loader that is used in a forked child is an error and not a hang, and the parent's
+//! goes on.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -13,7 +14,8 @@ fn a_loader_in_a_forked_child_says_so() {
         let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.next().unwrap().is_ok());
-        // SAFETY: the child runs code that takes no lock of the parent's, and ends without returning.
+        // SAFETY: the child runs code that takes no lock of the parent's, and ends without
+        // returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");

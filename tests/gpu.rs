@@ -1,7 +1,8 @@
-//! On a GPU: the kernels against the host's arithmetic, the calculator against the driver, batches against the host path.
+//! On a GPU: the kernels against the host's arithmetic, the calculator against the driver, batches
+//! against the host path.
 //!
-//! Without a driver each test prints that it was skipped, and why. Memory errors are looked for with
-//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
+//! Without a driver each test prints that it was skipped, and why. Memory errors are looked for
+//! with `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -108,7 +109,8 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 upload(&own, &memory, to, &output);
                 let kernel =
                     Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
-                // SAFETY: the records name partners below `count`, the ranges lie apart, and the kernel lives until the download below has waited.
+                // SAFETY: the records name partners below `count`, the ranges lie apart, and the
+                // kernel lives until the download below has waited.
                 unsafe { kernel.launch(&own, &memory, to, from, with_ops.then_some(records), count) }.unwrap();
                 own.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
@@ -155,7 +157,8 @@ fn soft_labels_are_mixed_and_smoothed() {
     upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
     upload(&own, &memory, 256, &records);
     let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
-    // SAFETY: the records name partners below `count`, the ranges lie apart, and the kernel lives until the download below has waited.
+    // SAFETY: the records name partners below `count`, the ranges lie apart, and the kernel lives
+    // until the download below has waited.
     unsafe { kernel.launch(&own, &memory, 4096, 0, Some(256), 4) }.unwrap();
     let mut output = vec![0; 4 * 300 * 4];
     own.download(&mut output, &memory, 4096).unwrap();
@@ -214,7 +217,8 @@ fn pinned_memory_streams_and_events_work() {
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
         assert!(after.is_done().unwrap(), "an event that was never recorded is no wait");
         before.record(&copy).unwrap();
-        // SAFETY: `pinned` lives, unchanged, until `after` is done, which the download below waits for.
+        // SAFETY: `pinned` lives, unchanged, until `after` is done, which the download below waits
+        // for.
         unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
         after.record(&copy).unwrap();
         own.wait(&after).unwrap();
@@ -484,7 +488,8 @@ fn no_batch_is_torn_stale_or_out_of_order() {
             let mut slot = sums.slice_mut(batch.number() as usize..=batch.number() as usize);
             let mut launch = stream.launch_builder(&sum);
             launch.arg(&ptr).arg(&words).arg(&mut slot);
-            // SAFETY: pointer, count and one u64, as the kernel declares; the batch lives until the launch is queued.
+            // SAFETY: pointer, count and one u64, as the kernel declares; the batch lives until the
+            // launch is queued.
             unsafe {
                 launch.launch(LaunchConfig { grid_dim: (64, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 })
             }
@@ -536,7 +541,8 @@ fn device_run(loader: Loader, stream: &Arc<CudaStream>) -> Vec<Seen> {
     (first..EPOCHS).flat_map(|e| batches.epoch(e).map(|b| seen_on_device(&b.unwrap())).collect::<Vec<_>>()).collect()
 }
 
-/// Every rank, on the devices in turn, has its share of the host's batches; and a run that one world began on devices is gone on with by another.
+/// Every rank, on the devices in turn, has its share of the host's batches; and a run that one
+/// world began on devices is gone on with by another.
 #[test]
 fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
     let Some(first) = stream() else { return };
@@ -577,7 +583,8 @@ fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
     eprintln!("on {} devices", streams.len());
 }
 
-/// What the processes of the test below do: a rank on the device of its number, as a launcher tells it. Says what it saw.
+/// What the processes of the test below do: a rank on the device of its number, as a launcher tells
+/// it. Says what it saw.
 #[test]
 #[ignore = "started by another test"]
 fn a_rank_on_its_own_device() {
@@ -589,7 +596,8 @@ fn a_rank_on_its_own_device() {
     let mut batches = shared_run(&source).distributed().cuda(&stream).unwrap();
     let batch = Arc::new(batches.epoch(0).next().unwrap().unwrap());
     let mut device = -1i32;
-    // SAFETY: the attribute is an int, which `device` has room for; the address is that of a live batch.
+    // SAFETY: the attribute is an int, which `device` has room for; the address is that of a live
+    // batch.
     let asked = unsafe {
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         sys::cuPointerGetAttribute((&raw mut device).cast(), attribute, batch.images().device_ptr())

@@ -1,4 +1,5 @@
-//! On a GPU: a trace's rows of the device against the events of the program. Without a driver it prints that it was skipped, and why.
+//! On a GPU: a trace's rows of the device against the events of the program. Without a driver it
+//! prints that it was skipped, and why.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -59,7 +60,8 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
         Err(e) => return eprintln!("skipped: {e}"),
     };
     const STEP_NS: u64 = 5_000_000;
-    /// Batches before the times are compared: at first the driver loads kernels, and its calls wait for each other.
+    /// Batches before the times are compared: at first the driver loads kernels, and its calls wait
+    /// for each other.
     const WARM: usize = 10;
     let ptx = Ptx::from_src(include_str!("../examples/kernels/probe.ptx"));
     let spin = stream.context().load_module(ptx).and_then(|m| m.load_function("spin")).unwrap();

@@ -1,5 +1,6 @@
-//! Promise: data sets that are joined mean the same by a label, or the loader is refused and says what to do; joined by the names
-//! of their classes, every sample has the label of its class's name.
+//! Promise: data sets that are joined mean the same by a label, or the loader is refused and says
+//! what to do; joined by the names of their classes, every sample has the label of its class's
+//! name.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! A crop's pixels are those of a full decode cropped, whatever the sampling, the size and the restart interval, and in any company.
+//! A crop's pixels are those of a full decode cropped, whatever the sampling, the size and the
+//! restart interval, and in any company.
 
 mod libjpeg;
 

@@ -1,4 +1,5 @@
-//! Promise: a JPEG that ends early is an error whatever a crop needs of it, in every source, and always the same one.
+//! Promise: a JPEG that ends early is an error whatever a crop needs of it, in every source, and
+//! always the same one.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +31,8 @@ fn packed(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The kinds of file: plain, packed, progressive, and with a thumbnail in its EXIF segment that has an EOI of its own.
+/// The kinds of file: plain, packed, progressive, and with a thumbnail in its EXIF segment that has
+/// an EOI of its own.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let plain = encoded(false, 0);
     let thumbnail = [b"Exif\0\0", &encoded(false, 0)[..9000.min(plain.len())], &[0xff, 0xd9]].concat();
@@ -95,7 +97,8 @@ fn a_file_without_its_last_marker_has_its_pixels_and_is_told_of() {
     }
 }
 
-/// A set of one whole picture and one that is cut at 60 % of its bytes, in a folder and what is packed from it.
+/// A set of one whole picture and one that is cut at 60 % of its bytes, in a folder and what is
+/// packed from it.
 fn sets(root: &Path, whole: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::create_dir_all(root.join("set/a")).unwrap();
     fs::write(root.join("set/a/cut.jpg"), &whole[..whole.len() * 6 / 10]).unwrap();

@@ -1,4 +1,5 @@
-//! The JPEG decoder against libjpeg, byte for byte: random pictures of every shape, whole and in part.
+//! The JPEG decoder against libjpeg, byte for byte: random pictures of every shape, whole and in
+//! part.
 
 mod libjpeg;
 

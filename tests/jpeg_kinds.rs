@@ -1,4 +1,5 @@
-//! Promise: a JPEG of an unusual kind has the pixels that Pillow has of it, or is refused by the name of its kind.
+//! Promise: a JPEG of an unusual kind has the pixels that Pillow has of it, or is refused by the
+//! name of its kind.
 //!
 //! The files and pixels were made by `tests/fixtures/jpeg_kinds/make.py`.
 

@@ -1,7 +1,9 @@
 //! The committed PTX is what its source compiles to.
 //!
-//! NVRTC compiles without a GPU, so this runs wherever the library is: `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` where
-//! the dynamic linker finds it (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` has it). With `WARPFEED_BLESS=1` the files are written anew.
+//! NVRTC compiles without a GPU, so this runs wherever the library is:
+//! `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` where the dynamic linker finds it
+//! (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` has it). With `WARPFEED_BLESS=1` the files are written
+//! anew.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -11,7 +13,8 @@ use std::path::Path;
 use libloading::{Library, Symbol};
 
 const OPTIONS: [&str; 3] = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false"];
-/// The release whose PTX every driver from 570 on loads, and the last that compiles for compute capability 7.0.
+/// The release whose PTX every driver from 570 on loads, and the last that compiles for compute
+/// capability 7.0.
 const RELEASE: (c_int, c_int) = (12, 8);
 
 type Create =
@@ -35,7 +38,8 @@ fn nvrtc() -> Option<Library> {
 }
 
 fn text(library: &Library, program: *mut c_void, size: &[u8], get: &[u8]) -> String {
-    // SAFETY: both symbols have these signatures (nvrtc.h), and the buffer has the size the library asked for.
+    // SAFETY: both symbols have these signatures (nvrtc.h), and the buffer has the size the library
+    // asked for.
     unsafe {
         let (size, get): (Symbol<Size>, Symbol<Text>) = (library.get(size).unwrap(), library.get(get).unwrap());
         let mut bytes = 0;

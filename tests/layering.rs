@@ -1,9 +1,11 @@
-//! Promise: the way data flows is the way the folders lie. A module imports only what lies upstream of it.
+//! Promise: the way data flows is the way the folders lie. A module imports only what lies upstream
+//! of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The path from an index to the user, and who may not be imported from where. `trace` watches all of it and needs none of it.
+/// The path from an index to the user, and who may not be imported from where. `trace` watches all
+/// of it and needs none of it.
 const FLOW: [&str; 11] =
     ["error", "trace", "order", "source", "decode", "transform", "batch", "cuda", "device", "engine", "loader"];
 /// Writers of data sets stand beside the path: they use its beginning.

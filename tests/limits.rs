@@ -1,4 +1,5 @@
-//! Promise: what a file claims is checked against limits before anything is made of it, and a name in a file is never opened.
+//! Promise: what a file claims is checked against limits before anything is made of it, and a name
+//! in a file is never opened.
 
 use std::fs;
 use std::path::Path;
@@ -76,7 +77,8 @@ fn a_limit_above_the_default_admits_larger_pictures() {
         let e = Auto::new().size(&bytes).unwrap_err();
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
         assert_eq!(Auto::new().max_pixels(1 << 30).size(&bytes).unwrap(), Size::new(20_000, 20_000));
-        // In a loader the limit lets it pass to the decoder, which finds that there are no such data.
+        // In a loader the limit lets it pass to the decoder, which finds that there are no such
+        // data.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
@@ -175,7 +177,8 @@ fn member(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Names in a tar are keys and nothing else: not opened, not followed, not created, whatever they say.
+/// Names in a tar are keys and nothing else: not opened, not followed, not created, whatever they
+/// say.
 #[test]
 fn no_path_in_a_tar_is_opened() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Promise: a database whose reader slots are all taken is an error that says so, and slots that dead processes left are taken over.
+//! Promise: a database whose reader slots are all taken is an error that says so, and slots that
+//! dead processes left are taken over.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader};

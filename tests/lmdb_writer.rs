@@ -1,5 +1,6 @@
-//! Promise: a database that another process writes to while it is open can still be opened anew, however large it has
-//! become, and what an open loader costs the writer is known, told and can be bounded.
+//! Promise: a database that another process writes to while it is open can still be opened anew,
+//! however large it has become, and what an open loader costs the writer is known, told and can be
+//! bounded.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -43,8 +44,9 @@ fn database(root: &tempfile::TempDir) -> PathBuf {
     path
 }
 
-/// What the other process runs: this test alone, with the environment set. It obeys one command a line: `FROM END LEN` puts
-/// pictures of `LEN` bytes under the keys `FROM..END`, in one transaction.
+/// What the other process runs: this test alone, with the environment set. It obeys one command a
+/// line: `FROM END LEN` puts pictures of `LEN` bytes under the keys `FROM..END`, in one
+/// transaction.
 #[test]
 #[ignore = "run by the other tests as a process of its own"]
 fn write_as_told() {

@@ -1,4 +1,5 @@
-//! Promise: threads start and stop in proportion to their number, and a number that no machine has is refused.
+//! Promise: threads start and stop in proportion to their number, and a number that no machine has
+//! is refused.
 #![allow(unsafe_code)] // the system's account of this process
 
 mod support;
@@ -29,8 +30,8 @@ fn processor_time() -> i64 {
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
 }
 
-/// Threads that look at each other when they start or end would take time by the square of their number: sixteen times as much for each of
-/// sixteen times as many.
+/// Threads that look at each other when they start or end would take time by the square of their
+/// number: sixteen times as much for each of sixteen times as many.
 #[cfg(target_os = "linux")]
 #[test]
 fn each_of_many_workers_costs_as_much_as_each_of_few() {

@@ -1,5 +1,6 @@
-//! Promise: with the feature `nvtx` a tool that is named in `NVTX_INJECTION64_PATH`, as Nsight Systems is, is given the ranges that a trace has. The tool here is a
-//! library of a few lines of C that writes down each call with its thread; without a C compiler the test says so.
+//! Promise: with the feature `nvtx` a tool that is named in `NVTX_INJECTION64_PATH`, as Nsight
+//! Systems is, is given the ranges that a trace has. The tool here is a library of a few lines of C
+//! that writes down each call with its thread; without a C compiler the test says so.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]
 
 mod support;

@@ -414,7 +414,8 @@ fn killed_in_the_middle_it_leaves_nothing_of_the_targets_name() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Until it has written for a while: more than one commit of LMDB, more than one shard of tar.
+        // Until it has written for a while: more than one commit of LMDB, more than one shard of
+        // tar.
         let begun = Instant::now();
         let written = || -> u64 {
             let files = names(&folder).into_iter().flat_map(|n| {

@@ -1,6 +1,8 @@
-//! Promise: a panic anywhere in a worker is an error of the run; a hundred panics at one place are one report on standard error.
+//! Promise: a panic anywhere in a worker is an error of the run; a hundred panics at one place are
+//! one report on standard error.
 //!
-//! Each test runs again in a process of its own: the panic hook and the subscriber of `tracing` are a process's.
+//! Each test runs again in a process of its own: the panic hook and the subscriber of `tracing` are
+//! a process's.
 
 mod support;
 
@@ -100,7 +102,8 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     });
 }
 
-/// Numbers whose count panics on the thread that hands out samples, where nothing is guarded but the thread.
+/// Numbers whose count panics on the thread that hands out samples, where nothing is guarded but
+/// the thread.
 struct Countless(Numbers);
 
 impl Source for Countless {
@@ -128,7 +131,8 @@ fn a_thread_that_ends_by_a_panic_is_an_error_of_every_run() {
     assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
-/// A subscriber of `tracing` that panics at what workers log: code of the user's that runs where nothing is guarded.
+/// A subscriber of `tracing` that panics at what workers log: code of the user's that runs where
+/// nothing is guarded.
 struct Logger(AtomicUsize);
 
 impl tracing::Subscriber for Logger {

@@ -1,6 +1,8 @@
-//! Promise: a batch in page-locked memory may be uploaded by safe asynchronous calls, on any stream, and dropped at once. The device gets the batch that was uploaded.
+//! Promise: a batch in page-locked memory may be uploaded by safe asynchronous calls, on any
+//! stream, and dropped at once. The device gets the batch that was uploaded.
 //!
-//! On a GPU; without a driver each test prints that it was skipped, and why. `WARPFEED_BATCHES=10000` takes as many batches.
+//! On a GPU; without a driver each test prints that it was skipped, and why.
+//! `WARPFEED_BATCHES=10000` takes as many batches.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -19,7 +21,8 @@ use warpfeed::cuda::cudarc::driver::CudaStream;
 /// How long each stream is kept busy before an upload.
 const STEP_NS: u64 = 400_000;
 
-/// Takes `count` batches, uploads each to one of `streams` in turn behind work that lasts, and gives it away at once. The number of batches that arrived as another.
+/// Takes `count` batches, uploads each to one of `streams` in turn behind work that lasts, and
+/// gives it away at once. The number of batches that arrived as another.
 fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(HostBatch, &Arc<CudaStream>)) -> usize {
     const BATCH: usize = 64;
     let first = &streams[0];

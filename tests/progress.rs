@@ -1,4 +1,5 @@
-//! Promise: `progress(true)` shows a bar on a terminal for each epoch, and for a loader that goes straight into `for`; without it there is none.
+//! Promise: `progress(true)` shows a bar on a terminal for each epoch, and for a loader that goes
+//! straight into `for`; without it there is none.
 #![cfg(all(feature = "progress", unix))]
 #![allow(unsafe_code)] // a terminal of its own
 
@@ -16,7 +17,8 @@ use support::{Numbers, loader, no_hang};
 fn terminal() -> (File, OwnedFd) {
     let (mut shows, mut written) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the pointers are to live locals or null, which is allowed for the name and the settings.
+    // SAFETY: the pointers are to live locals or null, which is allowed for the name and the
+    // settings.
     let opened = unsafe {
         libc::openpty(&raw mut shows, &raw mut written, null_mut(), null_mut(), (&raw const size).cast_mut())
     };
@@ -48,7 +50,8 @@ fn shown(how: &str) -> String {
     command.args(["--exact", "a_process_that_loads", "--ignored", "--nocapture"]);
     command.env("HOW", how).env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::null()).stderr(written);
     let mut process = command.spawn().unwrap();
-    // The other end is closed here, so that reading ends with the process: with an error, as terminals do.
+    // The other end is closed here, so that reading ends with the process: with an error, as
+    // terminals do.
     drop(command);
     let mut text = Vec::new();
     let _ = shows.read_to_end(&mut text);

@@ -1,5 +1,5 @@
-//! Promise: ranks get the same number of batches, each sample goes to exactly one of them (padding is marked), and the global batches are the same
-//! for any number of them.
+//! Promise: ranks get the same number of batches, each sample goes to exactly one of them (padding
+//! is marked), and the global batches are the same for any number of them.
 
 mod support;
 
@@ -129,7 +129,8 @@ fn one_process_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// What a process of [`real_processes_by_each_launchers_variables`] is: it prints the samples of an epoch.
+/// What a process of [`real_processes_by_each_launchers_variables`] is: it prints the samples of an
+/// epoch.
 #[test]
 #[ignore = "started by another test"]
 fn one_of_several_processes() {
@@ -195,7 +196,8 @@ fn real_processes_by_each_launchers_variables() {
     }
 }
 
-/// The process of a batch script, which `srun` did not start: it would deliver one rank's share, and wait for the others for ever.
+/// The process of a batch script, which `srun` did not start: it would deliver one rank's share,
+/// and wait for the others for ever.
 #[test]
 fn a_batch_script_that_was_not_started_by_srun_is_no_rank() {
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -88,7 +88,8 @@ fn decoded(jpeg: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Re-packs `jpeg`, and checks with libjpeg that coefficients and pixels are the same, and that a second time changes nothing.
+/// Re-packs `jpeg`, and checks with libjpeg that coefficients and pixels are the same, and that a
+/// second time changes nothing.
 fn check(jpeg: &[u8]) -> Vec<u8> {
     let packed = repacked(jpeg);
     assert_eq!(libjpeg::coefficients(jpeg).unwrap(), libjpeg::coefficients(&packed).unwrap());
@@ -202,7 +203,8 @@ proptest! {
         if repack_jpeg(&jpeg, &mut packed).is_err() {
             prop_assert!(packed.is_empty());
         } else if let Ok(expected) = libjpeg::decode(&jpeg) {
-            // Of the data, libjpeg has nothing to say any more; it may still know a newer JFIF or Adobe segment than it can read.
+            // Of the data, libjpeg has nothing to say any more; it may still know a newer JFIF or
+            // Adobe segment than it can read.
             let found = libjpeg::decode(&packed).unwrap();
             prop_assert!(found.rgb == expected.rgb);
             prop_assert!(found.warnings <= expected.warnings);
@@ -250,7 +252,8 @@ fn a_row_has_up_to_eight_equal_segments() {
     assert_eq!(of(500, SamplingFactor::F_1_1), (9, 7 * 5 - 1));
     // 32 MCUs of 16: 8 segments, in 3 rows.
     assert_eq!(of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
-    // 47 MCUs are a prime number: the row is a segment. Neither is a small picture cut in pieces of a few pixels.
+    // 47 MCUs are a prime number: the row is a segment. Neither is a small picture cut in pieces of
+    // a few pixels.
     assert_eq!(of(375, SamplingFactor::F_1_1), (47, 5 - 1));
     assert_eq!(of(32, SamplingFactor::F_1_1), (4, 5 - 1));
     assert_eq!(of(64, SamplingFactor::F_1_1), (4, 2 * 5 - 1));
@@ -306,7 +309,8 @@ fn what_cannot_be_repacked_says_why() {
     assert!(reason(&with(sof + 4, 12)).contains("a 12-bit JPEG, which is not supported"));
     assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
-    // Fill bytes where no marker follows: libjpeg-turbo gives other pixels than the data says, depending on which of its readers meets them.
+    // Fill bytes where no marker follows: libjpeg-turbo gives other pixels than the data says,
+    // depending on which of its readers meets them.
     let sos = jpeg.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
     let stuffed = sos + jpeg[sos..].windows(2).position(|w| w == [0xff, 0]).unwrap();
     let mut filled = jpeg.clone();

@@ -1,4 +1,5 @@
-//! Promise: a data set that is written to, replaced or removed under a running loader is noticed in the next epoch.
+//! Promise: a data set that is written to, replaced or removed under a running loader is noticed in
+//! the next epoch.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -113,8 +114,8 @@ fn a_shard_that_grew_says_by_how_much_and_one_that_was_touched_says_when() {
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }
 
-/// Each shard is looked at by the worker that is the first to read of it in an epoch: whoever reads of sound shards waits for
-/// none of the others.
+/// Each shard is looked at by the worker that is the first to read of it in an epoch: whoever reads
+/// of sound shards waits for none of the others.
 #[test]
 fn a_shard_that_is_written_to_ends_the_epoch_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();
@@ -134,7 +135,8 @@ fn a_shard_that_is_written_to_ends_the_epoch_where_it_is_first_read() {
     }
 }
 
-/// Skipping bad samples does not make pixels of a shard that changed: no sample of it is delivered any more.
+/// Skipping bad samples does not make pixels of a shard that changed: no sample of it is delivered
+/// any more.
 #[test]
 fn no_sample_of_a_shard_that_is_written_to_is_delivered() {
     let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Promise: a run goes on after the last batch that was delivered, from any point, on another number of workers or ranks, after `kill -9`; and not
-//! at all on another data set, seed, batch or order.
+//! Promise: a run goes on after the last batch that was delivered, from any point, on another
+//! number of workers or ranks, after `kill -9`; and not at all on another data set, seed, batch or
+//! order.
 
 mod support;
 
@@ -189,7 +190,8 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
     );
 }
 
-/// A damaged state is refused by `serde` or by the loader, or is another sound one; it is never a panic or a hang.
+/// A damaged state is refused by `serde` or by the loader, or is another sound one; it is never a
+/// panic or a hang.
 #[test]
 fn a_damaged_state_does_no_harm() {
     let make = || loader(Numbers::new(100)).batch(10).shuffle(5).workers(1);

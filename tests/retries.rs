@@ -1,4 +1,5 @@
-//! Promise: a read that fails for a moment is tried again, a limited number of times, and counted; one that fails for good is not.
+//! Promise: a read that fails for a moment is tried again, a limited number of times, and counted;
+//! one that fails for good is not.
 
 mod support;
 
@@ -84,7 +85,8 @@ fn reads_at_opening_are_tried_again_as_well() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // Sample 5 alone, so that every place a state looks at is it: with its key, another data set is told from this one.
+        // Sample 5 alone, so that every place a state looks at is it: with its key, another data
+        // set is told from this one.
         let state = loader_of(0).subset([5]).host().unwrap().state();
         let (loader, left) = shaky(3, libc::EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();

@@ -1,8 +1,10 @@
-//! Promise: whatever goes wrong, wherever and whenever: no hang, no lost slot, no lost thread, and every sample is accounted for.
+//! Promise: whatever goes wrong, wherever and whenever: no hang, no lost slot, no lost thread, and
+//! every sample is accounted for.
 //!
-//! A schedule is drawn from a seed: the loader's options, which samples fail or panic or are slow in the source, the decoder and the
-//! transform, how many batches the consumer takes of each epoch and which it keeps. What must come out is computed from the same seed
-//! without any of the engine, and compared exactly: delivered + skipped + undelivered = all.
+//! A schedule is drawn from a seed: the loader's options, which samples fail or panic or are slow
+//! in the source, the decoder and the transform, how many batches the consumer takes of each epoch
+//! and which it keeps. What must come out is computed from the same seed without any of the engine,
+//! and compared exactly: delivered + skipped + undelivered = all.
 
 mod support;
 
@@ -52,7 +54,8 @@ struct Schedule {
     last: Last,
     shuffle: bool,
     policy: OnError,
-    /// Of each epoch: the first batch, how many are asked for, and for each whether the consumer keeps it for a while.
+    /// Of each epoch: the first batch, how many are asked for, and for each whether the consumer
+    /// keeps it for a while.
     epochs: Vec<(u64, Vec<bool>)>,
     /// The loader goes before the batches that were kept.
     loader_goes_first: bool,
@@ -191,7 +194,8 @@ struct Account {
     stopped: u64,
 }
 
-/// One batch as it must be: its samples, which of them are sound, and the images and labels in place of those that are not.
+/// One batch as it must be: its samples, which of them are sound, and the images and labels in
+/// place of those that are not.
 fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     assert!(batch.ids().eq(samples.iter().copied()));
     let images = batch.images().as_u8().expect("u8 images");

@@ -1,5 +1,6 @@
-//! Promise: what workers take beside the slots is in the plan and stays within it, whatever the pictures; an unusually large picture leaves
-//! nothing behind; no batch depends on it. One process of its own, and one test at a time, since all allocations are counted.
+//! Promise: what workers take beside the slots is in the plan and stays within it, whatever the
+//! pictures; an unusually large picture leaves nothing behind; no batch depends on it. One process
+//! of its own, and one test at a time, since all allocations are counted.
 #![allow(unsafe_code)] // a global allocator that counts
 
 mod support;
@@ -131,7 +132,8 @@ fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
-            // A picture that needs more than all that is shared is decoded alone. The rest is threads, channels, counters and keys.
+            // A picture that needs more than all that is shared is decoded alone. The rest is
+            // threads, channels, counters and keys.
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
             assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
@@ -147,7 +149,8 @@ fn large_jpegs_stay_within_the_limit_and_leave_nothing_behind() {
     no_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // Batches of 16 on 64 workers: each sample is a part of its own, so that eight large ones would be decoded at once.
+        // Batches of 16 on 64 workers: each sample is a part of its own, so that eight large ones
+        // would be decoded at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader = Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
@@ -254,7 +257,8 @@ fn the_estimate_covers_what_the_decoders_take() {
                     decoder.decode(bytes, want, &mut out).unwrap();
                     out.data().len()
                 };
-                // A thread that has decoded nothing yet. What it begins with, whatever the picture, is not the picture's.
+                // A thread that has decoded nothing yet. What it begins with, whatever the picture,
+                // is not the picture's.
                 let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
                 assert!(
                     peak >= pixels && peak <= estimate + 3 * MIB,
@@ -265,7 +269,8 @@ fn the_estimate_covers_what_the_decoders_take() {
     }
 }
 
-/// Damage shows only while a picture is decoded, and then all of its coefficients are kept until the last of them is there.
+/// Damage shows only while a picture is decoded, and then all of its coefficients are kept until
+/// the last of them is there.
 #[test]
 fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! Promise: nothing grows. After the first epochs memory, file descriptors and threads stay where they are, epoch after epoch.
+//! Promise: nothing grows. After the first epochs memory, file descriptors and threads stay where
+//! they are, epoch after epoch.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -16,7 +17,8 @@ use warpfeed::{Augment, Batches, HostBatch, Loader};
 /// What the process holds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
-    /// Resident memory that is no file's, in KiB: pages of mapped data sets come and go with the page cache.
+    /// Resident memory that is no file's, in KiB: pages of mapped data sets come and go with the
+    /// page cache.
     anonymous: usize,
     files: usize,
     threads: usize,
@@ -43,7 +45,8 @@ impl Held {
     }
 }
 
-/// Pictures as data sets have them: wide and tall, small and large, JPEGs with and without subsampling, in colour and grey, and other formats.
+/// Pictures as data sets have them: wide and tall, small and large, JPEGs with and without
+/// subsampling, in colour and grey, and other formats.
 fn pictures(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
@@ -72,7 +75,8 @@ fn pictures(folder: &Path) {
     }
 }
 
-/// Does `round` again and again for `length`; gives the most that was held in the middle third and in the last one.
+/// Does `round` again and again for `length`; gives the most that was held in the middle third and
+/// in the last one.
 fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
     // Seconds of rest for each of work, so that a long run leaves the machine to others.
     let rest: f64 = std::env::var("WARPFEED_SOAK_REST").ok().and_then(|v| v.parse().ok()).unwrap_or(0.0);
@@ -113,7 +117,8 @@ fn open_loader(path: &Path) -> Batches<HostBatch> {
     loader.host().unwrap()
 }
 
-/// Epochs of three loaders for three quarters of `length`, then loaders opened and closed for the rest.
+/// Epochs of three loaders for three quarters of `length`, then loaders opened and closed for the
+/// rest.
 fn soak(length: Duration) {
     let root = tempfile::tempdir().unwrap();
     let mut all = sets(root.path()).map(|path| open_loader(&path));
@@ -125,7 +130,8 @@ fn soak(length: Duration) {
             assert!(kept.is_some_and(|batch| batch.len() <= 10));
         }
     });
-    // A worker's buffers grow until each of them has held the largest picture, which takes longer than some seconds on a busy machine.
+    // A worker's buffers grow until each of them has held the largest picture, which takes longer
+    // than some seconds on a busy machine.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
@@ -137,8 +143,8 @@ fn soak(length: Duration) {
     drop(all);
     wait_for_threads(0);
 
-    // glibc gives new threads heaps of their own for thousands of loaders on, and keeps them, which would hide what is lost: in a process
-    // where all threads share one heap, nothing may grow.
+    // glibc gives new threads heaps of their own for thousands of loaders on, and keeps them, which
+    // would hide what is lost: in a process where all threads share one heap, nothing may grow.
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "loaders_that_come_and_go", "--ignored", "--nocapture"])
         .env("MALLOC_ARENA_MAX", "1")
@@ -147,7 +153,8 @@ fn soak(length: Duration) {
     assert!(status.unwrap().success());
 }
 
-/// Bytes that the program has allocated and not freed. How many pages they lie on changes with every thread that is late, by more than a leak would.
+/// Bytes that the program has allocated and not freed. How many pages they lie on changes with
+/// every thread that is late, by more than a leak would.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 fn allocated() -> usize {
@@ -155,7 +162,8 @@ fn allocated() -> usize {
     unsafe { libc::mallinfo2() }.uordblks
 }
 
-/// What the process does that [`soak`] starts: loaders opened and closed beside one that stays, and batches that outlive them.
+/// What the process does that [`soak`] starts: loaders opened and closed beside one that stays, and
+/// batches that outlive them.
 #[test]
 #[ignore = "started by another test"]
 #[cfg(target_env = "gnu")]
@@ -164,7 +172,8 @@ fn loaders_that_come_and_go() {
     let root = tempfile::tempdir().unwrap();
     let paths = sets(root.path());
     let mut stays = open_loader(&paths[2]);
-    // The least that was allocated after every hundred rounds: what is lost adds to it, what is only late to be freed does not.
+    // The least that was allocated after every hundred rounds: what is lost adds to it, what is
+    // only late to be freed does not.
     let mut least = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
@@ -184,13 +193,15 @@ fn loaders_that_come_and_go() {
     let (before, after) = (of(&least[third..2 * third]), of(&least[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
-        // Which threads and buffers the least catches differs by some 40 KiB from one hundred rounds to another.
+        // Which threads and buffers the least catches differs by some 40 KiB from one hundred
+        // rounds to another.
         assert!(
             after <= before + before / 100 + (64 << 10),
             "memory grew: {before} bytes allocated in the middle third, then {after}"
         );
     }
-    // The crate's threads were counted in every round; others that have ended may be listed a moment longer.
+    // The crate's threads were counted in every round; others that have ended may be listed a
+    // moment longer.
     assert!(last.files <= middle.files, "{middle:?}, then {last:?}");
     assert_eq!(stays.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
 }
@@ -200,8 +211,9 @@ fn nothing_grows_in_nine_seconds() {
     soak(Duration::from_secs(9));
 }
 
-/// `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test soak -- --ignored --nocapture`, in the background under `nice -n 19 taskset -c 0` and with
-/// `WARPFEED_SOAK_REST=9`: nine seconds of rest for each of work.
+/// `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test soak -- --ignored --nocapture`, in the
+/// background under `nice -n 19 taskset -c 0` and with `WARPFEED_SOAK_REST=9`: nine seconds of rest
+/// for each of work.
 #[test]
 #[ignore = "takes an hour, or as long as it is told"]
 fn nothing_grows_in_an_hour() {

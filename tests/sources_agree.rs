@@ -30,7 +30,8 @@ fn options(source: &dyn Source) -> WriteOptions {
     WriteOptions { classes: source.classes().to_vec(), ..Default::default() }
 }
 
-/// Writes `source` to every target below `folder`, and checks that each gives the same samples and classes back.
+/// Writes `source` to every target below `folder`, and checks that each gives the same samples and
+/// classes back.
 fn agree(source: &dyn Source, folder: &Path) {
     let expected = read_all(source);
     let options = options(source);

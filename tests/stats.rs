@@ -1,4 +1,5 @@
-//! Promise: `batches.stats()` counts every stage of every sample, in the sums of what happened, as a plain struct.
+//! Promise: `batches.stats()` counts every stage of every sample, in the sums of what happened, as
+//! a plain struct.
 
 mod support;
 
@@ -62,7 +63,8 @@ fn the_difference_of_two_is_what_lies_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
-/// Samples 3 and 13 fail, before a neighbour and at the end: 3 for a time, retried; 13 has no picture, which is found after as long.
+/// Samples 3 and 13 fail, before a neighbour and at the end: 3 for a time, retried; 13 has no
+/// picture, which is found after as long.
 struct Halting(Numbers);
 
 impl Source for Halting {

@@ -1,5 +1,6 @@
-//! Promise: `Loader::trace` writes Chrome trace events that hold to the format, with a row for each who works, spans that nest, and the program's own beside
-//! them; and the file is whole whenever the loader is gone.
+//! Promise: `Loader::trace` writes Chrome trace events that hold to the format, with a row for each
+//! who works, spans that nest, and the program's own beside them; and the file is whole whenever
+//! the loader is gone.
 
 mod support;
 
@@ -128,7 +129,8 @@ fn a_window_has_a_row_for_each_who_works() {
             assert!(args["bytes"].as_u64().unwrap() > 0 && args["batch"].is_u64(), "{span}");
         }
     }
-    // Everything lies in the window, which opens a moment before the consumer waits: it is given 5 ms for that.
+    // Everything lies in the window, which opens a moment before the consumer waits: it is given 5
+    // ms for that.
     let (first, last) = (range(&consumer[0]).0 - 5e3, consumer.iter().map(|e| range(e).1).fold(0.0, f64::max));
     for event in rows.values().flatten() {
         assert!(range(event).0 >= first && range(event).1 <= last, "{event} is not in {first}..{last}");

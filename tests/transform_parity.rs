@@ -1,4 +1,5 @@
-//! Crop, resize and sampling agree with torchvision and Pillow. The pictures beside `make.py` in `tests/fixtures/parity` are theirs.
+//! Crop, resize and sampling agree with torchvision and Pillow. The pictures beside `make.py` in
+//! `tests/fixtures/parity` are theirs.
 
 use warpfeed::decode::{Pixels, Rect, Size};
 use warpfeed::order::Rng;
@@ -177,8 +178,8 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
 
 #[test]
 fn random_boxes_have_the_moments_of_torchvisions() {
-    // Means and deviations of area share, ln(ratio), and the centre's place, over 200,000 boxes of torchvision's RandomResizedCrop.get_params
-    // for pictures of these sizes (`boxes.py`).
+    // Means and deviations of area share, ln(ratio), and the centre's place, over 200,000 boxes of
+    // torchvision's RandomResizedCrop.get_params for pictures of these sizes (`boxes.py`).
     for (width, height, expected) in TORCHVISION_BOXES {
         let size = Size::new(width, height);
         let augment = Augment::train(224);

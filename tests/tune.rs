@@ -1,5 +1,7 @@
-//! Promise: `workers(0)` and `prefetch(0)` find their values while batches are delivered, within the memory limit; batches are the same meanwhile, and what was set
-//! stays. (How near to the best they come is measured by `benches/tune.rs`; that they settle is tried on arithmetic in `src/engine/tune/tests.rs`.)
+//! Promise: `workers(0)` and `prefetch(0)` find their values while batches are delivered, within
+//! the memory limit; batches are the same meanwhile, and what was set stays. (How near to the best
+//! they come is measured by `benches/tune.rs`; that they settle is tried on arithmetic in
+//! `src/engine/tune/tests.rs`.)
 
 mod support;
 
@@ -32,7 +34,8 @@ fn loader(samples: usize, wait: Duration) -> Loader {
     Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
 }
 
-/// Epochs, in which batch `n` is worked on for `step(n)`, until `done`. Says whether that came in time.
+/// Epochs, in which batch `n` is worked on for `step(n)`, until `done`. Says whether that came in
+/// time.
 fn run(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -180,7 +183,8 @@ fn where_threads_are_short_the_loader_opens_with_those_it_begins_with() {
     if available_parallelism().unwrap().get() > 8 {
         return eprintln!("skipped: the limit is for a machine of up to eight processors");
     }
-    // A user without other processes cannot read what lies under root's temporary folders, but what it has open and what is copied to a place of its own.
+    // A user without other processes cannot read what lies under root's temporary folders, but what
+    // it has open and what is copied to a place of its own.
     let root = tempfile::tempdir().unwrap();
     let program = root.path().join("tune");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -1,4 +1,6 @@
-//! Promise: `stats.verdict()` names what limits a loader. One loader for each limit, made to be bound that way by sleeping there. (The copy and the conversion, which need a device, are tried on numbers in `src/trace/verdict.rs`.)
+//! Promise: `stats.verdict()` names what limits a loader. One loader for each limit, made to be
+//! bound that way by sleeping there. (The copy and the conversion, which need a device, are tried
+//! on numbers in `src/trace/verdict.rs`.)
 
 mod support;
 
@@ -102,8 +104,9 @@ fn processors() -> usize {
 
 /// A loader made to be bound by `limit` is told so, with its numbers.
 ///
-/// A busy machine may stop all threads for longer than what a loader was made to wait for, and then another limit is the true one. So it has some tries:
-/// with a rule that does not hold none of them ends well. What each rule makes of given numbers is tried in `src/trace/verdict.rs`.
+/// A busy machine may stop all threads for longer than what a loader was made to wait for, and then
+/// another limit is the true one. So it has some tries: with a rule that does not hold none of them
+/// ends well. What each rule makes of given numbers is tried in `src/trace/verdict.rs`.
 fn named(limit: Limit, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     // Loaders beside one another would take each other's processors.
     static ONE: Mutex<()> = Mutex::new(());
@@ -181,7 +184,8 @@ fn a_slow_consumer_is_step_bound() {
 
 #[test]
 fn uneven_steps_over_few_slots_are_named() {
-    // A batch takes 8 ms; of nine steps one takes 100 ms, so that 27 ms of work fit into it, and the others none.
+    // A batch takes 8 ms; of nine steps one takes 100 ms, so that 27 ms of work fit into it, and
+    // the others none.
     named(Limit::Slots, &["too few slots: ", "all 3 slots were taken", "in place of 1"], || {
         run(loader(samples(8 * 45), slow(2)).prefetch(1), 1, |n| if n % 9 == 8 { ms(100) } else { ms(0) })
     });

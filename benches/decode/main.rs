@@ -1,16 +1,19 @@
-//! The JPEG decoder on one core against libjpeg-turbo and the `image` crate (zune-jpeg), and the whole path around it: `cargo bench --bench
-//! decode`.
+//! The JPEG decoder on one core against libjpeg-turbo and the `image` crate (zune-jpeg), and the
+//! whole path around it: `cargo bench --bench decode`.
 //!
 //! 1. `pictures`: what is decoded.
 //! 2. `turbo`: libjpeg-turbo.
 //! 3. `path`: read, decode, resize and write, against decode and resize alone.
 //!
-//! `WARPFEED_PHOTOS` names a folder of JPEGs (class folders are looked into); without it pictures are made up. libjpeg-turbo is the
-//! system's `libturbojpeg.so.0`, with its SIMD code; without it that column is empty. Packed files are the same coefficients with
-//! restart markers, three to eight segments a row, and the standard Huffman tables. Crops are boxes of torchvision's
-//! RandomResizedCrop; libjpeg-turbo decodes them from a bitstream cut down to the segments that the box needs, and in full.
+//! `WARPFEED_PHOTOS` names a folder of JPEGs (class folders are looked into); without it pictures
+//! are made up. libjpeg-turbo is the system's `libturbojpeg.so.0`, with its SIMD code; without it
+//! that column is empty. Packed files are the same coefficients with restart markers, three to
+//! eight segments a row, and the standard Huffman tables. Crops are boxes of torchvision's
+//! RandomResizedCrop; libjpeg-turbo decodes them from a bitstream cut down to the segments that the
+//! box needs, and in full.
 //!
-//! Numbers are medians of five turns, in microseconds of this thread's processor time for a picture.
+//! Numbers are medians of five turns, in microseconds of this thread's processor time for a
+//! picture.
 
 #[path = "../../tests/libjpeg/mod.rs"]
 mod libjpeg;

@@ -1,4 +1,5 @@
-//! From the packed LMDB to the batch: what reading, planning, threads and slots cost around decoding and resizing.
+//! From the packed LMDB to the batch: what reading, planning, threads and slots cost around
+//! decoding and resizing.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,7 +19,8 @@ const SIDE: u32 = 224;
 /// Pictures that a worker takes at a time.
 const GROUP: usize = 8;
 
-/// Prints a sample's time in each way: random-resized crop and flip to `u8`, the same boxes in all of them.
+/// Prints a sample's time in each way: random-resized crop and flip to `u8`, the same boxes in all
+/// of them.
 pub(super) fn measure(pictures: &[Picture]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");

@@ -1,4 +1,5 @@
-//! Photographs or made-up pictures, plain and packed, and the bitstream cut that a rival needs for a crop.
+//! Photographs or made-up pictures, plain and packed, and the bitstream cut that a rival needs for
+//! a crop.
 
 use std::path::Path;
 
@@ -16,7 +17,8 @@ pub(super) struct Picture {
     pub(super) cut: (Vec<u8>, Size),
 }
 
-/// The baseline photographs of `WARPFEED_PHOTOS`, at most 160 spread evenly over the folder, or made-up ones.
+/// The baseline photographs of `WARPFEED_PHOTOS`, at most 160 spread evenly over the folder, or
+/// made-up ones.
 pub(super) fn all() -> Vec<Picture> {
     let mut random = Random(1);
     let mut files = Vec::new();
@@ -84,7 +86,8 @@ impl Picture {
     }
 }
 
-/// The file with only the segments that `crop` needs, and one MCU around it where chroma is subsampled.
+/// The file with only the segments that `crop` needs, and one MCU around it where chroma is
+/// subsampled.
 fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
     let scan = marker(jpeg, 0xda).expect("a file has a scan");
     let data = scan + 2 + u16_at(jpeg, scan + 2) as usize;

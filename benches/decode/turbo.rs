@@ -15,7 +15,8 @@ pub(super) struct Turbo {
 impl Turbo {
     /// `None` where there is none.
     pub(super) fn open() -> Option<Turbo> {
-        // SAFETY: the library is libjpeg-turbo's, whose turbojpeg.h declares these functions so; it is kept with the pointers.
+        // SAFETY: the library is libjpeg-turbo's, whose turbojpeg.h declares these functions so; it
+        // is kept with the pointers.
         unsafe {
             let library = libloading::Library::new("libturbojpeg.so.0").ok()?;
             let init = library.get::<unsafe extern "C" fn() -> *mut c_void>(b"tjInitDecompress\0").ok()?;

@@ -4,9 +4,9 @@
 //! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
-//! It draws its own pictures into `datasets/generated` the first time. The exit code is 1 unless the
-//! loss has fallen and the held-out accuracy is well above that of guessing. On one
-//! machine every run gives the same losses, for any number of workers.
+//! It draws its own pictures into `datasets/generated` the first time. The exit code is 1 unless
+//! the loss has fallen and the held-out accuracy is well above that of guessing. On one machine
+//! every run gives the same losses, for any number of workers.
 
 mod net;
 
@@ -21,7 +21,8 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 const SIDE: u32 = 32;
 const CLASSES: usize = 6;
 
-/// The last epoch's loss must be below this share of the first's: a run of two epochs comes to 0.47.
+/// The last epoch's loss must be below this share of the first's: a run of two epochs comes to
+/// 0.47.
 const LOSS_FALLS_TO: f32 = 0.7;
 /// The held-out accuracy must be above this: guessing gives 0.17, a run of two epochs 0.83.
 const ACCURACY: f64 = 0.6;

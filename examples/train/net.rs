@@ -1,5 +1,6 @@
-//! A small convolutional net with its gradients written out: three 3x3 convolutions, each followed by ReLU and 2x2 max pooling, the
-//! mean over what is left, and a linear layer. Images are (N, 3, H, W) `f32`, H and W multiples of 8.
+//! A small convolutional net with its gradients written out: three 3x3 convolutions, each followed
+//! by ReLU and 2x2 max pooling, the mean over what is left, and a linear layer. Images are (N, 3,
+//! H, W) `f32`, H and W multiples of 8.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
@@ -40,7 +41,8 @@ struct Param {
 }
 
 impl Param {
-    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that every run is the same.
+    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
+    /// every run is the same.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
         let mut uniform = || {
@@ -65,7 +67,8 @@ impl Param {
 /// Convolution 3x3 with a border of zeros, ReLU, max pooling 2x2.
 struct Block {
     weight: Param,
-    /// The 3x3 neighbourhoods of each input image as columns, (C * 9, H * W): kept for the gradient.
+    /// The 3x3 neighbourhoods of each input image as columns, (C * 9, H * W): kept for the
+    /// gradient.
     columns: Vec<Array2<f32>>,
     /// Index in its plane that each pooled value came from; `u32::MAX` where ReLU cut it to zero.
     from: Vec<u32>,
@@ -128,7 +131,8 @@ impl Block {
     }
 }
 
-/// Calls `f(row, column, source)` for each entry of the neighbourhood matrix: which (channel, index) it is, or none outside the image.
+/// Calls `f(row, column, source)` for each entry of the neighbourhood matrix: which (channel,
+/// index) it is, or none outside the image.
 fn for_neighbours(channels: usize, side: usize, mut f: impl FnMut(usize, usize, Option<(usize, usize)>)) {
     for row in 0..channels * 9 {
         let (c, dy, dx) = (row / 9, row % 9 / 3, row % 3);

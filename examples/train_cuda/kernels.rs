@@ -123,8 +123,8 @@ impl Kernels {
         })
     }
 
-    /// 3x3 neighbourhoods as columns, (C * 9, N * side * side). The maps lie as (N, C, side, side) if
-    /// `images_first`, else as (C, N, side, side).
+    /// 3x3 neighbourhoods as columns, (C * 9, N * side * side). The maps lie as (N, C, side, side)
+    /// if `images_first`, else as (C, N, side, side).
     pub(crate) fn im2col(
         &self,
         columns: &mut CudaSlice<f32>,
@@ -154,8 +154,9 @@ impl Kernels {
         self.product_in_parts(out, a, b, 1)
     }
 
-    /// [`product`](Kernels::product) for matrices whose depth is much longer than their sides: parts of
-    /// the depth are summed side by side into `scratch`, as many as it holds, and then added up.
+    /// [`product`](Kernels::product) for matrices whose depth is much longer than their sides:
+    /// parts of the depth are summed side by side into `scratch`, as many as it holds, and then
+    /// added up.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,

@@ -5,10 +5,10 @@
 //! cargo run --release --example train_cuda -- --check            # the arithmetic against plain loops
 //! ```
 //!
-//! Without PATH it draws pictures of ten classes. Every seventh sample is held out. Each epoch prints
-//! the loss, the held-out accuracy, images a second, and the stall: the time that the stream waited
-//! for batches, by the device's own clock. The exit code is 1 unless the loss has fallen and the
-//! accuracy is well above chance. Without a GPU it says so and does nothing.
+//! Without PATH it draws pictures of ten classes. Every seventh sample is held out. Each epoch
+//! prints the loss, the held-out accuracy, images a second, and the stall: the time that the stream
+//! waited for batches, by the device's own clock. The exit code is 1 unless the loss has fallen and
+//! the accuracy is well above chance. Without a GPU it says so and does nothing.
 //!
 //! 1. This file: the data, the loop, and what must come out.
 //! 2. `net`: layers, forward and backward.

@@ -48,7 +48,8 @@ pub(crate) fn convolve_back(
     (weight_grad, maps_grad)
 }
 
-/// Bias, ReLU and 2x2 max pooling: the values, and the index of each in `maps`; none for what ReLU cut.
+/// Bias, ReLU and 2x2 max pooling: the values, and the index of each in `maps`; none for what ReLU
+/// cut.
 pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<Option<usize>>) {
     let (side, half) = (shape.side, shape.side / 2);
     let places = (0..shape.pooled()).map(|i| {
@@ -112,8 +113,8 @@ pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, V
     (losses, right, grads)
 }
 
-/// The mean cross-entropy of a batch of pictures (N, C, side, side), and its gradient for each array of
-/// parameters, in the order of [`Plan::parameters`].
+/// The mean cross-entropy of a batch of pictures (N, C, side, side), and its gradient for each
+/// array of parameters, in the order of [`Plan::parameters`].
 pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels: &[i64]) -> (f64, Vec<Vec<f64>>) {
     let (n, layers) = (labels.len(), plan.convolutions());
     let shape = |i: usize, channels: usize| Shape { channels, count: n, side: plan.side >> i };

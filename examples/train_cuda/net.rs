@@ -46,8 +46,8 @@ impl Plan {
     }
 
     /// (values, inputs to a sum) of each array of parameters: a weight and a bias for each
-    /// convolution, then for the linear layer. Those with 0 inputs begin at zero: the biases, and the
-    /// linear layer, so that no class is preferred.
+    /// convolution, then for the linear layer. Those with 0 inputs begin at zero: the biases, and
+    /// the linear layer, so that no class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
         for pair in self.widths.windows(2) {
@@ -58,8 +58,8 @@ impl Plan {
         all
     }
 
-    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed seed so that every run
-    /// begins alike.
+    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed seed so that every
+    /// run begins alike.
     pub(crate) fn initial(&self) -> Vec<Vec<f32>> {
         let mut rng = Rng::new(7, 0, 0);
         let parameters = self.parameters().into_iter();
@@ -103,7 +103,8 @@ pub(crate) struct Net {
     features_grad: CudaSlice<f32>,
     /// Made into their own gradient.
     logits: CudaSlice<f32>,
-    /// The result of a convolution before it is pooled, and its gradient; each needs it for a moment.
+    /// The result of a convolution before it is pooled, and its gradient; each needs it for a
+    /// moment.
     full: CudaSlice<f32>,
     columns_grad: CudaSlice<f32>,
     scratch: CudaSlice<f32>,
@@ -150,8 +151,8 @@ impl Net {
         })
     }
 
-    /// The way forward for pictures (N, 3, side, side), and the loss. Afterwards `logits` is its own
-    /// gradient.
+    /// The way forward for pictures (N, 3, side, side), and the loss. Afterwards `logits` is its
+    /// own gradient.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);
         assert!(n <= self.plan.batch, "a batch of {n}; the net was made for {}", self.plan.batch);

@@ -12,12 +12,13 @@ use crate::transform::Mixing;
 
 /// A batch in host memory.
 ///
-/// It holds one of the loader's slots. Dropping it gives the slot back; keeping it is fine, but while all slots are kept the workers
-/// have nothing to fill.
+/// It holds one of the loader's slots. Dropping it gives the slot back; keeping it is fine, but
+/// while all slots are kept the workers have nothing to fill.
 ///
-/// In page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) the slot is filled again only after
-/// all work that any device had been given by the time of the next call of `next()`. So an asynchronous
-/// upload on any stream, by cudarc's safe calls or by candle, followed by the drop, gives the right pixels.
+/// In page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) the slot is filled again only
+/// after all work that any device had been given by the time of the next call of `next()`. So an
+/// asynchronous upload on any stream, by cudarc's safe calls or by candle, followed by the drop,
+/// gives the right pixels.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for one stream alone.")]
 pub struct HostBatch {
     full: Option<Full>,
@@ -58,8 +59,8 @@ pub(crate) trait Keeper<T>: Send + Sync {
 }
 
 impl Home {
-    /// Since when a consumer that asked for a batch at `asked`, and has it now, was held up by the loader. While a slot is kept a device still has work of
-    /// the consumer's, so that it was not.
+    /// Since when a consumer that asked for a batch at `asked`, and has it now, was held up by the
+    /// loader. While a slot is kept a device still has work of the consumer's, so that it was not.
     pub(crate) fn waited_since(&self, asked: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => asked,
@@ -103,8 +104,8 @@ impl HostBatch {
     /// The labels, N of them.
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have none. With
-    /// [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have
+    /// none. With [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
     pub fn labels(&self) -> Result<&[i64]> {
         if !self.full().header().labelled {
             let (id, key) = (self.full().header().picks[0].sample, &self.full().meta(0).key);
@@ -113,13 +114,15 @@ impl HostBatch {
         Ok(self.view(1).as_i64().expect("labels are i64"))
     }
 
-    /// The labels as f32 rows of (N, classes), if [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
+    /// The labels as f32 rows of (N, classes), if
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
     pub fn soft_labels(&self) -> Option<View<'_>> {
         self.full().plan().soft.map(|span| self.view(span))
     }
 
-    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if [`soft_labels`](HostBatch::soft_labels) has them,
-    /// or one asked for with [`Loader::field`](crate::Loader::field).
+    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
+    /// [`soft_labels`](HostBatch::soft_labels) has them, or one asked for with
+    /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<View<'_>> {
         if name == "label" && !self.full().header().labelled {
             return None;
@@ -143,13 +146,14 @@ impl HostBatch {
         (0..self.len()).map(|place| self.full().meta(place).key.as_str())
     }
 
-    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for stand-ins of samples that were skipped
-    /// ([`OnError::Skip`](crate::OnError::Skip)).
+    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for
+    /// stand-ins of samples that were skipped ([`OnError::Skip`](crate::OnError::Skip)).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.full().header().picks.iter().map(|p| p.valid)
     }
 
-    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they were.
+    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
+    /// were.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.full().header().mixing.as_ref()
     }
@@ -263,7 +267,8 @@ impl<'a> View<'a> {
         self.elements()
     }
 
-    /// The field as an array of [`shape`](View::shape), if its elements are of type `T`. Needs the feature `ndarray`.
+    /// The field as an array of [`shape`](View::shape), if its elements are of type `T`. Needs the
+    /// feature `ndarray`.
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
         let elements = self.elements()?;

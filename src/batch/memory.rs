@@ -1,9 +1,10 @@
 //! The bytes under a slot.
 //!
 //! **Invariants**
-//! - `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN), initialised, and owned by `owner` until the `Memory`
-//!   is dropped.
-//! - A `Memory` hands out its address only; who may touch which byte, and when, is the affair of `slot`.
+//! - `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN),
+//!   initialised, and owned by `owner` until the `Memory` is dropped.
+//! - A `Memory` hands out its address only; who may touch which byte, and when, is the affair of
+//!   `slot`.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -19,7 +20,8 @@ pub(crate) struct Memory {
     _owner: Box<dyn Send + Sync>,
 }
 
-// SAFETY: `base` is an address only; all access through it is arranged by `slot` (invariant 2), and `owner` is `Send + Sync` itself.
+// SAFETY: `base` is an address only; all access through it is arranged by `slot` (invariant 2), and
+// `owner` is `Send + Sync` itself.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -78,8 +80,9 @@ impl Heap {
             let cause = format!("the system has no {len} bytes for a batch buffer; lower batch or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
-        // Aligned by hand: zeroed memory of the usual alignment comes from the system as it is, and pages that are never used stay untouched, whereas
-        // allocators write the zeros of memory with a larger one.
+        // Aligned by hand: zeroed memory of the usual alignment comes from the system as it is, and
+        // pages that are never used stay untouched, whereas allocators write the zeros of memory
+        // with a larger one.
         let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
         // SAFETY: the layout's size is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;

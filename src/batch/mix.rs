@@ -7,12 +7,14 @@ use crate::transform::{Erase, Mixing};
 
 /// Writes the images of a batch, each mixed with its partner.
 ///
-/// `images` holds the places of the images, one after the other. Each place begins with its image as `u8` HWC, which a place has room
-/// for whatever the dtype: so nothing is rounded before it is mixed, and a batch that is mixed takes no more memory than another.
-/// `erase` says what is erased in each image. `own` has room for one image, `last` takes a copy of the last one.
+/// `images` holds the places of the images, one after the other. Each place begins with its image
+/// as `u8` HWC, which a place has room for whatever the dtype: so nothing is rounded before it is
+/// mixed, and a batch that is mixed takes no more memory than another. `erase` says what is erased
+/// in each image. `own` has room for one image, `last` takes a copy of the last one.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if `images` or `own` has another length, or a rectangle leaves its image.
+/// [`ErrorKind::Transform`] if `images` or `own` has another length, or a rectangle leaves its
+/// image.
 pub(crate) fn mix(
     writer: &Writer,
     mixing: &Mixing,

@@ -1,6 +1,7 @@
 //! Pixels to one host buffer.
 //!
-//! 1. `schema`: what a batch is made of: fields with a name, a [`Dtype`] and a shape, and where each lies in the buffer.
+//! 1. `schema`: what a batch is made of: fields with a name, a [`Dtype`] and a shape, and where
+//!    each lies in the buffer.
 //! 2. `write`: [`Writer`], the last pass over an image: normalise, cast, lay out.
 //! 3. `memory`: the buffer's bytes, page-locked or ordinary.
 //! 4. `slot`: one batch buffer on its way round: free, filling, full, and free again.

@@ -49,7 +49,8 @@ pub enum Layout {
     Nchw,
 }
 
-/// Per-channel normalisation: `(pixel / 255 - mean) / std`, as torchvision's `ToTensor` followed by `Normalize`.
+/// Per-channel normalisation: `(pixel / 255 - mean) / std`, as torchvision's `ToTensor` followed by
+/// `Normalize`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Normalize {
     /// Mean of each of red, green and blue, on a scale of 0 to 1.
@@ -64,7 +65,8 @@ impl Normalize {
     /// `pixel / 255`, nothing else.
     pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
 
-    /// Per channel (`scale`, `bias`), so that `scale * pixel + bias` in one fused multiply-add normalises a pixel of 0 to 255.
+    /// Per channel (`scale`, `bias`), so that `scale * pixel + bias` in one fused multiply-add
+    /// normalises a pixel of 0 to 255.
     pub fn scale_bias(&self) -> ([f32; 3], [f32; 3]) {
         let scale = self.std.map(|s| 1.0 / (255.0 * s));
         let bias = [0, 1, 2].map(|c| -self.mean[c] / self.std[c]);
@@ -104,7 +106,8 @@ impl Field {
 /// Name of the field that holds labels as rows of shares.
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// Where the fields of a batch lie in its buffer: one after the other, each from a multiple of [`ALIGN`] bytes, samples without gaps.
+/// Where the fields of a batch lie in its buffer: one after the other, each from a multiple of
+/// [`ALIGN`] bytes, samples without gaps.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) batch: usize,

@@ -1,15 +1,18 @@
 //! One batch buffer on its way round: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`].
 //!
-//! Each step consumes the token of the one before, so that what must not happen (filling a slot that is still being read, reading one that is
-//! still being filled) has no code that compiles.
+//! Each step consumes the token of the one before, so that what must not happen (filling a slot
+//! that is still being read, reading one that is still being filled) has no code that compiles.
 //!
 //! **Invariants**
-//! - For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one [`Full`]; only this file makes them.
-//! - A `Free` or `Full` token is exclusive: its holder alone touches the slot's bytes, metas and header.
-//! - The `Part`s of a slot cover disjoint ranges of samples. A part's holder alone touches its samples' bytes and metas; all parts may read the
-//!   header, which nobody writes while parts exist.
-//! - `left` counts the unfinished parts. The one that takes it to zero (with acquire-release ordering, so that it sees every other's writes)
-//!   becomes the `Full`.
+//! - For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one
+//!   [`Full`]; only this file makes them.
+//! - A `Free` or `Full` token is exclusive: its holder alone touches the slot's bytes, metas and
+//!   header.
+//! - The `Part`s of a slot cover disjoint ranges of samples. A part's holder alone touches its
+//!   samples' bytes and metas; all parts may read the header, which nobody writes while parts
+//!   exist.
+//! - `left` counts the unfinished parts. The one that takes it to zero (with acquire-release
+//!   ordering, so that it sees every other's writes) becomes the `Full`.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -30,7 +33,8 @@ pub(crate) struct Header {
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
     pub(crate) picks: Vec<Pick>,
-    /// How the batch is mixed, if it is: by the last worker on the host path, by the kernel on a device.
+    /// How the batch is mixed, if it is: by the last worker on the host path, by the kernel on a
+    /// device.
     pub(crate) mixing: Option<Mixing>,
     /// Whether its labels may be read; set when it is full.
     pub(crate) labelled: bool,
@@ -56,7 +60,8 @@ struct Slot {
     left: AtomicUsize,
 }
 
-// SAFETY: the cells and the memory are reached through tokens only, which are exclusive or disjoint (invariants 2 and 3).
+// SAFETY: the cells and the memory are reached through tokens only, which are exclusive or disjoint
+// (invariants 2 and 3).
 unsafe impl Sync for Slot {}
 
 impl Slot {
@@ -71,7 +76,8 @@ impl Slot {
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
-        // SAFETY: `Plan::new` laid the spans one after the other inside `memory`, and the range is inside the span (asserted above).
+        // SAFETY: `Plan::new` laid the spans one after the other inside `memory`, and the range is
+        // inside the span (asserted above).
         std::ptr::slice_from_raw_parts_mut(unsafe { self.memory.base().add(start) }, len)
     }
 }
@@ -93,7 +99,8 @@ impl Slots {
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
-    /// Starts a batch: `set` writes the header (whose memory is kept), then the samples are handed out in parts of `group`.
+    /// Starts a batch: `set` writes the header (whose memory is kept), then the samples are handed
+    /// out in parts of `group`.
     ///
     /// `header.picks` must hold between 1 and the plan's number of samples when `set` returns.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
@@ -119,7 +126,8 @@ impl Free {
 
 /// The right to fill some of a slot's samples.
 ///
-/// A part that is dropped unfinished takes its slot out of service: that only happens when the loader is being closed.
+/// A part that is dropped unfinished takes its slot out of service: that only happens when the
+/// loader is being closed.
 pub(crate) struct Part {
     slot: Arc<Slot>,
     range: Range<usize>,
@@ -143,14 +151,17 @@ impl Part {
     /// What is known of the sample at `place`, which is in [`range`](Part::range).
     pub(crate) fn meta(&mut self, place: usize) -> &mut Meta {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: this part alone touches the metas of its range (invariant 3), and `&mut self` makes this the only borrow.
+        // SAFETY: this part alone touches the metas of its range (invariant 3), and `&mut self`
+        // makes this the only borrow.
         unsafe { &mut *self.slot.metas[place].get() }
     }
 
-    /// Bytes of field `span` of the sample at `place`, which is in [`range`](Part::range). They hold what an earlier batch left.
+    /// Bytes of field `span` of the sample at `place`, which is in [`range`](Part::range). They
+    /// hold what an earlier batch left.
     pub(crate) fn bytes(&mut self, span: usize, place: usize) -> &mut [u8] {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: this part alone touches the bytes of its range (invariant 3), and `&mut self` makes this the only borrow.
+        // SAFETY: this part alone touches the bytes of its range (invariant 3), and `&mut self`
+        // makes this the only borrow.
         unsafe { &mut *self.slot.bytes(span, place..place + 1) }
     }
 
@@ -249,8 +260,8 @@ mod tests {
         }
     }
 
-    /// What is home-made here is one atomic decrement for each part, so that every interleaving of threads is an order of parts: these are
-    /// all of them, up to five parts.
+    /// What is home-made here is one atomic decrement for each part, so that every interleaving of
+    /// threads is an order of parts: these are all of them, up to five parts.
     #[test]
     fn in_every_order_the_last_part_alone_gets_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
@@ -282,8 +293,8 @@ mod tests {
         }
     }
 
-    /// That the last one sees what the others wrote is a matter of memory ordering: for Miri, which looks for data races, and
-    /// ThreadSanitizer.
+    /// That the last one sees what the others wrote is a matter of memory ordering: for Miri, which
+    /// looks for data races, and ThreadSanitizer.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

@@ -1,10 +1,11 @@
 #![allow(unsafe_code)]
 //! CUDA graphs: which of the program's streams are being captured.
 //!
-//! While a stream is captured, some calls are impossible without spoiling the capture: a mark of all
-//! work in the context ([`Event::record_all`](super::Event::record_all)) is one of them. The driver
-//! cannot be asked for a list of captures. So the crate remembers the streams that it was shown, and
-//! asks each of them. The legacy default stream answers for all blocking streams of its context.
+//! While a stream is captured, some calls are impossible without spoiling the capture: a mark of
+//! all work in the context ([`Event::record_all`](super::Event::record_all)) is one of them. The
+//! driver cannot be asked for a list of captures. So the crate remembers the streams that it was
+//! shown, and asks each of them. The legacy default stream answers for all blocking streams of its
+//! context.
 //!
 //! **Invariants**
 //! 1. A handle is asked for only while its `CudaStream` lives.
@@ -30,7 +31,8 @@ pub(super) fn know(stream: &Arc<CudaStream>) {
 /// Whether work that is queued in `stream` now goes into a graph. Its context is current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller's stream lives (invariant 1), or is the legacy stream; the driver writes the status during the call.
+    // SAFETY: the caller's stream lives (invariant 1), or is the legacy stream; the driver writes
+    // the status during the call.
     match unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) } {
         sys::CUresult::CUDA_SUCCESS => status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
         other => other == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,

@@ -2,10 +2,12 @@
 //! The kernels of `kernels/convert.cu`: loaded, sized and launched.
 //!
 //! **Invariants**
-//! 1. The parameter list of each launch is that of the entry point in `convert.cu`: same order, same widths. `kernels/convert.ptx` is what
-//!    that source compiles to (`tests/kernels.rs` compares), and `tests/gpu.rs` runs every entry point against the host.
-//! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count` samples.
-//!    The kernel also reads the sample that a record names as partner: that it is below `count` is the promise of whoever launches.
+//! 1. The parameter list of each launch is that of the entry point in `convert.cu`: same order,
+//!    same widths. `kernels/convert.ptx` is what that source compiles to (`tests/kernels.rs`
+//!    compares), and `tests/gpu.rs` runs every entry point against the host.
+//! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count`
+//!    samples. The kernel also reads the sample that a record names as partner: that it is below
+//!    `count` is the promise of whoever launches.
 //! 3. A module outlives its functions: they are private to the struct that unloads it in `drop`.
 
 use std::ffi::{CString, c_void};
@@ -20,7 +22,8 @@ use super::stream::Stream;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Compiled from `convert.cu` by NVRTC 12.8 for compute capability 7.0: every later device runs it, and so does every driver from 570 on.
+/// Compiled from `convert.cu` by NVRTC 12.8 for compute capability 7.0: every later device runs it,
+/// and so does every driver from 570 on.
 const PTX: &str = include_str!("kernels/convert.ptx");
 
 /// Most threads a block may have; the kernels are compiled with that bound.
@@ -30,9 +33,11 @@ const MAX_GRID_Y: usize = 65535;
 /// Bytes of one sample's parameters, `device::SampleOps`.
 pub(crate) const OPS_BYTES: usize = 112;
 
-/// The kernel that turns u8 (N, H, W, 3) into what a model takes, for one dtype, layout and image size.
+/// The kernel that turns u8 (N, H, W, 3) into what a model takes, for one dtype, layout and image
+/// size.
 ///
-/// Numbers are those of the host path, bit for bit: one fused multiply-add a value, rounded to nearest even.
+/// Numbers are those of the host path, bit for bit: one fused multiply-add a value, rounded to
+/// nearest even.
 pub struct Convert {
     module: Module,
     function: sys::CUfunction,
@@ -46,7 +51,8 @@ pub struct Convert {
     normalize: ScaleBias,
 }
 
-// SAFETY: a `CUfunction` is an address in the driver that is only read, from any thread that has bound the context.
+// SAFETY: a `CUfunction` is an address in the driver that is only read, from any thread that has
+// bound the context.
 unsafe impl Send for Convert {}
 // SAFETY: as above.
 unsafe impl Sync for Convert {}
@@ -60,13 +66,16 @@ struct ScaleBias {
 }
 
 impl Convert {
-    /// Loads the kernel for images of (`height`, `width`). `normalize` is not used for [`Dtype::U8`]. `with_ops`: whether launches will
-    /// bring per-sample parameters; a kernel that never sees any is faster.
+    /// Loads the kernel for images of (`height`, `width`). `normalize` is not used for
+    /// [`Dtype::U8`]. `with_ops`: whether launches will bring per-sample parameters; a kernel that
+    /// never sees any is faster.
     ///
-    /// The driver compiles the one entry point that is needed, which takes some tens of milliseconds the first time on a machine.
+    /// The driver compiles the one entry point that is needed, which takes some tens of
+    /// milliseconds the first time on a machine.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the dtype or the size has no kernel, [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Config`] if the dtype or the size has no kernel, [`ErrorKind::Cuda`] from the
+    /// driver.
     pub fn load(
         context: &Context,
         dtype: Dtype,
@@ -101,13 +110,15 @@ impl Convert {
         })
     }
 
-    /// Queues the conversion of `count` samples from offset `from` to offset `to` of `memory`, both multiples of 16. `ops` is the offset
-    /// of `count` parameter records, a multiple of 16 too; only for a kernel loaded with them.
+    /// Queues the conversion of `count` samples from offset `from` to offset `to` of `memory`, both
+    /// multiples of 16. `ops` is the offset of `count` parameter records, a multiple of 16 too;
+    /// only for a kernel loaded with them.
     ///
     /// # Safety
-    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners below
-    /// `count`; the ranges do not overlap; nothing else reads or writes them in between, other than in the
-    /// order that streams and events give; `self` is not dropped before the work is done.
+    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners
+    /// below `count`; the ranges do not overlap; nothing else reads or writes them in between,
+    /// other than in the order that streams and events give; `self` is not dropped before the work
+    /// is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -143,7 +154,8 @@ impl Convert {
             (&raw mut width).cast(),
             (&raw mut normalize).cast(),
         ];
-        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters before it returns.
+        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters
+        // before it returns.
         unsafe { self.module.launch(self.function, grid, self.block, stream, &mut parameters) }
             .doing(|| format!("launching the conversion of {count} images to {}", self.dtype.name()))
     }
@@ -179,9 +191,10 @@ impl SoftLabels {
     /// Queues the rows of `count` labels (i64 at offset `from`) to offset `to`.
     ///
     /// # Safety
-    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners below
-    /// `count`; the ranges do not overlap; nothing else reads or writes them in between, other than in the
-    /// order that streams and events give; `self` is not dropped before the work is done.
+    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners
+    /// below `count`; the ranges do not overlap; nothing else reads or writes them in between,
+    /// other than in the order that streams and events give; `self` is not dropped before the work
+    /// is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -211,7 +224,8 @@ impl SoftLabels {
             (&raw mut classes).cast(),
             (&raw mut smoothing).cast(),
         ];
-        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters before it returns.
+        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters
+        // before it returns.
         unsafe { self.module.launch(self.function, grid, MAX_BLOCK, stream, &mut parameters) }
             .doing(|| format!("launching the soft labels of {count} samples"))
     }
@@ -256,7 +270,8 @@ impl Entry {
     }
 }
 
-/// The module text with the one entry point `name`: the driver compiles what it is given, and all of them would take a second.
+/// The module text with the one entry point `name`: the driver compiles what it is given, and all
+/// of them would take a second.
 fn entry_text(name: &str) -> Option<String> {
     static PARTS: LazyLock<(&str, Vec<&str>)> = LazyLock::new(|| {
         let head = PTX.find(".visible .entry ").unwrap_or(PTX.len());
@@ -299,7 +314,8 @@ impl Module {
     }
 
     /// # Safety
-    /// `parameters` point to values of the types that the entry point declares, and the addresses among them cover what it touches.
+    /// `parameters` point to values of the types that the entry point declares, and the addresses
+    /// among them cover what it touches.
     unsafe fn launch(
         &self,
         function: sys::CUfunction,

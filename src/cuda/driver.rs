@@ -2,10 +2,13 @@
 //! Is there a driver, and what did it say.
 //!
 //! **Invariants**
-//! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned `Ok` in this process: cudarc panics when
-//!    libcuda cannot be opened. A [`Context`] exists only after that.
-//! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context lives on the calling thread.
-//! 3. An [`Entered`] leaves the thread as it found it: the same current context, the same capture mode. The program's own calls on that thread see no difference.
+//! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned
+//!    `Ok` in this process: cudarc panics when libcuda cannot be opened. A [`Context`] exists only
+//!    after that.
+//! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context lives
+//!    on the calling thread.
+//! 3. An [`Entered`] leaves the thread as it found it: the same current context, the same capture
+//!    mode. The program's own calls on that thread see no difference.
 
 use std::cell::Cell;
 use std::error::Error as _;
@@ -38,7 +41,8 @@ fn library() -> &'static Result<libloading::Library, String> {
     })
 }
 
-/// Whether the driver can mark all work of a context with one event: `cuCtxRecordEvent`, from CUDA 12.5 (driver 555) on. cudarc panics where a symbol is missing.
+/// Whether the driver can mark all work of a context with one event: `cuCtxRecordEvent`, from CUDA
+/// 12.5 (driver 555) on. cudarc panics where a symbol is missing.
 pub(super) fn marks_contexts() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -51,12 +55,14 @@ pub(super) fn marks_contexts() -> bool {
 
 /// Number of devices; 0 without a driver.
 pub(super) fn device_count() -> usize {
-    // SAFETY: `available` said that there is a driver (invariant 1); initialising it again does nothing.
+    // SAFETY: `available` said that there is a driver (invariant 1); initialising it again does
+    // nothing.
     let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
     count.map_or(0, |count| count.max(0) as usize)
 }
 
-/// [`available`] for those who want batches on a device: where there is no driver the error says what there is instead.
+/// [`available`] for those who want batches on a device: where there is no driver the error says
+/// what there is instead.
 fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
@@ -95,14 +101,16 @@ impl Context {
     /// [`ErrorKind::Cuda`] without a driver, or without that device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Before that a thread has no capture mode to go back to. What fails here fails again below.
+        // Before that a thread has no capture mode to go back to. What fails here fails again
+        // below.
         let _ = result::init();
         let _restore = Entered::nowhere();
         let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
         Ok(Context(Some(context)))
     }
 
-    /// The primary context of device `ordinal` if a program uses it already. It is not made for the question.
+    /// The primary context of device `ordinal` if a program uses it already. It is not made for the
+    /// question.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -129,7 +137,8 @@ impl Context {
 
     /// Makes it the calling thread's context until the result is dropped.
     ///
-    /// cudarc's `bind_to_thread` would also take the error that it keeps for the program: that error is the program's to find.
+    /// cudarc's `bind_to_thread` would also take the error that it keeps for the program: that
+    /// error is the program's to find.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
         let here = self.cudarc().cu_ctx();
@@ -182,7 +191,8 @@ thread_local! {
     static STAYS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A stay in a context, on one thread. It ends with the context and the capture mode that the thread had before.
+/// A stay in a context, on one thread. It ends with the context and the capture mode that the
+/// thread had before.
 pub(crate) struct Entered {
     before: sys::CUcontext,
     now: sys::CUcontext,
@@ -192,8 +202,9 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
-    /// Notes where the thread is, and makes its calls harmless to captures of other streams: in the mode that threads begin with, asking whether an event is done
-    /// invalidates a capture that another thread has begun (measured on driver 580).
+    /// Notes where the thread is, and makes its calls harmless to captures of other streams: in the
+    /// mode that threads begin with, asking whether an event is done invalidates a capture that
+    /// another thread has begun (measured on driver 580).
     pub(super) fn nowhere() -> Self {
         let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
         Entered {
@@ -221,7 +232,8 @@ impl Drop for Entered {
 
 /// Sets the thread's capture mode; gives the one before.
 fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
-    // SAFETY: the driver reads and writes the mode during the call. Without a driver nothing here is reached (invariant 1).
+    // SAFETY: the driver reads and writes the mode during the call. Without a driver nothing here
+    // is reached (invariant 1).
     let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     exchanged.result().is_ok().then_some(mode)
 }

@@ -1,8 +1,9 @@
 //! Memory that is given back on a thread of its own, when the device has nothing to do.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work that the device has been given, and other threads'
-//! calls wait for them meanwhile (both seen on driver 580). The work may be what the program's thread
-//! still has to release. So these calls are made by a thread that first waits for the device by looking.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work that the device has been given, and other
+//! threads' calls wait for them meanwhile (both seen on driver 580). The work may be what the
+//! program's thread still has to release. So these calls are made by a thread that first waits for
+//! the device by looking.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -44,7 +45,8 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing panics while holding it")
 }
 
-/// Runs `free`, in its context, after all work that the context's device has been given by now. The thread ends when it has nothing to do.
+/// Runs `free`, in its context, after all work that the context's device has been given by now. The
+/// thread ends when it has nothing to do.
 pub(super) fn later(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
     // At once, so that no mark falls into a capture that begins while the device is busy.
@@ -89,7 +91,8 @@ fn work() {
 }
 
 impl After {
-    /// Marks the work, unless a stream is being captured. Where the driver cannot mark it, there is nothing to wait for.
+    /// Marks the work, unless a stream is being captured. Where the driver cannot mark it, there is
+    /// nothing to wait for.
     fn try_mark(&mut self) {
         match self.mark.as_ref().map(Event::record_all) {
             Some(Ok(Recorded::Yes)) => self.marked = true,

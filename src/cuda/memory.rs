@@ -2,8 +2,9 @@
 //! Device memory.
 //!
 //! **Invariants**
-//! 1. `start` comes from `cuMemAlloc` with `len` bytes and is given to `cuMemFree` once, in `drop`. `cuMemFree` waits for the work that
-//!    the device still has, so memory is never taken from under a running kernel, whichever stream it runs on.
+//! 1. `start` comes from `cuMemAlloc` with `len` bytes and is given to `cuMemFree` once, in `drop`.
+//!    `cuMemFree` waits for the work that the device still has, so memory is never taken from under
+//!    a running kernel, whichever stream it runs on.
 //! 2. Every offset given out lies inside: `at` checks.
 //! 3. cudarc's `slice` over the block never frees it: it is leaked before the block is freed.
 
@@ -19,7 +20,8 @@ use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, ErrorKind, Result};
 
-/// One block of device memory, taken when a loader opens and given back when its last batch is gone.
+/// One block of device memory, taken when a loader opens and given back when its last batch is
+/// gone.
 pub struct Memory {
     start: sys::CUdeviceptr,
     len: usize,
@@ -32,10 +34,12 @@ impl Memory {
     /// `len` bytes, not initialised; the start is aligned to at least 256 bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the device has too little left, with both numbers and the options that would need less.
+    /// [`ErrorKind::Memory`] if the device has too little left, with both numbers and the options
+    /// that would need less.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
-        // SAFETY: the context is bound; the contents are written before they are read by whoever lays out the block.
+        // SAFETY: the context is bound; the contents are written before they are read by whoever
+        // lays out the block.
         let take = || unsafe { result::malloc_sync(len.max(1)) };
         let start = take().or_else(|e| if settle(FREED_WITHIN) { take() } else { Err(e) });
         let start = start.doing(|| "allocating").map_err(|e| {
@@ -79,20 +83,24 @@ impl Memory {
 }
 
 impl Memory {
-    /// cudarc's view of `len` elements at `offset`, which is a multiple of 256. All bytes are a valid `T`.
+    /// cudarc's view of `len` elements at `offset`, which is a multiple of 256. All bytes are a
+    /// valid `T`.
     pub(crate) fn view<T: DeviceRepr>(&self, stream: &Arc<CudaStream>, offset: usize, len: usize) -> CudaView<'_, T> {
         let bytes = len * size_of::<T>();
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // cudarc would take an error that it keeps for the program, and panic: the error stays for the program to find.
+            // cudarc would take an error that it keeps for the program, and panic: the error stays
+            // for the program to find.
             let kept = stream.context().check_err();
-            // SAFETY: the block is `len` bytes at `start` (invariant 1), and this never frees it (invariant 3).
+            // SAFETY: the block is `len` bytes at `start` (invariant 1), and this never frees it
+            // (invariant 3).
             let slice = ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.start, self.len) });
             stream.context().record_err(kept);
             slice
         });
-        // SAFETY: the elements are numbers, of which every pattern of bits is one, and the offset aligns them.
+        // SAFETY: the elements are numbers, of which every pattern of bits is one, and the offset
+        // aligns them.
         let view = unsafe { slice.slice(offset..offset + bytes).transmute(len) };
         view.expect("the bytes were counted for `len` elements")
     }
@@ -109,7 +117,8 @@ impl Drop for Memory {
                 }
                 ManuallyDrop::into_inner(slice).leak();
             }
-            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with it.
+            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes
+            // with it.
             let _ = unsafe { result::memory_free(start) };
         });
     }

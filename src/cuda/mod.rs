@@ -1,13 +1,15 @@
 //! The CUDA driver, and the only place that names `cudarc`.
 //!
-//! Nothing here needs a toolkit: the driver is looked up at run time, and the kernels are PTX committed beside their source. Without a
-//! driver every entry point returns [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so; nothing panics.
+//! Nothing here needs a toolkit: the driver is looked up at run time, and the kernels are PTX
+//! committed beside their source. Without a driver every entry point returns
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so; nothing panics.
 //!
 //! 1. `driver`: is there a driver; its error codes in words; [`stream`] to begin with.
 //! 2. `pinned`: page-locked host memory.
 //! 3. `memory`: device memory, one block a loader.
 //! 4. `stream`: streams and events, and the copies between them.
-//! 5. `capture`: CUDA graphs, which some calls would spoil; `later`: memory that is freed without making the program wait.
+//! 5. `capture`: CUDA graphs, which some calls would spoil; `later`: memory that is freed without
+//!    making the program wait.
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `convert`: the fused kernel, from u8 pixels to what a model takes.
 //! 8. [`occupancy`]: how many warps a multiprocessor holds; needs no GPU.
@@ -64,8 +66,8 @@ pub use {
     driver::{available, stream},
 };
 
-/// What loaders are built of on a device. The crate's own tests, benchmarks and program use it too; it
-/// is no part of what the version number promises.
+/// What loaders are built of on a device. The crate's own tests, benchmarks and program use it too;
+/// it is no part of what the version number promises.
 #[doc(hidden)]
 #[cfg(feature = "cuda")]
 pub mod internal {

@@ -2,10 +2,12 @@
 //! Page-locked host memory.
 //!
 //! **Invariants**
-//! 1. `start` comes from `cuMemHostAlloc` with `len` bytes and is given back to `cuMemFreeHost` once, in `drop`.
+//! 1. `start` comes from `cuMemHostAlloc` with `len` bytes and is given back to `cuMemFreeHost`
+//!    once, in `drop`.
 //! 2. The bytes are initialised: they are zeroed when allocated.
-//! 3. Whoever starts an asynchronous copy from the memory keeps the `Pinned` alive, and unchanged, until an event recorded after the copy
-//!    is done. `Stream::upload` is `unsafe` for that reason, and the prefetch ring is where it is upheld.
+//! 3. Whoever starts an asynchronous copy from the memory keeps the `Pinned` alive, and unchanged,
+//!    until an event recorded after the copy is done. `Stream::upload` is `unsafe` for that reason,
+//!    and the prefetch ring is where it is upheld.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,20 +25,23 @@ pub enum PinMode {
     /// Cached, as ordinary memory is: may be read and written in any order.
     #[default]
     Cached,
-    /// Write-combined: for buffers that are only ever written, front to back. Reading it is many times slower.
+    /// Write-combined: for buffers that are only ever written, front to back. Reading it is many
+    /// times slower.
     WriteCombined,
 }
 
 /// A block of page-locked host memory, portable across contexts, zeroed.
 ///
-/// Allocating it takes about 0.3 ms a megabyte and synchronises the device: it is done when a loader opens, never while it runs.
+/// Allocating it takes about 0.3 ms a megabyte and synchronises the device: it is done when a
+/// loader opens, never while it runs.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,
     context: Context,
 }
 
-// SAFETY: the memory belongs to this value alone (invariant 1) and page-locked memory has no thread affinity.
+// SAFETY: the memory belongs to this value alone (invariant 1) and page-locked memory has no thread
+// affinity.
 unsafe impl Send for Pinned {}
 // SAFETY: shared access only reads, through `&[u8]`.
 unsafe impl Sync for Pinned {}
@@ -45,7 +50,8 @@ impl Pinned {
     /// `len` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot have that much, with the options that would need less.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot have that much, with the
+    /// options that would need less.
     pub fn new(context: &Context, len: usize, mode: PinMode) -> Result<Self> {
         let _here = context.enter()?;
         if len == 0 {
@@ -80,7 +86,8 @@ impl Deref for Pinned {
 
 impl DerefMut for Pinned {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: invariants 1 and 2; `&mut self` makes it exclusive on the host, invariant 3 against the device.
+        // SAFETY: invariants 1 and 2; `&mut self` makes it exclusive on the host, invariant 3
+        // against the device.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -89,7 +96,8 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let start = self.start.as_ptr() as usize;
         later(self.context.clone(), move || {
-            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes with the process.
+            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes
+            // with the process.
             let _ = unsafe { result::free_host(start as *mut std::ffi::c_void) };
         });
     }

@@ -1,13 +1,16 @@
 #![allow(unsafe_code)]
 //! Streams, events and copies.
 //!
-//! The raw handles are used rather than cudarc's own objects because making a stream through cudarc turns on its event tracking for every
-//! slice of the program, and because its launches and views allocate; here nothing is allocated after opening.
+//! The raw handles are used rather than cudarc's own objects because making a stream through cudarc
+//! turns on its event tracking for every slice of the program, and because its launches and views
+//! allocate; here nothing is allocated after opening.
 //!
 //! **Invariants**
-//! 1. A handle made here is destroyed once, in `drop`; the driver allows that while work is pending. A stream that was lent by the
-//!    program is kept alive by the `Arc` in it and never destroyed here.
-//! 2. Handles of one context only meet handles of the same context: `Stream` and `Event` carry theirs, and every call compares them.
+//! 1. A handle made here is destroyed once, in `drop`; the driver allows that while work is
+//!    pending. A stream that was lent by the program is kept alive by the `Arc` in it and never
+//!    destroyed here.
+//! 2. Handles of one context only meet handles of the same context: `Stream` and `Event` carry
+//!    theirs, and every call compares them.
 //! 3. Addresses come from [`Memory::at`], which checks the range.
 
 use std::fmt;
@@ -34,7 +37,8 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A non-blocking stream of the greatest priority: its few short kernels go before the blocks of a long one that still wait.
+    /// A non-blocking stream of the greatest priority: its few short kernels go before the blocks
+    /// of a long one that still wait.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -94,7 +98,8 @@ impl Stream {
         Ok(())
     }
 
-    /// What comes after in this stream begins when what `event` marks is done. Costs the host about 0.1 us and never blocks it.
+    /// What comes after in this stream begins when what `event` marks is done. Costs the host about
+    /// 0.1 us and never blocks it.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -108,15 +113,17 @@ impl Stream {
     /// Copies `from` to `offset` in `to`, asynchronously.
     ///
     /// # Safety
-    /// `from` stays allocated and unchanged until an event recorded in this stream after the call is done; and nothing else on the device
-    /// reads or writes the target in between, other than in the order that streams and events give.
+    /// `from` stays allocated and unchanged until an event recorded in this stream after the call
+    /// is done; and nothing else on the device reads or writes the target in between, other than in
+    /// the order that streams and events give.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
     pub unsafe fn upload(&self, to: &Memory, offset: usize, from: &[u8]) -> Result<()> {
         let _here = self.same_context(to.context())?;
         let address = to.at(offset, from.len());
-        // SAFETY: the range is checked (invariant 3); the lifetime of `from` is the caller's promise.
+        // SAFETY: the range is checked (invariant 3); the lifetime of `from` is the caller's
+        // promise.
         unsafe { result::memcpy_htod_async(address, from, self.raw) }
             .doing(|| format!("copying {} bytes to the device", from.len()))
     }
@@ -128,12 +135,14 @@ impl Stream {
     pub fn copy(&self, memory: &Memory, to: usize, from: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(memory.context())?;
         let (to, from) = (memory.at(to, bytes), memory.at(from, bytes));
-        // SAFETY: both ranges are checked (invariant 3) and the memory outlives the work (`Memory`, invariant 1).
+        // SAFETY: both ranges are checked (invariant 3) and the memory outlives the work (`Memory`,
+        // invariant 1).
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
             .doing(|| format!("copying {bytes} bytes on the device"))
     }
 
-    /// Copies `to.len()` bytes from `offset` in `from`, after everything before it in the stream, and waits. For tests and examples.
+    /// Copies `to.len()` bytes from `offset` in `from`, after everything before it in the stream,
+    /// and waits. For tests and examples.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -188,7 +197,8 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A mark in a stream. It may be recorded again and again; a wait means the mark as it stood when the wait was queued.
+/// A mark in a stream. It may be recorded again and again; a wait means the mark as it stood when
+/// the wait was queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,
@@ -232,7 +242,8 @@ impl Event {
     /// [`ErrorKind::Cuda`] from the driver.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _here = stream.same_context(&self.context)?;
-        // SAFETY: both handles live (`Stream`, `Event`: invariant 1) and belong to the bound context (invariant 2).
+        // SAFETY: both handles live (`Stream`, `Event`: invariant 1) and belong to the bound
+        // context (invariant 2).
         unsafe { result::event::record(self.raw, stream.raw) }.doing(|| "recording an event")
     }
 
@@ -291,7 +302,8 @@ impl Event {
         unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
     }
 
-    /// Milliseconds on the device's clock from `self` to `end`, to half a microsecond. Both must be [`timed`](Event::timed) and done.
+    /// Milliseconds on the device's clock from `self` to `end`, to half a microsecond. Both must be
+    /// [`timed`](Event::timed) and done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if one of them is not.

@@ -3,10 +3,12 @@ use super::jpeg::Within;
 use super::{Decode, General, Job, MAX_PIXELS, Npy, Pixels, Size, Want, check_size, raw};
 use crate::error::Result;
 
-/// The decoder that a loader uses unless it is given another: the first bytes of a sample say which one it takes.
+/// The decoder that a loader uses unless it is given another: the first bytes of a sample say which
+/// one it takes.
 ///
-/// JPEGs go to [`Jpeg`](super::jpeg::Jpeg), `.npy` arrays to [`Npy`], and every other format to [`General`]. File names and field names play no
-/// part. What is read and what is refused is listed [above](super#what-is-read).
+/// JPEGs go to [`Jpeg`](super::jpeg::Jpeg), `.npy` arrays to [`Npy`], and every other format to
+/// [`General`]. File names and field names play no part. What is read and what is refused is listed
+/// [above](super#what-is-read).
 #[derive(Debug, Clone)]
 pub struct Auto {
     max_pixels: u64,
@@ -24,7 +26,8 @@ impl Auto {
         Self::default()
     }
 
-    /// Most pixels that a picture of any format may claim to have. One that claims more is an error before anything is allocated.
+    /// Most pixels that a picture of any format may claim to have. One that claims more is an error
+    /// before anything is allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.max_pixels = pixels;

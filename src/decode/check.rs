@@ -15,12 +15,14 @@ pub enum Condition {
 
 /// Reads all of an encoded picture and says whether it is damaged.
 ///
-/// This is what `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) go by. [`Damaged`](Condition::Damaged) is what [`Auto`] does not decode as a whole.
+/// This is what `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) go by.
+/// [`Damaged`](Condition::Damaged) is what [`Auto`] does not decode as a whole.
 /// [`Tolerated`](Condition::Tolerated) is known of JPEGs alone:
 ///
 /// - data that make no sense, where libjpeg warns and goes on;
 /// - data that T.81 does not allow in 8-bit pictures, of which libjpeg says nothing;
-/// - a file whose pixels are all there, but no marker EOI behind them (libjpeg: "premature end of JPEG file");
+/// - a file whose pixels are all there, but no marker EOI behind them (libjpeg: "premature end of
+///   JPEG file");
 /// - a progressive file without some of its scans.
 ///
 /// ```

@@ -1,4 +1,5 @@
-//! How much memory a picture takes while it is decoded: an estimate from its header, on the side of too much.
+//! How much memory a picture takes while it is decoded: an estimate from its header, on the side of
+//! too much.
 
 use super::jpeg::header::{Coding, Header, is_closed};
 use super::raw::NPY_MAGIC;
@@ -6,9 +7,11 @@ use super::{Size, Want};
 
 /// Bytes of pixels.
 const RGB: u64 = 3;
-/// Bytes a pixel that the `image` crate and the way from its pixels to RGB take beside these: eight for four channels of 16 bits.
+/// Bytes a pixel that the `image` crate and the way from its pixels to RGB take beside these: eight
+/// for four channels of 16 bits.
 const GENERAL: u64 = 8;
-/// Bytes a column that the JPEG decoder's rows and bands take: two bands of a row of MCUs, and two rows of samples.
+/// Bytes a column that the JPEG decoder's rows and bands take: two bands of a row of MCUs, and two
+/// rows of samples.
 const COLUMN: u64 = 256;
 
 /// Bytes that the built-in decoders take for `want` of a picture of `size`.
@@ -29,7 +32,8 @@ pub(super) fn general(bytes: &[u8], size: Size) -> u64 {
     let usual = all.saturating_mul(RGB + GENERAL);
     match Header::read(bytes) {
         Ok(header) if is_own(&header) && header.frame.components().len() == 4 => jpeg(&header, bytes, size, all),
-        // The `image` crate copies the file. It has coefficients beside the pixels, and those that are to be turned are there thrice.
+        // The `image` crate copies the file. It has coefficients beside the pixels, and those that
+        // are to be turned are there thrice.
         Ok(header) => {
             let turned = if header.orientation > 1 { 2 * RGB * all } else { 0 };
             usual.saturating_add(turned).saturating_add(2 * bytes.len() as u64)
@@ -53,8 +57,9 @@ fn jpeg(header: &Header, bytes: &[u8], size: Size, region: u64) -> u64 {
     let columns = u64::from(size.width.max(size.height)) * COLUMN;
     let (across, down) = frame.mcus();
     let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
-    // The plain decoder keeps all coefficients until the last scan: 64 of two bytes in a block. It takes files of several scans, and
-    // files that lack EOI. It takes damaged ones too, which a header does not show.
+    // The plain decoder keeps all coefficients until the last scan: 64 of two bytes in a block. It
+    // takes files of several scans, and files that lack EOI. It takes damaged ones too, which a
+    // header does not show.
     let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
     let in_lanes =
         frame.coding != Coding::Progressive && in_order && blocks <= 10 && is_closed(bytes, header.scan.data);

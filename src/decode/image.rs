@@ -1,7 +1,9 @@
-//! Every format that the `image` crate reads, brought to RGB: JPEG, PNG, WebP, BMP, TIFF, and the first frame of a GIF.
+//! Every format that the `image` crate reads, brought to RGB: JPEG, PNG, WebP, BMP, TIFF, and the
+//! first frame of a GIF.
 //!
-//! Brought to RGB as `torchvision.io.decode_image(mode="RGB")` does: grey is repeated, alpha is dropped (not blended with a background), of 16-bit channels
-//! the upper byte is kept. JPEGs of four components go to the crate's own decoder. Unlike there, EXIF orientation is applied.
+//! Brought to RGB as `torchvision.io.decode_image(mode="RGB")` does: grey is repeated, alpha is
+//! dropped (not blended with a background), of 16-bit channels the upper byte is kept. JPEGs of
+//! four components go to the crate's own decoder. Unlike there, EXIF orientation is applied.
 
 use std::cell::RefCell;
 use std::io::Cursor;
@@ -20,7 +22,8 @@ use crate::error::{Error, Result};
 /// Bytes that a decoder may allocate for itself, however small the picture may be.
 const LEAST_ALLOC: u64 = 64 << 20;
 
-/// The general decoder, through the `image` crate. It always decodes the whole picture at full size.
+/// The general decoder, through the `image` crate. It always decodes the whole picture at full
+/// size.
 #[derive(Debug, Clone)]
 pub struct General {
     max_pixels: u64,
@@ -38,7 +41,8 @@ impl General {
         Self::default()
     }
 
-    /// Most pixels that a picture may claim to have. A header that claims more is an error before anything is allocated.
+    /// Most pixels that a picture may claim to have. A header that claims more is an error before
+    /// anything is allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.max_pixels = pixels;
@@ -56,7 +60,8 @@ impl General {
     fn open<'a>(&self, bytes: &'a [u8], format: ImageFormat) -> Result<(impl ImageDecoder + 'a, Size, u8)> {
         let name = format_name(format);
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-        // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a pixel, and what small ones take.
+        // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a
+        // pixel, and what small ones take.
         let mut limits = Limits::no_limits();
         limits.max_alloc = Some(self.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
         reader.limits(limits);
@@ -66,7 +71,8 @@ impl General {
         check_size(name, size, self.max_pixels)?;
         let mut orientation = decoder.orientation().map_err(|e| fail(name, bytes, &e))?.to_exif();
         if orientation == 1 {
-            // The `image` crate does not know the prefix that WebP files often have before their EXIF data.
+            // The `image` crate does not know the prefix that WebP files often have before their
+            // EXIF data.
             let exif = decoder.exif_metadata().map_err(|e| fail(name, bytes, &e))?;
             orientation = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
         }
@@ -136,7 +142,8 @@ thread_local! {
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Decodes into `to`. A panic of the decoder, such as that of a tiled TIFF with planes, is an error like another.
+/// Decodes into `to`. A panic of the decoder, such as that of a tiled TIFF with planes, is an error
+/// like another.
 fn read_image(decoder: impl ImageDecoder, to: &mut [u8], name: &str) -> image::ImageResult<()> {
     catch_unwind(AssertUnwindSafe(|| decoder.read_image(to))).unwrap_or_else(|_| {
         let cause = format!("the {name} decoder panicked");
@@ -182,7 +189,8 @@ fn fail(name: &str, bytes: &[u8], e: &image::ImageError) -> Error {
     Error::decode(format!("{name} of {} bytes: {e}", bytes.len()))
 }
 
-/// Whether all scans of a JPEG are there up to its EOI marker. The decoder would fill what is missing with grey and say nothing.
+/// Whether all scans of a JPEG are there up to its EOI marker. The decoder would fill what is
+/// missing with grey and say nothing.
 fn check_complete(mut header: Header, bytes: &[u8]) -> Result<()> {
     while header.next_scan(bytes, header.scan.data)? {}
     Ok(())
@@ -290,7 +298,8 @@ mod tests {
 
     #[test]
     fn exif_orientation_is_applied_and_shows_in_the_size() {
-        // A little-endian TIFF directory with the tag 274 alone, value 6: to be turned by 90 degrees clockwise.
+        // A little-endian TIFF directory with the tag 274 alone, value 6: to be turned by 90
+        // degrees clockwise.
         let exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
         let mut png = Vec::new();
         let mut encoder = image::codecs::png::PngEncoder::new(&mut png);

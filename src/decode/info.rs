@@ -43,7 +43,8 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode), as [`Decode::size`](super::Decode::size) of [`Auto`] gives. [`check`](super::check) reads more than the header.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode), as [`Decode::size`](super::Decode::size) of
+    /// [`Auto`] gives. [`check`](super::check) reads more than the header.
     pub fn read(bytes: &[u8]) -> Result<Info> {
         let size = Auto::new().size(bytes)?;
         if bytes.starts_with(NPY_MAGIC) {
@@ -66,7 +67,8 @@ impl Info {
     }
 }
 
-/// Whether `bytes` are a JPEG of one piece: without restart markers, so that a crop of it cannot be decoded alone. Looks at the segments before the scan.
+/// Whether `bytes` are a JPEG of one piece: without restart markers, so that a crop of it cannot be
+/// decoded alone. Looks at the segments before the scan.
 pub(crate) fn is_plain_jpeg(bytes: &[u8]) -> bool {
     const SCAN: u8 = 0xda;
     const INTERVAL: u8 = 0xdd;

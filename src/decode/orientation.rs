@@ -2,7 +2,8 @@
 
 use super::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, as three steps that lead from the stored picture to the upright one.
+/// One of the eight values of EXIF tag 0x0112, as three steps that lead from the stored picture to
+/// the upright one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Orientation {
     /// Columns become rows, before any mirroring.
@@ -77,7 +78,8 @@ impl Orientation {
 mod tests {
     use super::*;
 
-    /// The upright picture of a 2 x 3 one with pixels 0 1 / 2 3 / 4 5, for each tag value as the EXIF standard describes it.
+    /// The upright picture of a 2 x 3 one with pixels 0 1 / 2 3 / 4 5, for each tag value as the
+    /// EXIF standard describes it.
     #[test]
     fn every_tag_turns_as_exif_says() {
         let size = Size::new(2, 3);

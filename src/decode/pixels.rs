@@ -61,10 +61,11 @@ impl Rect {
     }
 }
 
-/// Decoded RGB pixels: `u8`, HWC, rows without padding. Its memory is kept from sample to sample; a loader gives back what an unusually
-/// large picture took.
+/// Decoded RGB pixels: `u8`, HWC, rows without padding. Its memory is kept from sample to sample; a
+/// loader gives back what an unusually large picture took.
 ///
-/// It may hold a part of the picture ([`origin`](Pixels::origin)), and may hold it smaller ([`reduction`](Pixels::reduction)).
+/// It may hold a part of the picture ([`origin`](Pixels::origin)), and may hold it smaller
+/// ([`reduction`](Pixels::reduction)).
 #[derive(Debug, Default, Clone)]
 pub struct Pixels {
     data: Vec<u8>,
@@ -82,11 +83,13 @@ impl Pixels {
         Self::default()
     }
 
-    /// Makes room for `size` pixels and returns them for writing. What they hold is left from before, and must all be overwritten.
+    /// Makes room for `size` pixels and returns them for writing. What they hold is left from
+    /// before, and must all be overwritten.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Not by growing, which copies what nobody reads and may take twice as much as is needed.
+            // Not by growing, which copies what nobody reads and may take twice as much as is
+            // needed.
             self.data = Vec::new();
             self.data = vec![0; bytes];
         }
@@ -94,8 +97,8 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// States that the first pixel is column `x`, row `y` of the picture, counted at the stored resolution, and that the picture is
-    /// stored at `1 / 2^reduction` of its size.
+    /// States that the first pixel is column `x`, row `y` of the picture, counted at the stored
+    /// resolution, and that the picture is stored at `1 / 2^reduction` of its size.
     pub fn place(&mut self, x: u32, y: u32, reduction: u8) {
         (self.origin, self.reduction) = ((x, y), reduction);
     }

@@ -2,8 +2,9 @@
 //!
 //! Two forms, both `u8`, HWC, RGB, rows without padding:
 //!
-//! - an `.npy` file of shape (height, width, 3) and type `|u1`, as `numpy.save` writes it and as `warpfeed pack --raw` stores it in the field
-//!   `rgb.npy` ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
+//! - an `.npy` file of shape (height, width, 3) and type `|u1`, as `numpy.save` writes it and as
+//!   `warpfeed pack --raw` stores it in the field `rgb.npy` ([NumPy's format 1.0 to
+//!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
 //!   `numpy.load(io.BytesIO(value))`.
 //! - the bare bytes, all pictures of one size: [`RawRgb`].
 //!

@@ -15,11 +15,14 @@ pub(crate) const MAX_AXES: usize = 8;
 
 /// A batch in device memory.
 ///
-/// Its tensors may be used by anything that is queued in the loader's stream after the batch was delivered: that stream waits for the copy,
-/// the host does not. Dropping the batch marks the stream, and its memory is written again after what was queued by then; so drop it when the
-/// last kernel that reads it has been launched. Use on another stream must be joined to the loader's stream before the drop (with an event).
+/// Its tensors may be used by anything that is queued in the loader's stream after the batch was
+/// delivered: that stream waits for the copy, the host does not. Dropping the batch marks the
+/// stream, and its memory is written again after what was queued by then; so drop it when the last
+/// kernel that reads it has been launched. Use on another stream must be joined to the loader's
+/// stream before the drop (with an event).
 ///
-/// The stream may not be a per-thread default stream if batches are dropped on other threads: to the driver that is another stream there.
+/// The stream may not be a per-thread default stream if batches are dropped on other threads: to
+/// the driver that is another stream there.
 pub struct CudaBatch(pub(crate) Held<Nvidia>);
 
 impl CudaBatch {
@@ -53,8 +56,8 @@ impl CudaBatch {
     /// The labels, i64, (N).
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have none. With
-    /// [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have
+    /// none. With [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
     pub fn labels(&self) -> Result<Tensor<'_>> {
         self.field("label").ok_or_else(|| {
             let slot = self.0.slot();
@@ -62,15 +65,17 @@ impl CudaBatch {
         })
     }
 
-    /// The labels as f32 rows of (N, classes), if [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
+    /// The labels as f32 rows of (N, classes), if
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
     pub fn soft_labels(&self) -> Option<Tensor<'_>> {
         let shared = &*self.0.shared;
         let (classes, _) = shared.spec.soft_labels?;
         Some(self.tensor(shared.layout.soft?, Dtype::F32, &[classes]))
     }
 
-    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if [`soft_labels`](CudaBatch::soft_labels) has them,
-    /// or one asked for with [`Loader::field`](crate::Loader::field).
+    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
+    /// [`soft_labels`](CudaBatch::soft_labels) has them, or one asked for with
+    /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<Tensor<'_>> {
         match name {
             "image" => return Some(self.images()),
@@ -93,13 +98,14 @@ impl CudaBatch {
         self.0.slot().keys[..self.len()].iter().map(String::as_str)
     }
 
-    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they were.
+    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
+    /// were.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.0.slot().mixing.as_ref()
     }
 
-    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for stand-ins of samples that were skipped
-    /// ([`OnError::Skip`](crate::OnError::Skip)).
+    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for
+    /// stand-ins of samples that were skipped ([`OnError::Skip`](crate::OnError::Skip)).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.0.slot().picks.iter().map(|p| p.valid)
     }
@@ -174,7 +180,8 @@ impl<'a> Tensor<'a> {
         Ok(self.batch.0.shared.memory.view(self.stream(), self.offset, self.len()))
     }
 
-    /// The bytes, after waiting on the host for all that is queued in the loader's stream. For tests and examples.
+    /// The bytes, after waiting on the host for all that is queued in the loader's stream. For
+    /// tests and examples.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.

@@ -1,8 +1,10 @@
 #![allow(unsafe_code)]
-//! DLPack: the batch's memory as other frameworks take it, without a copy (<https://dmlc.github.io/dlpack>, version 1.0).
+//! DLPack: the batch's memory as other frameworks take it, without a copy
+//! (<https://dmlc.github.io/dlpack>, version 1.0).
 //!
 //! **Invariants**
-//! 1. `manager_ctx` is a leaked `Box<Owner>` that holds the batch alive, with shape and strides; `delete` takes it back, once.
+//! 1. `manager_ctx` is a leaked `Box<Owner>` that holds the batch alive, with shape and strides;
+//!    `delete` takes it back, once.
 //! 2. Between the export and `delete` nothing else touches the `Owner`.
 
 use std::ffi::c_void;
@@ -63,7 +65,8 @@ struct Owner {
     _batch: Arc<CudaBatch>,
 }
 
-/// An exported tensor. It keeps its batch alive until it is dropped, or until whoever took [`into_raw`](DlpackTensor::into_raw) calls the deleter.
+/// An exported tensor. It keeps its batch alive until it is dropped, or until whoever took
+/// [`into_raw`](DlpackTensor::into_raw) calls the deleter.
 #[derive(Debug)]
 pub struct DlpackTensor(NonNull<DlManagedTensorVersioned>);
 
@@ -71,13 +74,14 @@ pub struct DlpackTensor(NonNull<DlManagedTensorVersioned>);
 unsafe impl Send for DlpackTensor {}
 
 impl CudaBatch {
-    /// Exports the field `name` (`image`, `label`, ...); several may be exported of one batch, and the batch's memory is used again after the last of
-    /// them, and the batch itself, are gone.
+    /// Exports the field `name` (`image`, `label`, ...); several may be exported of one batch, and
+    /// the batch's memory is used again after the last of them, and the batch itself, are gone.
     ///
-    /// The tensor is ordered by the loader's stream: a consumer that works on another must make it wait for that one first, as
-    /// DLPack's `__dlpack__(stream=...)` does. It may let the tensor go while its work is queued: the memory
-    /// is written again after all work that the device had been given by then, on any stream. (Drivers older
-    /// than CUDA 12.5 cannot mark that: there the consumer joins the loader's stream before it lets go.)
+    /// The tensor is ordered by the loader's stream: a consumer that works on another must make it
+    /// wait for that one first, as DLPack's `__dlpack__(stream=...)` does. It may let the tensor go
+    /// while its work is queued: the memory is written again after all work that the device had
+    /// been given by then, on any stream. (Drivers older than CUDA 12.5 cannot mark that: there the
+    /// consumer joins the loader's stream before it lets go.)
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();

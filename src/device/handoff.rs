@@ -1,17 +1,17 @@
 //! Page-locked host slots on their way back: none is written while a device may still read it.
 //!
-//! A batch in page-locked memory can be uploaded asynchronously by safe code, on any stream, and dropped
-//! at once. The loader does not learn which stream still reads it. So a slot that comes back is
-//! *kept* until everything is done that the devices had been given:
+//! A batch in page-locked memory can be uploaded asynchronously by safe code, on any stream, and
+//! dropped at once. The loader does not learn which stream still reads it. So a slot that comes
+//! back is *kept* until everything is done that the devices had been given:
 //!
 //! ```text
 //! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! The mark is set by the next call of `next()`, or at once while a consumer waits there. So no mark is
-//! set in the middle of a CUDA graph capture that happens to drop a batch. A thread of its own looks after
-//! what is marked: neither the consumer nor a worker waits for a device.
+//! The mark is set by the next call of `next()`, or at once while a consumer waits there. So no
+//! mark is set in the middle of a CUDA graph capture that happens to drop a batch. A thread of its
+//! own looks after what is marked: neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -31,7 +31,8 @@ const POLL: Duration = Duration::from_micros(200);
 pub(crate) trait Watch: Send + Sync + 'static {
     type Mark: Send;
 
-    /// Marks all work that any device has been given so far. It waits on the host only if it may `block`.
+    /// Marks all work that any device has been given so far. It waits on the host only if it may
+    /// `block`.
     fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
     /// Takes a mark back that is done.
@@ -85,7 +86,8 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         &self.shared.watch
     }
 
-    /// Keeps a slot until `mark` is done; without a mark, until everything is done that the devices have been given when the thread can mark it.
+    /// Keeps a slot until `mark` is done; without a mark, until everything is done that the devices
+    /// have been given when the thread can mark it.
     pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
         self.shared.open.fetch_add(1, SeqCst);
         self.pass(slot, mark);
@@ -158,7 +160,8 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
-    /// The last batch is gone, and the loader too. The thread ends when the devices have done what they were given.
+    /// The last batch is gone, and the loader too. The thread ends when the devices have done what
+    /// they were given.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
             let _ = self.kept.send((slot, None));
@@ -217,7 +220,8 @@ impl<W: Watch, T> Thread<W, T> {
                     // Where the loader is gone, the slot is freed here.
                     let _ = self.free.send(slot);
                 }
-                // Nobody knows what the device still reads: the slot is neither written nor freed again.
+                // Nobody knows what the device still reads: the slot is neither written nor freed
+                // again.
                 Err(e) => {
                     let (slot, _) = self.kept.remove(at);
                     std::mem::forget(slot);
@@ -281,10 +285,13 @@ mod host {
     }
 
     impl HostBatch {
-        /// Gives the batch back after the work that `stream` has been given so far, and after nothing else.
+        /// Gives the batch back after the work that `stream` has been given so far, and after
+        /// nothing else.
         ///
-        /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at any time: the loader then waits, without making anybody else wait, for
-        /// all work that any device had been given. This says which work it is, so that the batch's memory is free as soon as the upload is done:
+        /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped
+        /// at any time: the loader then waits, without making anybody else wait, for all work that
+        /// any device had been given. This says which work it is, so that the batch's memory is
+        /// free as soon as the upload is done:
         ///
         /// ```no_run
         /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -300,10 +307,12 @@ mod host {
         /// # }
         /// ```
         ///
-        /// A batch in ordinary memory is given back at once: an upload from there has read it when the call returns.
+        /// A batch in ordinary memory is given back at once: an upload from there has read it when
+        /// the call returns.
         ///
         /// # Errors
-        /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while `stream` is captured into a CUDA graph, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver. The batch is
+        /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while `stream` is captured into a
+        /// CUDA graph, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver. The batch is
         /// then given back as if it were dropped.
         pub fn release_on(self, stream: &Arc<CudaStream>) -> Result<()> {
             let mut marked = Ok(());

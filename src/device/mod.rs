@@ -1,7 +1,8 @@
 //! Host buffer to GPU: the prefetch ring.
 //!
-//! A batch crosses the bus as u8 pixels on a copy stream, is converted on a second one, and is handed over by an event: the consumer's
-//! stream waits for it, the host never does. `README.md` beside `cuda` tells what the tests without a GPU can and cannot show.
+//! A batch crosses the bus as u8 pixels on a copy stream, is converted on a second one, and is
+//! handed over by an event: the consumer's stream waits for it, the host never does. `README.md`
+//! beside `cuda` tells what the tests without a GPU can and cannot show.
 //!
 //! 1. `spec`: what crosses and what arrives; every byte of device memory, before any is taken.
 //! 2. `ops`: [`SampleOps`], what the convert kernel does to one sample.
@@ -11,10 +12,11 @@
 //! 6. `dlpack`: the same memory for other frameworks, without a copy.
 //! 7. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
 //!
-//! The ring is written against the trait `Gpu`, so that its order of waits is tested against a simulated device (`sim`), whose streams are
-//! threads with delays.
+//! The ring is written against the trait `Gpu`, so that its order of waits is tested against a
+//! simulated device (`sim`), whose streams are threads with delays.
 
-// Without the feature the ring has no device to run on: only the tests against the simulated one use it.
+// Without the feature the ring has no device to run on: only the tests against the simulated one
+// use it.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "cuda")]
@@ -48,9 +50,11 @@ pub use ring::DeviceStats;
 pub(crate) use ring::{Filled, Held, Ring, Supply};
 pub(crate) use spec::Spec;
 
-/// What the ring asks of an accelerator: streams of work that run beside the host, and events that order them.
+/// What the ring asks of an accelerator: streams of work that run beside the host, and events that
+/// order them.
 ///
-/// All calls return at once, except [`memory`](Gpu::memory), [`kernels`](Gpu::kernels) and [`synchronize`](Gpu::synchronize).
+/// All calls return at once, except [`memory`](Gpu::memory), [`kernels`](Gpu::kernels) and
+/// [`synchronize`](Gpu::synchronize).
 #[allow(unsafe_code)] // `upload` has a contract, which `ring` keeps
 pub(crate) trait Gpu: Send + Sync + 'static {
     type Stream: Send + Sync;
@@ -74,7 +78,8 @@ pub(crate) trait Gpu: Send + Sync + 'static {
 
     /// Marks the work queued in `stream` so far.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
-    /// Lets what comes after in `stream` wait for the mark as it stands now. An event that was never recorded is no wait.
+    /// Lets what comes after in `stream` wait for the mark as it stands now. An event that was
+    /// never recorded is no wait.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
     /// Marks the work of all streams of the program, its own ones too.
@@ -87,7 +92,8 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// Queues a copy of `from` to `offset`.
     ///
     /// # Safety
-    /// `from` stays allocated and unchanged until an event recorded in `stream` after this call is done.
+    /// `from` stays allocated and unchanged until an event recorded in `stream` after this call is
+    /// done.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
     /// Queues the conversion of a batch.
     fn convert(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;

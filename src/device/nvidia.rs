@@ -3,8 +3,9 @@
 //!
 //! **Invariants**
 //! 1. `upload`'s promise is the ring's (its invariant 1), handed on to [`Stream::upload`].
-//! 2. The ring orders conversions (its invariants 3 and 4), `Spec` lays out ranges that do not overlap, records come from workers and
-//!    `engine`, whose partners are samples of the batch, and the ring's thread synchronises its streams before the kernels go.
+//! 2. The ring orders conversions (its invariants 3 and 4), `Spec` lays out ranges that do not
+//!    overlap, records come from workers and `engine`, whose partners are samples of the batch, and
+//!    the ring's thread synchronises its streams before the kernels go.
 
 use super::{Gpu, Job, Recorded, Spec};
 use crate::cuda::{Context, Convert, Entered, Event, Memory, SoftLabels, Stream};

@@ -1,10 +1,12 @@
 use crate::decode::Rect;
 use crate::transform::Mixing;
 
-/// What the convert kernel does to one sample besides normalising: one record a sample, copied to the device with its batch.
+/// What the convert kernel does to one sample besides normalising: one record a sample, copied to
+/// the device with its batch.
 ///
-/// The order is fixed: mirror, colour, normalise, erase, then mix with a partner that has gone through its own first four. The bytes of
-/// a record are those of `SampleOps` in `cuda/kernels/convert.cu`.
+/// The order is fixed: mirror, colour, normalise, erase, then mix with a partner that has gone
+/// through its own first four. The bytes of a record are those of `SampleOps` in
+/// `cuda/kernels/convert.cu`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SampleOps {
     flags: u32,
@@ -46,8 +48,9 @@ impl SampleOps {
         self
     }
 
-    /// `matrix` (rows of 3x4) on (red, green, blue, 1), pixels on a scale of 0 to 255, and clamped to that scale after: brightness,
-    /// saturation, hue rotation and contrast about a given grey are all such matrices, and so are their products.
+    /// `matrix` (rows of 3x4) on (red, green, blue, 1), pixels on a scale of 0 to 255, and clamped
+    /// to that scale after: brightness, saturation, hue rotation and contrast about a given grey
+    /// are all such matrices, and so are their products.
     #[must_use]
     pub fn colour(mut self, matrix: [f32; 12]) -> Self {
         self.flags |= Self::COLOUR;
@@ -55,7 +58,8 @@ impl SampleOps {
         self
     }
 
-    /// `weight * this + (1 - weight) * partner` (mixup; Zhang et al. 2017). `partner` is the other sample's place in this batch.
+    /// `weight * this + (1 - weight) * partner` (mixup; Zhang et al. 2017). `partner` is the other
+    /// sample's place in this batch.
     #[must_use]
     pub fn mix(mut self, partner: usize, weight: f32) -> Self {
         self.flags = self.flags & !Self::CUT | Self::MIX;
@@ -63,7 +67,8 @@ impl SampleOps {
         self
     }
 
-    /// `rect` taken from the partner (cutmix; Yun et al. 2019). `weight` is what the label keeps: 1 less the rectangle's share of the area.
+    /// `rect` taken from the partner (cutmix; Yun et al. 2019). `weight` is what the label keeps: 1
+    /// less the rectangle's share of the area.
     #[must_use]
     pub fn cut(mut self, partner: usize, rect: Rect, weight: f32) -> Self {
         self.flags = self.flags & !Self::MIX | Self::CUT;

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! The prefetch ring: a thread that copies full host slots ahead of the consumer, and the events that order it all.
+//! The prefetch ring: a thread that copies full host slots ahead of the consumer, and the events
+//! that order it all.
 //!
 //! ```text
 //! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
@@ -7,21 +8,27 @@
 //! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
-//! Where images are used as they come there is no staging: they go straight into the slot after `released`, and `ready` follows on the copy stream.
-//! The copy of the images, the conversion and the consumer's wait are each bracketed by two events with timing, which order nothing (`timing`).
+//! Where images are used as they come there is no staging: they go straight into the slot after
+//! `released`, and `ready` follows on the copy stream. The copy of the images, the conversion and
+//! the consumer's wait are each bracketed by two events with timing, which order nothing
+//! (`timing`).
 //!
 //! **Invariants**
-//! 1. A host slot is kept, untouched, in `in_flight` from its upload until `copied` is done; when the thread ends, or fails, it waits for the
-//!    copy stream first.
-//! 2. A device slot is a token (`Box<Slot>`): it is in the channel of free slots, with the thread, in the channel of messages, or in one
-//!    [`Held`], never in two of them.
-//! 3. Whatever writes a device slot waits for its `released`, and for nothing else of the consumer's; the consumer's stream waits for the
-//!    `ready` of its own batch, and for nothing else.
-//! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy into `s` begins.
-//! 5. Device memory outlives all work on it: `Shared` is dropped by the last of ring, thread and batches, and freeing waits for the device.
-//! 6. Nothing is recorded in the consumer's stream, and it waits for nothing, while it is captured into a graph. A batch that is dropped then lies in `deferred` until the
-//!    next call of `next`.
-//! 7. The consumer's thread waits for no work of a device: neither for a batch, nor when the ring is dropped. The thread outlives the ring while its streams have work.
+//! 1. A host slot is kept, untouched, in `in_flight` from its upload until `copied` is done; when
+//!    the thread ends, or fails, it waits for the copy stream first.
+//! 2. A device slot is a token (`Box<Slot>`): it is in the channel of free slots, with the thread,
+//!    in the channel of messages, or in one [`Held`], never in two of them.
+//! 3. Whatever writes a device slot waits for its `released`, and for nothing else of the
+//!    consumer's; the consumer's stream waits for the `ready` of its own batch, and for nothing
+//!    else.
+//! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
+//!    into `s` begins.
+//! 5. Device memory outlives all work on it: `Shared` is dropped by the last of ring, thread and
+//!    batches, and freeing waits for the device.
+//! 6. Nothing is recorded in the consumer's stream, and it waits for nothing, while it is captured
+//!    into a graph. A batch that is dropped then lies in `deferred` until the next call of `next`.
+//! 7. The consumer's thread waits for no work of a device: neither for a batch, nor when the ring
+//!    is dropped. The thread outlives the ring while its streams have work.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -41,14 +48,17 @@ use crate::transform::Mixing;
 
 mod timing;
 
-/// How often the thread looks after its copies while some are under way. A copy of a batch takes some hundreds of microseconds.
+/// How often the thread looks after its copies while some are under way. A copy of a batch takes
+/// some hundreds of microseconds.
 const POLL: Duration = Duration::from_micros(100);
-/// How often it looks whether it is still wanted, and how often the consumer looks whether anything can still come.
+/// How often it looks whether it is still wanted, and how often the consumer looks whether anything
+/// can still come.
 const TICK: Duration = Duration::from_millis(20);
 
 /// How long a consumer waits for slots that wait for the end of a capture.
 const CAPTURE: Duration = Duration::from_secs(1);
-/// How long a ring that is dropped looks whether its streams have ended: their work, if it waits for nobody, takes less.
+/// How long a ring that is dropped looks whether its streams have ended: their work, if it waits
+/// for nobody, takes less.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Where full host slots come from, in order.
@@ -58,8 +68,8 @@ pub(crate) trait Supply: Send + 'static {
     /// Begins `epoch` at batch `first`, dropping what is under way.
     fn start(&mut self, epoch: u64, first: u64);
 
-    /// The next slot; `None` after the last, after an error, and when `idle` says so. It is called before each wait and gives the longest time to
-    /// wait.
+    /// The next slot; `None` after the last, after an error, and when `idle` says so. It is called
+    /// before each wait and gives the longest time to wait.
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Self::Slot>>;
 
     /// Ends the epoch early.
@@ -76,11 +86,13 @@ pub(crate) trait Filled: Send + 'static {
     fn mixing(&self) -> Option<Mixing>;
     /// Whether the labels may be read.
     fn labelled(&self) -> bool;
-    /// Bytes of a field, all samples: 0 is the images, then those of the spec in their order, then the records of [`SampleOps`](super::SampleOps).
+    /// Bytes of a field, all samples: 0 is the images, then those of the spec in their order, then
+    /// the records of [`SampleOps`](super::SampleOps).
     fn bytes(&self, field: usize) -> &[u8];
 }
 
-/// Device memory as PyTorch's `torch.cuda.memory_stats` calls it, in bytes; and what went through the ring.
+/// Device memory as PyTorch's `torch.cuda.memory_stats` calls it, in bytes; and what went through
+/// the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
@@ -118,7 +130,8 @@ pub(crate) struct Shared<G: Gpu> {
     wanted: AtomicU64,
     /// The first driver error. No call is made after it.
     failed: Mutex<Option<Error>>,
-    /// Batches that were dropped when the consumer's stream could not be marked, or that another framework had: who used them is not known.
+    /// Batches that were dropped when the consumer's stream could not be marked, or that another
+    /// framework had: who used them is not known.
     deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     counters: Counters,
 }
@@ -166,7 +179,8 @@ pub(crate) struct Ring<G: Gpu> {
     run: u64,
     open: bool,
     timeout: Duration,
-    /// Marks the consumer's stream when a batch is asked for; changes places with the mark of the slot that is then handed over.
+    /// Marks the consumer's stream when a batch is asked for; changes places with the mark of the
+    /// slot that is then handed over.
     asked: G::Event,
 }
 
@@ -185,7 +199,8 @@ impl<G: Gpu> Ring<G> {
         let memory = gpu.memory(plan.total())?;
         let kernels = gpu.kernels(&spec)?;
         let (copy, convert) = (gpu.stream()?, gpu.stream()?);
-        // Each channel can hold all there can be of what it carries, so that no thread ever waits to send: every slot, an error, an end.
+        // Each channel can hold all there can be of what it carries, so that no thread ever waits
+        // to send: every slot, an error, an end.
         let (free, freed) = bounded(plan.slots);
         let (sender, messages) = bounded(plan.slots + 2);
         for i in 0..plan.slots {
@@ -266,7 +281,8 @@ impl<G: Gpu> Ring<G> {
         }
     }
 
-    /// The next batch; `None` after the last, and after an error. The consumer's stream waits for it; the host waits only while there is none.
+    /// The next batch; `None` after the last, and after an error. The consumer's stream waits for
+    /// it; the host waits only while there is none.
     pub(crate) fn next(&mut self) -> Option<Result<Held<G>>> {
         if !self.open {
             return None;
@@ -366,7 +382,8 @@ impl<G: Gpu> Ring<G> {
         }
     }
 
-    /// Waits until the thread has nothing left but the work of its streams, which may depend on the consumer's.
+    /// Waits until the thread has nothing left but the work of its streams, which may depend on the
+    /// consumer's.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
@@ -454,7 +471,8 @@ impl<G: Gpu> Shared<G> {
     }
 }
 
-/// A batch that the consumer holds. Dropping it marks the consumer's stream: the slot is written again after that mark.
+/// A batch that the consumer holds. Dropping it marks the consumer's stream: the slot is written
+/// again after that mark.
 pub(crate) struct Held<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
@@ -463,8 +481,8 @@ pub(crate) struct Held<G: Gpu> {
 }
 
 impl<G: Gpu> Held<G> {
-    /// Another framework is given the batch's address: nobody knows on which streams it is used. The slot is written again after all work that the device had
-    /// been given when it came back.
+    /// Another framework is given the batch's address: nobody knows on which streams it is used.
+    /// The slot is written again after all work that the device had been given when it came back.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
@@ -494,7 +512,8 @@ impl<G: Gpu> Drop for Held<G> {
                 }
                 capturing => match capturing.and_then(|_| gpu.record(&slot.released, consumer)) {
                     Ok(()) => self.shared.release(slot),
-                    // Without the mark nobody knows when the slot may be written: it stays out of use.
+                    // Without the mark nobody knows when the slot may be written: it stays out of
+                    // use.
                     Err(e) => self.shared.fail(&e),
                 },
             }
@@ -508,7 +527,8 @@ struct Staging<G: Gpu> {
     converted: G::Event,
 }
 
-/// Host slots whose copies are under way, oldest first, events to spare, and the times of what is under way.
+/// Host slots whose copies are under way, oldest first, events to spare, and the times of what is
+/// under way.
 struct Flight<G: Gpu, H> {
     in_flight: VecDeque<(H, G::Event)>,
     events: Vec<G::Event>,
@@ -516,7 +536,8 @@ struct Flight<G: Gpu, H> {
 }
 
 impl<G: Gpu, H> Flight<G, H> {
-    /// Gives back the host slots whose copies are done, and says how long to wait before looking again.
+    /// Gives back the host slots whose copies are done, and says how long to wait before looking
+    /// again.
     fn land(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.settle(gpu)?;
         while let Some((_, copied)) = self.in_flight.front() {
@@ -612,7 +633,8 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
         }
     }
 
-    /// A device slot that the host is done with; the device may still read it. `None` if the run is no longer wanted.
+    /// A device slot that the host is done with; the device may still read it. `None` if the run is
+    /// no longer wanted.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         loop {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
@@ -644,17 +666,20 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
             key.clear();
             key.push_str(host.key(place));
         }
-        // The slot of a failed upload must not be freed before the copy stream has stopped, so it goes into flight first.
+        // The slot of a failed upload must not be freed before the copy stream has stopped, so it
+        // goes into flight first.
         self.flight.in_flight.push_back((host, copied));
         let (host, copied) = self.flight.in_flight.back().expect("just pushed");
 
         let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes: host.bytes(0).len() };
         let upload = |field: usize, offset: usize| {
             counters.bytes.fetch_add(host.bytes(field).len() as u64, Ordering::Relaxed);
-            // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the same stream, is done.
+            // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the
+            // same stream, is done.
             unsafe { gpu.upload(&self.copy, memory, offset, host.bytes(field)) }
         };
-        // The images are timed and the rest, which is small, is not: it may have to wait for the consumer in between.
+        // The images are timed and the rest, which is small, is not: it may have to wait for the
+        // consumer in between.
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
@@ -700,7 +725,8 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
 }
 
 impl<G: Gpu, S: Supply> Drop for Thread<G, S> {
-    /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the waits fail at once, and nothing is copied any more.
+    /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the
+    /// waits fail at once, and nothing is copied any more.
     fn drop(&mut self) {
         drop(self.supply.take());
         drop(self.end.take());

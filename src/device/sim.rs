@@ -1,11 +1,13 @@
 #![allow(unsafe_code)]
-//! A device that is threads: each stream runs its work in order on a thread of its own, slowly and in pieces, so that a copy that is not waited
-//! for is seen half done.
+//! A device that is threads: each stream runs its work in order on a thread of its own, slowly and
+//! in pieces, so that a copy that is not waited for is seen half done.
 //!
 //! **Invariants**
-//! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on a device, and is never undefined behaviour.
-//! 2. An upload reads the host slot through the pointer of the `&[u8]` it was given; the ring promises that it lives (`Gpu::upload`). The tests' slots
-//!    are atomic bytes too, so that a ring that breaks its promise is seen to deliver torn batches.
+//! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on
+//!    a device, and is never undefined behaviour.
+//! 2. An upload reads the host slot through the pointer of the `&[u8]` it was given; the ring
+//!    promises that it lives (`Gpu::upload`). The tests' slots are atomic bytes too, so that a ring
+//!    that breaks its promise is seen to deliver torn batches.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
@@ -210,7 +212,8 @@ pub(super) struct SimKernels {
     pixels: usize,
 }
 
-/// What the simulated conversion makes of a byte: f16 and f32 are not its affair, only that each byte of each pixel is read at its time.
+/// What the simulated conversion makes of a byte: f16 and f32 are not its affair, only that each
+/// byte of each pixel is read at its time.
 pub(super) fn converted(byte: u8) -> u8 {
     byte ^ 0x5a
 }
@@ -313,7 +316,8 @@ impl Gpu for Sim {
         self.0.waits.lock().unwrap().push((std::thread::current().id(), stream.id, event.id));
         let ignored = match self.0.mistake {
             Mistake::ConsumerWait => stream.id == 1,
-            // Streams are numbered in the order they are made (consumer 1, copy 2, convert 3), events too: two a slot, then the staging's.
+            // Streams are numbered in the order they are made (consumer 1, copy 2, convert 3),
+            // events too: two a slot, then the staging's.
             Mistake::ReleasedWait => stream.id == 2 && event.id % 2 == 1 && event.id < SLOTS * 2,
             Mistake::StagingWait => stream.id == 2 && (SLOTS * 2..SLOTS * 2 + 2).contains(&event.id),
             Mistake::CopiedWait => stream.id == 3,
@@ -335,7 +339,8 @@ impl Gpu for Sim {
     }
 
     fn synchronize(&self, stream: &SimStream) -> Result<()> {
-        // A device that has failed does nothing more, so there is nothing to wait for; but here its threads still run.
+        // A device that has failed does nothing more, so there is nothing to wait for; but here its
+        // threads still run.
         stream.finish();
         self.0.synchronizations.fetch_add(1, Relaxed);
         self.call("synchronizing")

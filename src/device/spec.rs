@@ -45,7 +45,8 @@ pub(crate) struct DeviceMemory {
     pub(crate) slots: usize,
     /// Bytes a batch, all its fields together.
     pub(crate) slot_bytes: usize,
-    /// Buffers that u8 images are copied to before they are converted; 0 where they are used as they come.
+    /// Buffers that u8 images are copied to before they are converted; 0 where they are used as
+    /// they come.
     pub(crate) staging: usize,
     /// Bytes of each.
     pub(crate) staging_bytes: usize,

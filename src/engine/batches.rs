@@ -12,27 +12,33 @@ use crate::order::{Rank, Schedule};
 use crate::source::Source;
 use crate::trace::Stats;
 
-/// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is opened. Scratch is taken by workers when they
-/// need it.
+/// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is
+/// opened. Scratch is taken by workers when they need it.
 ///
-/// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside them, by estimates from the pictures'
-/// headers ([`Decode::memory`](crate::decode::Decode::memory)). Pictures that need more than a worker's own share take it from
-/// `shared_scratch_bytes`, and wait for each other there.
+/// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside
+/// them, by estimates from the pictures' headers
+/// ([`Decode::memory`](crate::decode::Decode::memory)). Pictures that need more than a worker's own
+/// share take it from `shared_scratch_bytes`, and wait for each other there.
 ///
-/// A picture may need more than all of the shared scratch. It then waits until nobody else holds any, and goes beyond the plan.
-/// [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such pictures.
+/// A picture may need more than all of the shared scratch. It then waits until nobody else holds
+/// any, and goes beyond the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
+/// pictures.
 ///
 /// Four things are beside the plan:
 /// - the threads' stacks;
 /// - the source's own memory;
-/// - encoded samples of more than a quarter of a worker's share that a source copies, until the worker has its turn;
-/// - the coefficients of a JPEG that is damaged inside, while it is decoded: the damage does not show in its header.
+/// - encoded samples of more than a quarter of a worker's share that a source copies, until the
+///   worker has its turn;
+/// - the coefficients of a JPEG that is damaged inside, while it is decoded: the damage does not
+///   show in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// Batch buffers on the host. Where [`Loader::prefetch`](crate::Loader::prefetch) is automatic, the most there may be in use.
+    /// Batch buffers on the host. Where [`Loader::prefetch`](crate::Loader::prefetch) is automatic,
+    /// the most there may be in use.
     pub slots: usize,
-    /// How many of them are in use now. The others are room to try more: where the memory is not page-locked it is the system's until then.
+    /// How many of them are in use now. The others are room to try more: where the memory is not
+    /// page-locked it is the system's until then.
     pub slots_in_use: usize,
     /// Bytes of one of them.
     pub slot_bytes: usize,
@@ -135,11 +141,12 @@ impl Opened {
 
 /// An open loader: workers running, buffers allocated. [`epoch`](Batches::epoch) delivers.
 ///
-/// Dropping it stops the workers and joins their threads; batches still in the user's hands stay valid. It is `Send`, and so may be handed
-/// to another thread; it is not `Sync`, since one thread at a time asks for batches.
+/// Dropping it stops the workers and joins their threads; batches still in the user's hands stay
+/// valid. It is `Send`, and so may be handed to another thread; it is not `Sync`, since one thread
+/// at a time asks for batches.
 ///
-/// It belongs to the process that opened it. After `fork` the child has no worker threads: there every batch is an error, and dropping it
-/// gives nothing back.
+/// It belongs to the process that opened it. After `fork` the child has no worker threads: there
+/// every batch is an error, and dropping it gives nothing back.
 pub struct Batches<B> {
     /// Leaves in drop only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
@@ -175,13 +182,15 @@ impl<B> Batches<B> {
         }
     }
 
-    /// The batches of epoch `epoch`, in order. Workers start at once, and go on while the consumer works.
+    /// The batches of epoch `epoch`, in order. Workers start at once, and go on while the consumer
+    /// works.
     ///
-    /// The order and every pixel depend on the seed and on `epoch` alone. Dropping the iterator early ends the epoch; what was
-    /// prepared ahead is dropped.
+    /// The order and every pixel depend on the seed and on `epoch` alone. Dropping the iterator
+    /// early ends the epoch; what was prepared ahead is dropped.
     ///
-    /// In a loader that was [resumed](crate::Loader::resume), the saved epoch begins at the saved batch, and those before it have no batches any more, until
-    /// the saved epoch or a later one has begun: the same `for` loop serves a new run and a resumed one.
+    /// In a loader that was [resumed](crate::Loader::resume), the saved epoch begins at the saved
+    /// batch, and those before it have no batches any more, until the saved epoch or a later one
+    /// has begun: the same `for` loop serves a new run and a resumed one.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
         Epoch { cursor: self.enter(epoch), batches: self }
     }
@@ -233,7 +242,8 @@ impl<B> Batches<B> {
         };
     }
 
-    /// The epoch to begin with: that of the state it was [resumed](crate::Loader::resume) from, else 0.
+    /// The epoch to begin with: that of the state it was [resumed](crate::Loader::resume) from,
+    /// else 0.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -257,21 +267,24 @@ impl<B> Batches<B> {
         self.first.epoch
     }
 
-    /// Where the run stands: [`Loader::resume`](crate::Loader::resume) goes on with the first batch that was not delivered. A batch counts as
-    /// delivered once `next` has returned it, so save the state with what was learned from that batch.
+    /// Where the run stands: [`Loader::resume`](crate::Loader::resume) goes on with the first batch
+    /// that was not delivered. A batch counts as delivered once `next` has returned it, so save the
+    /// state with what was learned from that batch.
     ///
-    /// The first call reads eight samples, the others cost nothing. Within an epoch it is [`Epoch::state`].
+    /// The first call reads eight samples, the others cost nothing. Within an epoch it is
+    /// [`Epoch::state`].
     pub fn state(&self) -> State {
         let Opened { work, schedule, .. } = &self.opened;
         let probes = self.probes.get_or_init(|| resume::probe(work, schedule)).clone();
         State::new(work, schedule, self.at.epoch, self.at.batch, probes)
     }
 
-    /// The first `n` batches of epoch 0, made once and then served again and again without work: the upper bound of a training loop, as it would
-    /// be with a loader that takes no time.
+    /// The first `n` batches of epoch 0, made once and then served again and again without work:
+    /// the upper bound of a training loop, as it would be with a loader that takes no time.
     ///
-    /// Endless: `take` as many as the measurement needs. Waits for the `n` batches before it returns; what it serves afterwards counts in no statistics. A shorter epoch
-    /// gives fewer batches.
+    /// Endless: `take` as many as the measurement needs. Waits for the `n` batches before it
+    /// returns; what it serves afterwards counts in no statistics. A shorter epoch gives fewer
+    /// batches.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -285,8 +298,9 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// # Errors
-    /// As a batch of [`epoch`](Batches::epoch); [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or more than the loader has room for, which is
-    /// the [prefetch](crate::Loader::prefetch) that was set, and 1; 3 where it is automatic.
+    /// As a batch of [`epoch`](Batches::epoch); [`ErrorKind::Config`](crate::ErrorKind::Config) if
+    /// `n` is 0 or more than the loader has room for, which is the
+    /// [prefetch](crate::Loader::prefetch) that was set, and 1; 3 where it is automatic.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
         let room = self.opened.room;
         if n == 0 || n > room {
@@ -309,7 +323,8 @@ impl<B> Batches<B> {
     /// Number of batches in `epoch`.
     ///
     /// # Panics
-    /// If an [`Order`](crate::order::Order) of your own does when asked for its length. Of such an epoch [`epoch`](Batches::epoch) gives an error.
+    /// If an [`Order`](crate::order::Order) of your own does when asked for its length. Of such an
+    /// epoch [`epoch`](Batches::epoch) gives an error.
     pub fn batches(&self, epoch: u64) -> u64 {
         self.opened.schedule.batches(epoch)
     }
@@ -339,17 +354,20 @@ impl<B> Batches<B> {
         MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.opened.plan }
     }
 
-    /// Batches made ahead of the consumer. Where [`Loader::prefetch`](crate::Loader::prefetch) is automatic that is the number now.
+    /// Batches made ahead of the consumer. Where [`Loader::prefetch`](crate::Loader::prefetch) is
+    /// automatic that is the number now.
     pub fn prefetch(&self) -> usize {
         self.opened.work.settings.prefetch()
     }
 
-    /// Worker threads. Where [`Loader::workers`](crate::Loader::workers) is automatic that is the number now.
+    /// Worker threads. Where [`Loader::workers`](crate::Loader::workers) is automatic that is the
+    /// number now.
     pub fn workers(&self) -> usize {
         self.opened.work.settings.workers()
     }
 
-    /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what limits it.
+    /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what
+    /// limits it.
     pub fn stats(&self) -> Stats {
         let Opened { work, plan, .. } = &self.opened;
         let settings = &work.settings;
@@ -366,8 +384,9 @@ impl<B> Batches<B> {
         stats
     }
 
-    /// The samples that were skipped so far, in the order in which they came, each once: with the epoch and batch where it failed first, and why; see
-    /// [`OnError::Skip`](crate::OnError::Skip). At most `at_most` and one more.
+    /// The samples that were skipped so far, in the order in which they came, each once: with the
+    /// epoch and batch where it failed first, and why; see [`OnError::Skip`](crate::OnError::Skip).
+    /// At most `at_most` and one more.
     pub fn faults(&self) -> Vec<Fault> {
         self.opened.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
@@ -426,7 +445,8 @@ impl Cursor {
     /// The next of `batches`, which have begun with the epoch.
     fn next<B>(&mut self, batches: &mut Batches<B>) -> Option<Result<B>> {
         if self.next == self.end {
-            // What the program does now, with the epoch still alive, is none of its time. (After `fork` no lock of the parent's may be taken.)
+            // What the program does now, with the epoch still alive, is none of its time. (After
+            // `fork` no lock of the parent's may be taken.)
             if batches.feed().is_some() {
                 batches.opened.work.end();
             }
@@ -442,7 +462,8 @@ impl Cursor {
                     bar.inc(1);
                 }
             }
-            // Whoever drops a batch, or ends the capture, may go on with the one that this call asked for.
+            // Whoever drops a batch, or ends the capture, may go on with the one that this call
+            // asked for.
             Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
             // Any other error ends the epoch; the state stays at the batch that failed.
             _ => self.end = self.next,
@@ -457,8 +478,9 @@ impl Cursor {
 
 /// The batches of one epoch; see [`Batches::epoch`].
 ///
-/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch, who may drop some and go on, or
-/// [`ErrorKind::Capturing`], after which the batch may be asked for again when the capture has ended.
+/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that
+/// holds every batch, who may drop some and go on, or [`ErrorKind::Capturing`], after which the
+/// batch may be asked for again when the capture has ended.
 pub struct Epoch<'a, B> {
     cursor: Cursor,
     batches: &'a mut Batches<B>,
@@ -507,9 +529,11 @@ impl<B> Drop for Epoch<'_, B> {
     }
 }
 
-/// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be opened, the only item is the error.
+/// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be
+/// opened, the only item is the error.
 ///
-/// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that holds every batch.
+/// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout)
+/// of a consumer that holds every batch.
 pub struct IntoIter(Pass);
 
 enum Pass {

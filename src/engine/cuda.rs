@@ -68,7 +68,8 @@ impl Supply for Engine {
     }
 }
 
-/// Enters the mixing into the batch's records, which the convert kernel reads. They are the slot's last field.
+/// Enters the mixing into the batch's records, which the convert kernel reads. They are the slot's
+/// last field.
 fn mix_records(full: &mut Full, mixing: &Mixing) {
     let count = full.len();
     let span = full.plan().spans.len() - 1;
@@ -78,7 +79,8 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
     }
 }
 
-/// A full slot whose bytes are being copied to the device; dropped, it goes back to the coordinator.
+/// A full slot whose bytes are being copied to the device; dropped, it goes back to the
+/// coordinator.
 pub(crate) struct Crossing {
     full: Option<Full>,
     home: Sender<Free>,

@@ -8,8 +8,8 @@ pub(super) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
         .map_err(|e| panicked(e, || format!("the order panicked when asked for the length of epoch {epoch}")))
 }
 
-/// Refuses a schedule whose epoch 0 has no batch: a run would be over at once, and nobody would know why. `skip` batches are left out of each
-/// epoch; the source has `samples`.
+/// Refuses a schedule whose epoch 0 has no batch: a run would be over at once, and nobody would
+/// know why. `skip` batches are left out of each epoch; the source has `samples`.
 pub(crate) fn some_batches(schedule: &Schedule, skip: u64, samples: usize) -> Result<()> {
     if batches(schedule, 0)? > 0 {
         return Ok(());

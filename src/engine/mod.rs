@@ -6,7 +6,8 @@
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
 //! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
 //! 6. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
-//! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left to the loader.
+//! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left
+//!    to the loader.
 //! 8. `resume`: where a run stands, and whether a loader may go on from there.
 //! 9. `retry`: what is done again when it fails for a moment; panics as errors.
 //! 10. `length`: how many batches an epoch has, asked of an order that may be the user's.
@@ -95,7 +96,8 @@ struct Broken {
 }
 
 impl Broken {
-    /// A thread has ended: the next batch is an error, whatever the run, and so is every one after it.
+    /// A thread has ended: the next batch is an error, whatever the run, and so is every one after
+    /// it.
     fn thread(error: Error) -> Self {
         Broken { run: ANY_RUN, number: 0, error }
     }
@@ -121,10 +123,12 @@ pub(crate) struct Engine {
     faults: Arc<Mutex<Faults>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is this error.
+    /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
+    /// this error.
     lost: Option<Error>,
     reports: Arc<Reports>,
-    // Dropped, and so joined, last: after the coordinator let go of the channel that the workers wait on.
+    // Dropped, and so joined, last: after the coordinator let go of the channel that the workers
+    // wait on.
     pool: Pool,
 }
 
@@ -134,7 +138,8 @@ impl Engine {
         let count = slots.len();
         let work = Arc::new(work);
         let settings = work.settings.clone();
-        // Each channel can hold all there can be of what it carries, so that no thread ever waits to send.
+        // Each channel can hold all there can be of what it carries, so that no thread ever waits
+        // to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
         // One place more for an error of the order itself, and one for the end of each thread.
@@ -287,7 +292,8 @@ impl Engine {
         self.next_while(&mut || Some(TICK))
     }
 
-    /// The same; `idle` is called before each wait and says how long it may be, or gives up with `None`.
+    /// The same; `idle` is called before each wait and says how long it may be, or gives up with
+    /// `None`.
     pub(crate) fn next_while(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
         if self.next == self.end {
             return None;
@@ -435,7 +441,8 @@ impl Drop for Engine {
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
         // A worker that ends looks for nothing else to do then.
         self.pool.close();
-        // Without starts the coordinator ends and lets go of the parts; without parts the workers end; the pool joins them.
+        // Without starts the coordinator ends and lets go of the parts; without parts the workers
+        // end; the pool joins them.
         drop(self.starts.take());
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();

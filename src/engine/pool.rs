@@ -7,12 +7,15 @@ use super::Settings;
 use super::settings::Bounds;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The crate's own rayon pool, never the global one, with threads that are joined when it is dropped.
+/// The crate's own rayon pool, never the global one, with threads that are joined when it is
+/// dropped.
 ///
-/// rayon ends its threads some time after a pool is dropped; a loader that frees page-locked memory must know that they have ended.
+/// rayon ends its threads some time after a pool is dropped; a loader that frees page-locked memory
+/// must know that they have ended.
 ///
-/// The threads run their body before rayon's own loop, which looks for tasks at every other thread before it sleeps: for n threads that
-/// start or end at once these are n * n looks. Here a thread enters rayon's loop when the pool is about to end, and leaves it at once.
+/// The threads run their body before rayon's own loop, which looks for tasks at every other thread
+/// before it sleeps: for n threads that start or end at once these are n * n looks. Here a thread
+/// enters rayon's loop when the pool is about to end, and leaves it at once.
 pub(crate) struct Pool {
     pool: Option<rayon::ThreadPool>,
     threads: Threads,
@@ -24,7 +27,8 @@ pub(crate) struct Pool {
 type Body = dyn Fn(usize) + Send + Sync;
 
 impl Pool {
-    /// As many threads as `settings` may put to use; where that number is automatic and they cannot all be started, as many as it begins with.
+    /// As many threads as `settings` may put to use; where that number is automatic and they cannot
+    /// all be started, as many as it begins with.
     pub(crate) fn new(settings: Arc<Settings>) -> Result<Self> {
         let Bounds { least, most } = settings.workers;
         let (pool, threads, bodies) = build(most).or_else(|e| {
@@ -74,7 +78,8 @@ fn build(workers: usize) -> Result<(rayon::ThreadPool, Threads, Sender<Arc<Body>
     match pool {
         Ok(pool) => Ok((pool, threads, bodies)),
         Err(e) => {
-            // Those that were started wait for a body. Until they have ended they count, and fewer could not be started either.
+            // Those that were started wait for a body. Until they have ended they count, and fewer
+            // could not be started either.
             drop(bodies);
             join(&threads);
             let text = format!("cannot start {workers} worker threads: {e}");
@@ -92,7 +97,8 @@ fn join(threads: &Threads) {
 }
 
 impl Pool {
-    /// Lets threads end as soon as they leave their body. Called before the bodies are made to end, so that none enters rayon's loop.
+    /// Lets threads end as soon as they leave their body. Called before the bodies are made to end,
+    /// so that none enters rayon's loop.
     pub(crate) fn close(&mut self) {
         drop(self.pool.take());
     }

@@ -1,8 +1,10 @@
 //! Panics of the user's code, reported once for each place.
 //!
-//! A source that panics for a hundred samples is an error of each of them, and the panic hook would print a hundred reports beside these
-//! errors. So the loader puts a hook of its own before the one that it finds, once in a process. That hook passes on every panic but one:
-//! a panic in code of the user's that a worker guards, at a place in the source text that the same loader has reported before.
+//! A source that panics for a hundred samples is an error of each of them, and the panic hook would
+//! print a hundred reports beside these errors. So the loader puts a hook of its own before the one
+//! that it finds, once in a process. That hook passes on every panic but one: a panic in code of
+//! the user's that a worker guards, at a place in the source text that the same loader has reported
+//! before.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{Location, PanicHookInfo};

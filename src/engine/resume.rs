@@ -10,16 +10,19 @@ const VERSION: u32 = 1;
 /// Places of an epoch that are looked at to tell one order, or one data set, from another.
 const PROBES: u64 = 8;
 
-/// Where a run stands: all that it takes to go on in another process, on another number of workers or ranks. It is a few hundred bytes in whatever
-/// form `serde` writes.
+/// Where a run stands: all that it takes to go on in another process, on another number of workers
+/// or ranks. It is a few hundred bytes in whatever form `serde` writes.
 ///
-/// [`Epoch::state`](crate::Epoch::state) and [`Batches::state`](crate::Batches::state) give it, [`Loader::resume`](crate::Loader::resume) takes it.
-/// It is the same on every rank that has seen as many batches, so one of them need save it.
+/// [`Epoch::state`](crate::Epoch::state) and [`Batches::state`](crate::Batches::state) give it,
+/// [`Loader::resume`](crate::Loader::resume) takes it. It is the same on every rank that has seen
+/// as many batches, so one of them need save it.
 ///
-/// It holds the seed, the global batch, the number of samples in the source and in the epoch, and the index and key of the samples at eight places of
-/// an epoch. A loader that differs in any of these is refused. So another seed, batch, order, subset or set of weights is noticed, as are samples that
-/// were added, removed or renamed (a few renamed among many may not be). Not noticed: the bytes of a sample that changed under the same key, weights
-/// that are all but the same, and what is done to a sample after it was read, such as [`augment`](crate::Loader::augment).
+/// It holds the seed, the global batch, the number of samples in the source and in the epoch, and
+/// the index and key of the samples at eight places of an epoch. A loader that differs in any of
+/// these is refused. So another seed, batch, order, subset or set of weights is noticed, as are
+/// samples that were added, removed or renamed (a few renamed among many may not be). Not noticed:
+/// the bytes of a sample that changed under the same key, weights that are all but the same, and
+/// what is done to a sample after it was read, such as [`augment`](crate::Loader::augment).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "State::unknown")]
 pub struct State {
@@ -77,7 +80,8 @@ impl State {
             seed: work.seed,
             global_batch: schedule.global_batch(),
             samples: work.source.len() as u64,
-            // Of an epoch that the order panics at none is to be resumed: `check` asks for its batches.
+            // Of an epoch that the order panics at none is to be resumed: `check` asks for its
+            // batches.
             epoch_samples: guarded(|| Ok(schedule.order().len(epoch))).unwrap_or(0),
             probes,
         }
@@ -135,7 +139,8 @@ impl State {
     }
 }
 
-/// Looks at a few places of epoch 0 from its first position to its last. Costs reading as many samples.
+/// Looks at a few places of epoch 0 from its first position to its last. Costs reading as many
+/// samples.
 pub(crate) fn probe(work: &Work, schedule: &Schedule) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), work.source.len() as u64);
     let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };

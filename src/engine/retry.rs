@@ -6,11 +6,13 @@ use std::time::Duration;
 use super::report::Guard;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The pause before a sample is read again; each further one is four times as long, up to [`LONGEST_PAUSE`].
+/// The pause before a sample is read again; each further one is four times as long, up to
+/// [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What `attempt` makes of `sample`, tried again up to `times` times as long as its error may be gone then and `go_on` says so.
+/// What `attempt` makes of `sample`, tried again up to `times` times as long as its error may be
+/// gone then and `go_on` says so.
 pub(crate) fn retried<T>(
     times: usize,
     sample: u64,
@@ -31,10 +33,12 @@ pub(crate) fn retried<T>(
     guarded(attempt)
 }
 
-/// Runs code that may be the user's, and makes an error of a panic. What the panic hook prints is in `report.rs`.
+/// Runs code that may be the user's, and makes an error of a panic. What the panic hook prints is
+/// in `report.rs`.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let _guard = Guard::new();
-    // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten before they are read again.
+    // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten
+    // before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {

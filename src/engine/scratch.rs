@@ -1,23 +1,27 @@
 //! Memory that workers take beside the slots: how much there is, and who may take it.
 //!
-//! Each worker has a share of its own, which it uses without asking: it holds eight photographs of usual size. What needs more takes it
-//! from memory that all workers share, one after the other in the order in which they asked. A picture that needs more than all of the
-//! shared memory gets it while nobody else holds any. A worker that waits holds none of it. So whoever holds some can finish,
-//! and gives it back.
+//! Each worker has a share of its own, which it uses without asking: it holds eight photographs of
+//! usual size. What needs more takes it from memory that all workers share, one after the other in
+//! the order in which they asked. A picture that needs more than all of the shared memory gets it
+//! while nobody else holds any. A worker that waits holds none of it. So whoever holds some can
+//! finish, and gives it back.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Bytes of a worker's own share, where memory is not scarce. Half of it is for what is decoded at a time: eight pictures of 0.7
-/// megapixels. A quarter is for encoded bytes, a quarter for what decoders keep.
+/// Bytes of a worker's own share, where memory is not scarce. Half of it is for what is decoded at
+/// a time: eight pictures of 0.7 megapixels. A quarter is for encoded bytes, a quarter for what
+/// decoders keep.
 const OWN: usize = 32 << 20;
-/// Bytes of the shared memory for each processor: a 24-megapixel picture takes 72 MB, and a progressive JPEG of it twice that.
+/// Bytes of the shared memory for each processor: a 24-megapixel picture takes 72 MB, and a
+/// progressive JPEG of it twice that.
 const SHARED_EACH: usize = 128 << 20;
 
 /// What workers may take, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
-    /// What a worker takes whatever the pictures are: one image of the batch, and what mixing needs.
+    /// What a worker takes whatever the pictures are: one image of the batch, and what mixing
+    /// needs.
     pub(crate) fixed: usize,
     /// A worker's own share beside that.
     pub(crate) own: usize,
@@ -36,7 +40,8 @@ impl ScratchPlan {
         self.workers.saturating_mul(self.fixed.saturating_add(self.own)).saturating_add(self.shared)
     }
 
-    /// The same within `bytes`: never fewer than `least` workers, and never less than what each of these takes in any case.
+    /// The same within `bytes`: never fewer than `least` workers, and never less than what each of
+    /// these takes in any case.
     pub(crate) fn within(self, bytes: usize, least: usize) -> Self {
         if self.total() <= bytes {
             return self;
@@ -109,7 +114,8 @@ impl Scratch {
         Some(Hold { scratch: self, bytes })
     }
 
-    /// Takes `bytes` of the shared memory; waits until they are free, or all of it is. The calling thread must hold none.
+    /// Takes `bytes` of the shared memory; waits until they are free, or all of it is. The calling
+    /// thread must hold none.
     pub(super) fn take(&self, bytes: usize) -> Hold<'_> {
         let mut line = self.line();
         let number = line.last;

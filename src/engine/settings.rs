@@ -8,8 +8,9 @@ use super::MAX_GROUP;
 use crate::batch::Free;
 use crate::trace::Task;
 
-/// The most workers that a loader may be given: sixteen times the threads of the largest processors there are, for sources that wait. Each is
-/// a thread with a stack of its own, and systems allow some ten thousands of them in all.
+/// The most workers that a loader may be given: sixteen times the threads of the largest processors
+/// there are, for sources that wait. Each is a thread with a stack of its own, and systems allow
+/// some ten thousands of them in all.
 pub(crate) const MOST_WORKERS: usize = 4096;
 
 /// What a number may be. Where the user has set it that is one value.
@@ -35,10 +36,12 @@ impl Bounds {
     }
 }
 
-/// The numbers of workers and of batches ahead that are in use, which may change while batches are made: no batch depends on them.
+/// The numbers of workers and of batches ahead that are in use, which may change while batches are
+/// made: no batch depends on them.
 ///
-/// All threads and slots there can ever be are made when the loader is opened. A worker beyond the number in use waits at the gate
-/// before it takes its next part, holding nothing; a slot beyond it lies in the reserve.
+/// All threads and slots there can ever be are made when the loader is opened. A worker beyond the
+/// number in use waits at the gate before it takes its next part, holding nothing; a slot beyond it
+/// lies in the reserve.
 pub(crate) struct Settings {
     pub(crate) processors: usize,
     pub(crate) workers: Bounds,
@@ -61,7 +64,8 @@ struct Gate {
     time: Time,
 }
 
-/// Time in which epochs were under way: what a program does before, between and after them is not the loader's time.
+/// Time in which epochs were under way: what a program does before, between and after them is not
+/// the loader's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Time {
     pub(crate) seconds: f64,
@@ -123,7 +127,8 @@ impl Settings {
         self.ahead.load(Relaxed)
     }
 
-    /// Host slots for `prefetch` batches ahead: one more is in the consumer's hands or on its way to the device, and one more is being filled.
+    /// Host slots for `prefetch` batches ahead: one more is in the consumer's hands or on its way
+    /// to the device, and one more is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
@@ -133,12 +138,14 @@ impl Settings {
         Self::slots_for(self.prefetch())
     }
 
-    /// Slots that are not in the reserve: more than [`slots`](Settings::slots) until those of a larger number have come back.
+    /// Slots that are not in the reserve: more than [`slots`](Settings::slots) until those of a
+    /// larger number have come back.
     pub(super) fn slots_in_use(&self) -> usize {
         self.reserve().in_use
     }
 
-    /// Samples of a part, with `workers` in use: a quarter of a worker's share of the batch, so that the shares even out.
+    /// Samples of a part, with `workers` in use: a quarter of a worker's share of the batch, so
+    /// that the shares even out.
     pub(super) fn group(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
@@ -179,7 +186,8 @@ impl Settings {
         self.tasks.lock().expect("nothing panics while holding it").extend(task);
     }
 
-    /// Seconds that workers were ready to run and had no processor, so far; 0 where the system does not say.
+    /// Seconds that workers were ready to run and had no processor, so far; 0 where the system does
+    /// not say.
     pub(super) fn delayed(&self) -> f64 {
         let tasks = self.tasks.lock().expect("nothing panics while holding it");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
@@ -211,7 +219,8 @@ impl Settings {
         self.changed.notify_all();
     }
 
-    /// Puts the slots for the least number of batches ahead into use, by sending them to `free`, and the others into the reserve.
+    /// Puts the slots for the least number of batches ahead into use, by sending them to `free`,
+    /// and the others into the reserve.
     pub(super) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
         let in_use = self.slots().min(slots.len());
         let rest = slots.split_off(in_use);
@@ -227,7 +236,8 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// The consumer holds `held` batches and asks for more: if that is all that are in use, one more is taken into use for good, as long as there are any.
+    /// The consumer holds `held` batches and asks for more: if that is all that are in use, one
+    /// more is taken into use for good, as long as there are any.
     pub(super) fn lend(&self, held: usize) {
         if !self.prefetch.are_open() {
             return;

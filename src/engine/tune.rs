@@ -1,16 +1,21 @@
 //! Automatic numbers of workers and of batches ahead, found while batches are delivered.
 //!
-//! What is done is hill climbing, told by the counters which way to try. The time in which batches were delivered is cut into windows. While the consumer
-//! waits for batches,
+//! What is done is hill climbing, told by the counters which way to try. The time in which batches
+//! were delivered is cut into windows. While the consumer waits for batches,
 //!
-//! - workers that are all busy and yet do not want all processors wait for something (a disk, a network, a lock): more of them are tried, at most twice as many;
-//! - more workers than processors that want them all are too many: half of them are tried, and stay if hardly fewer samples come;
-//! - workers that idle because all slots are taken, while the consumer waits, mean steps or samples of unequal times: twice as many batches ahead are tried.
+//! - workers that are all busy and yet do not want all processors wait for something (a disk, a
+//!   network, a lock): more of them are tried, at most twice as many;
+//! - more workers than processors that want them all are too many: half of them are tried, and stay
+//!   if hardly fewer samples come;
+//! - workers that idle because all slots are taken, while the consumer waits, mean steps or samples
+//!   of unequal times: twice as many batches ahead are tried.
 //!
-//! What threads want is the time they ran and the time they were ready to run while others had the processors, be it another program.
+//! What threads want is the time they ran and the time they were ready to run while others had the
+//! processors, be it another program.
 //!
-//! A try stays if more samples come than before, and is taken back if not; then the next one of its kind waits, each time twice as long, until the rate
-//! is another one: less than 0.7 or more than 1.4 times what it was.
+//! A try stays if more samples come than before, and is taken back if not; then the next one of its
+//! kind waits, each time twice as long, until the rate is another one: less than 0.7 or more than
+//! 1.4 times what it was.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
@@ -49,7 +54,8 @@ struct Sums {
     blocked: f64,
     /// The workers' time in their stages.
     busy: f64,
-    /// Processor time of the process, and the time in which workers were ready to run and had no processor.
+    /// Processor time of the process, and the time in which workers were ready to run and had no
+    /// processor.
     cpu: f64,
     delayed: f64,
 }
@@ -199,7 +205,8 @@ impl Climb {
     /// Ends the try, or goes on with it (`None`): what is to change then.
     fn judge(&mut self, Trial { change, before, wanted }: Trial) -> Option<Option<Change>> {
         let gain = self.block.rate() / before.rate();
-        // The longer it is looked at the less is chance: bursts of the consumer's are longer than a window.
+        // The longer it is looked at the less is chance: bursts of the consumer's are longer than a
+        // window.
         let (stays, goes) = match self.windows {
             ..BLOCK => (1.3, 0.0),
             BLOCK..LONGEST_TRY => (wanted + 0.1, wanted - 0.1),
@@ -230,7 +237,8 @@ impl Climb {
         let (prefetch, room) = self.prefetch;
         let processors = self.processors as f64;
         let busy = busy / (workers as f64 * seconds);
-        // One window is enough for what cannot be chance: the consumer mostly waits, and so do all the workers.
+        // One window is enough for what cannot be chance: the consumer mostly waits, and so do all
+        // the workers.
         if self.windows < BLOCK && (wait < 0.5 || demand > 0.5 * processors || busy < 0.8) {
             return None;
         }

@@ -19,11 +19,12 @@ use crate::source::{self, Sample, Source};
 use crate::trace::{Args, Counters, Row, Stage, Trace, nanos};
 use crate::transform::{self, Augment, Erase, ImageMut, Mixing, Resizer, Transform};
 
-/// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few enough to share out a batch evenly.
+/// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few
+/// enough to share out a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Bytes of a picture's pixels that are taken for what it needs, where eight of them are within a worker's own share. Of larger ones the
-/// decoder is asked.
+/// Bytes of a picture's pixels that are taken for what it needs, where eight of them are within a
+/// worker's own share. Of larger ones the decoder is asked.
 const SMALL: u64 = 1 << 20;
 
 /// What is done to every sample; shared by all workers.
@@ -33,10 +34,12 @@ pub(crate) struct Work {
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) writer: Writer,
-    /// Whether the last field of a slot is a record a sample of what the device is to do (`device::SampleOps`): then erasing is left to it.
+    /// Whether the last field of a slot is a record a sample of what the device is to do
+    /// (`device::SampleOps`): then erasing is left to it.
     pub(crate) ops: bool,
     pub(crate) seed: u64,
-    /// Whether a batch that is to be mixed is mixed by the worker that finishes it, and not on a device.
+    /// Whether a batch that is to be mixed is mixed by the worker that finishes it, and not on a
+    /// device.
     pub(crate) mixes: bool,
     /// Classes and smoothing, if labels are also wanted as rows of shares.
     pub(crate) soft_labels: Option<(usize, f32)>,
@@ -67,7 +70,8 @@ pub(crate) struct Limits {
     pub(crate) sample_bytes: u64,
 }
 
-/// One worker's memory, kept from sample to sample as far as it stays within the worker's own share ([`Scratch`]).
+/// One worker's memory, kept from sample to sample as far as it stays within the worker's own share
+/// ([`Scratch`]).
 pub(crate) struct Worker {
     work: Arc<Work>,
     index: usize,
@@ -97,7 +101,8 @@ struct Planned<'a> {
     memory: usize,
 }
 
-/// What a sample's header says: the image's encoded bytes, what happens to it, and the memory that decoding it takes.
+/// What a sample's header says: the image's encoded bytes, what happens to it, and the memory that
+/// decoding it takes.
 struct Prepared<'a> {
     bytes: &'a [u8],
     plan: transform::Plan,
@@ -122,8 +127,9 @@ impl Worker {
 
     /// Fills `part` if its run is still wanted. The last part of a batch gives the full slot.
     pub(crate) fn run(&mut self, mut part: Part) -> Option<Full> {
-        // The user's code is guarded where it is called. What panics here is a defect, or a logger of the user's; the batch goes on its
-        // way all the same, since its slot would be lost with it.
+        // The user's code is guarded where it is called. What panics here is a defect, or a logger
+        // of the user's; the batch goes on its way all the same, since its slot would be lost with
+        // it.
         let filled = guarded(|| {
             self.fill(&mut part);
             Ok(())
@@ -202,7 +208,8 @@ impl Worker {
         decode::keep(share.kept);
     }
 
-    /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes are many.
+    /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
+    /// are many.
     fn round(&mut self, part: &mut Part, places: &mut Range<usize>) {
         let Worker { work, index, encoded, pixels, image, resizer, .. } = self;
         let counters = work.counters.worker(*index);
@@ -243,7 +250,8 @@ impl Worker {
                         break;
                     }
                 }
-                // All its time, the pauses before it was read again among it, is its own and not the next one's.
+                // All its time, the pauses before it was read again among it, is its own and not
+                // the next one's.
                 Err(e) => {
                     let ns = [clock.lap(), 0, 0, 0];
                     clock.book(&work.counters, *index, Stage::Read, ns[0], 0, |b| at.args(id, &meta.key, b));
@@ -332,7 +340,8 @@ impl Desk<'_> {
         decode::release();
     }
 
-    /// Gives back pixels of pictures before, if they and those that are planned would together be more than the worker's own share.
+    /// Gives back pixels of pictures before, if they and those that are planned would together be
+    /// more than the worker's own share.
     fn make_room(&mut self, planned: &[Planned<'_>]) {
         let needed = planned.iter().map(|planned| planned.memory).chain(std::iter::repeat(0));
         let sum: usize = self.pixels.iter().zip(needed).map(|(pixels, needed)| pixels.capacity().max(needed)).sum();
@@ -431,7 +440,8 @@ impl Clock {
         nanos(self.now, start)
     }
 
-    /// Counts and traces the lap of one sample that just ended: `ns`, out of which came `bytes` bytes.
+    /// Counts and traces the lap of one sample that just ended: `ns`, out of which came `bytes`
+    /// bytes.
     fn book(
         &self,
         counters: &Counters,
@@ -506,7 +516,8 @@ impl Work {
         }
     }
 
-    /// Reads sample `id`, again if an error may be gone then, as often as there are buffers and as long as `run` is wanted.
+    /// Reads sample `id`, again if an error may be gone then, as often as there are buffers and as
+    /// long as `run` is wanted.
     fn read<'a>(&'a self, id: u64, run: u64, buffers: &'a mut [Vec<u8>]) -> Result<Sample<'a>> {
         let go_on = || {
             let wanted = self.run.load(Ordering::Relaxed) == run;
@@ -544,19 +555,22 @@ impl Work {
         }
         let plan = self.augment.plan(size, &mut rng)?;
         let all = size.area().saturating_mul(3);
-        // A header more to read costs nothing beside so many pixels. Where memory is scarce, what decoders take beside them counts too.
+        // A header more to read costs nothing beside so many pixels. Where memory is scarce, what
+        // decoders take beside them counts too.
         let ample = self.scratch.share().decode as u64 >= SMALL * MAX_GROUP as u64;
         let memory = if ample && all <= SMALL { all } else { self.decoder.memory(bytes, size, plan.want()) };
         Ok(Prepared { bytes, plan, rng, memory: usize::try_from(memory).unwrap_or(usize::MAX) })
     }
 
-    /// Whether the images of this batch are written when it is full, since they are mixed before they are rounded. Until then each lies
-    /// in its place as `u8` HWC, which it has room for whatever the dtype.
+    /// Whether the images of this batch are written when it is full, since they are mixed before
+    /// they are rounded. Until then each lies in its place as `u8` HWC, which it has room for
+    /// whatever the dtype.
     fn writes_later(&self, part: &Part) -> bool {
         self.mixes && part.header().mixing.is_some()
     }
 
-    /// From decoded pixels to the finished image: in the slot itself where it takes bytes as they are, else in `image`.
+    /// From decoded pixels to the finished image: in the slot itself where it takes bytes as they
+    /// are, else in `image`.
     fn finish(
         &self,
         pixels: &Pixels,
@@ -617,7 +631,8 @@ impl Work {
 }
 
 impl Work {
-    /// Whether `label` has a place in the rows of shares, if there are any. A negative one has none, and may be meant so.
+    /// Whether `label` has a place in the rows of shares, if there are any. A negative one has
+    /// none, and may be meant so.
     fn check_soft_label(&self, label: Option<i64>) -> Result<()> {
         match (label, self.soft_labels) {
             (None, Some(_)) if !self.unlabelled => {
@@ -630,7 +645,8 @@ impl Work {
         }
     }
 
-    /// Decides whether the batch's labels may be read. If some of its samples have a label, those without one have failed.
+    /// Decides whether the batch's labels may be read. If some of its samples have a label, those
+    /// without one have failed.
     fn check_labels(&self, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labelled == has)
@@ -677,8 +693,8 @@ fn decode(decoder: &dyn Decode, jobs: &mut [Job<'_>]) {
     }
 }
 
-/// Puts a copy of the next sound sample of the batch into the place of each that failed, so that the batch keeps its shape. A batch
-/// without a sound sample stays as it is.
+/// Puts a copy of the next sound sample of the batch into the place of each that failed, so that
+/// the batch keeps its shape. A batch without a sound sample stays as it is.
 fn replace_faulty(full: &mut Full) {
     let len = full.len();
     let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();

@@ -10,21 +10,26 @@ use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan, Opened};
 use crate::error::{Error, Result};
 
 impl Loader {
-    /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered by events on that stream: the host waits only
-    /// while no batch is ready.
+    /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered
+    /// by events on that stream: the host waits only while no batch is ready.
     ///
-    /// Images cross the bus as u8 from page-locked memory on a stream of the loader's own, and are converted there: normalised, cast, laid
-    /// out, erased and mixed in one kernel. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
+    /// Images cross the bus as u8 from page-locked memory on a stream of the loader's own, and are
+    /// converted there: normalised, cast, laid out, erased and mixed in one kernel.
+    /// [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect, the memory always is.
     ///
-    /// While `stream` is captured into a CUDA graph, asking for a batch is an [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), after which loader and capture go on. Take the
-    /// batch before the capture, copy it into a buffer that the graph keeps, and replay. When the loader and its
-    /// batches are dropped, the device's memory is freed as soon as the device has done what it was given: a moment later, by a thread of its own.
+    /// While `stream` is captured into a CUDA graph, asking for a batch is an
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), after which loader and capture go on.
+    /// Take the batch before the capture, copy it into a buffer that the graph keeps, and replay.
+    /// When the loader and its batches are dropped, the device's memory is freed as soon as the
+    /// device has done what it was given: a moment later, by a thread of its own.
     ///
-    /// [`cuda::stream`](crate::cuda::stream) makes a stream for programs that have none, or says that there is no driver.
+    /// [`cuda::stream`](crate::cuda::stream) makes a stream for programs that have none, or says
+    /// that there is no driver.
     ///
     /// # Errors
-    /// As [`host`](Loader::host); [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has too little left, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// As [`host`](Loader::host); [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has
+    /// too little left, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub fn cuda(mut self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         let context = Context::of(stream)?;
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
@@ -38,7 +43,8 @@ impl Loader {
             let (name, axes) = (&field.name, field.shape.len());
             return Err(Error::config(format!("field {name:?} has {axes} axes, at most {} may be", MAX_AXES - 1)));
         }
-        // Bytes that are used as they come are erased where they are written; everything else after normalisation.
+        // Bytes that are used as they come are erased where they are written; everything else after
+        // normalisation.
         let ops = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
         let (layout, soft_labels) = (self.layout, self.soft_labels);
         let spec = |plan: &Plan| Spec {
@@ -56,7 +62,8 @@ impl Loader {
         let mut opening = self.open(Dtype::U8, Layout::Nhwc, Some(ops), true, beside)?;
 
         let spec = spec(&opening.plan);
-        // An automatic number is of the host's slots alone: they even out what varies, and the device's memory is the model's.
+        // An automatic number is of the host's slots alone: they even out what varies, and the
+        // device's memory is the model's.
         let (prefetch, timeout, resume) = (opening.prefetch.least, opening.timeout, opening.resume);
         let (device, slots, slot_bytes) = (spec.memory(prefetch), opening.slots(), opening.plan.bytes);
         let plan = MemoryPlan {
@@ -82,7 +89,7 @@ impl Loader {
 pub(super) fn pinned_memory(context: &Context, bytes: usize) -> Result<Memory> {
     let mut pinned = Pinned::new(context, bytes.max(1), PinMode::Cached)?;
     let base = NonNull::from(&mut *pinned).cast();
-    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is dropped; it is aligned to a page, and nothing
-    // else uses it (`Memory`, invariant 1).
+    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
+    // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).
     Ok(unsafe { Memory::pinned(base, bytes, Box::new(pinned)) })
 }

@@ -13,7 +13,8 @@ use crate::order::Rank;
 pub(super) enum Room {
     /// As the user says, on host and device together.
     Limit(usize),
-    /// What the host has left; its memory alone is held against it, the device's is for its driver to refuse.
+    /// What the host has left; its memory alone is held against it, the device's is for its driver
+    /// to refuse.
     Available(usize),
 }
 
@@ -22,8 +23,8 @@ impl Room {
         limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
     }
 
-    /// What an automatic number of batches of `plan` ahead may be, with `beside(plan, n)` bytes on the device for n of them. More than it
-    /// begins with only where `scratch` has room too.
+    /// What an automatic number of batches of `plan` ahead may be, with `beside(plan, n)` bytes on
+    /// the device for n of them. More than it begins with only where `scratch` has room too.
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
@@ -65,7 +66,8 @@ impl Room {
         Ok((host, scratch.within(left.saturating_add(fixed), least_workers)))
     }
 
-    /// Bytes that are needed with batches of `plan`, `prefetch` of them ahead; none if they cannot be counted.
+    /// Bytes that are needed with batches of `plan`, `prefetch` of them ahead; none if they cannot
+    /// be counted.
     fn need(self, demand: &Demand<'_>, plan: &Plan, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(plan.bytes)?;
         let device = (demand.beside)(plan, prefetch.min(demand.prefetch.least));
@@ -157,11 +159,13 @@ fn size(bytes: usize, exact: bool) -> String {
 const AHEAD: usize = 2;
 /// The most that it tries.
 const MOST_AHEAD: usize = 16;
-/// Bytes that it stays within where the user sets no limit: of memory that costs something only when it is used, and of page-locked memory.
+/// Bytes that it stays within where the user sets no limit: of memory that costs something only
+/// when it is used, and of page-locked memory.
 const ORDINARY_BYTES: usize = 1 << 30;
 const LOCKED_BYTES: usize = 1 << 28;
 
-/// What an automatic number of batches ahead may be, where `n` of them take `bytes(n)` of `limit`: 1 at least, fit or not.
+/// What an automatic number of batches ahead may be, where `n` of them take `bytes(n)` of `limit`:
+/// 1 at least, fit or not.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
     Bounds { least: most.min(AHEAD), most }
@@ -183,7 +187,8 @@ pub(super) fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) 
 
 #[cfg(feature = "cuda")]
 fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
-    // A context takes memory of its device: that of the rank's own, unless the launcher shows each rank but one.
+    // A context takes memory of its device: that of the rank's own, unless the launcher shows each
+    // rank but one.
     let context = match rank.local {
         Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
         None => crate::cuda::Context::new(0),
@@ -196,10 +201,12 @@ fn locked_memory(_bytes: usize, _slots: usize, _rank: Rank) -> Result<Vec<Memory
     Err(Error::config("this build is without the feature \"cuda\""))
 }
 
-/// Bytes that the machine has available (`MemAvailable`: without swapping), and no more than the control groups of this process have left. None where the
-/// system does not say; it is asked on Linux only.
+/// Bytes that the machine has available (`MemAvailable`: without swapping), and no more than the
+/// control groups of this process have left. None where the system does not say; it is asked on
+/// Linux only.
 ///
-/// A figure of now and for this process alone: who opens several loaders, or shares the machine, may be given less.
+/// A figure of now and for this process alone: who opens several loaders, or shares the machine,
+/// may be given less.
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -213,8 +220,9 @@ fn machine(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The folders of all groups that limit a process of these groups (the text of `/proc/self/cgroup`), of cgroup's second version and of its first. A container
-/// sees its own as the root, whatever the name says.
+/// The folders of all groups that limit a process of these groups (the text of
+/// `/proc/self/cgroup`), of cgroup's second version and of its first. A container sees its own as
+/// the root, whatever the name says.
 fn folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -231,7 +239,8 @@ fn folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Bytes that the group of `folder` has left, if it has a limit. What it holds of files is given back when it is asked for, and counts as left.
+/// Bytes that the group of `folder` has left, if it has a limit. What it holds of files is given
+/// back when it is asked for, and counts as left.
 fn left(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     // No limit is `max` in the second version, and a number beyond all memory in the first.

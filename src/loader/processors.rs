@@ -4,9 +4,11 @@ use std::fs;
 
 use crate::order::Rank;
 
-/// Processors of this process: what it may use by affinity and cgroup, and of what it shares with the other ranks of its machine, its share.
+/// Processors of this process: what it may use by affinity and cgroup, and of what it shares with
+/// the other ranks of its machine, its share.
 ///
-/// A launcher that binds its ranks has divided the machine already: a rank that may use no more than its share of the machine gets all of that.
+/// A launcher that binds its ranks has divided the machine already: a rank that may use no more
+/// than its share of the machine gets all of that.
 pub(super) fn processors(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world.unwrap_or(1);
@@ -30,7 +32,8 @@ fn allowed_by_affinity() -> Option<usize> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
 }
 
-/// Processors of the machine, or of the container: by the files of cgroup's second version, or of its first as a container sees them.
+/// Processors of the machine, or of the container: by the files of cgroup's second version, or of
+/// its first as a container sees them.
 fn machine() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();

@@ -27,17 +27,23 @@ pub(super) struct Sampling {
 }
 
 impl Loader {
-    /// A loader of several data sets, of which samples are drawn in proportions, such as `[("photos.lmdb", 0.7), ("sketches", 0.3)]`.
+    /// A loader of several data sets, of which samples are drawn in proportions, such as
+    /// `[("photos.lmdb", 0.7), ("sketches", 0.3)]`.
     ///
-    /// Always shuffled, under the [`seed`](Loader::seed); see [`order::Mixture`](Mixture) for what is kept exactly: proportions, and that each
-    /// sample of a set comes as often as any other of it, in every 10,000 draws. Within those a set of fewer samples than its share of them repeats some before others have come. An epoch is as many samples
-    /// as all the sets have. `batches.source().part(id)` says which set one comes from.
+    /// Always shuffled, under the [`seed`](Loader::seed); see [`order::Mixture`](Mixture) for what
+    /// is kept exactly: proportions, and that each sample of a set comes as often as any other of
+    /// it, in every 10,000 draws. Within those a set of fewer samples than its share of them
+    /// repeats some before others have come. An epoch is as many samples as all the sets have.
+    /// `batches.source().part(id)` says which set one comes from.
     ///
-    /// Samples keep their labels. Sets that give a label different names are refused when the loader is opened:
-    /// [`by_class_name`](Loader::by_class_name) and [`keep_labels`](Loader::keep_labels) say what is meant.
+    /// Samples keep their labels. Sets that give a label different names are refused when the
+    /// loader is opened: [`by_class_name`](Loader::by_class_name) and
+    /// [`keep_labels`](Loader::keep_labels) say what is meant.
     ///
-    /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and [`shuffle_window`](Loader::shuffle_window) choose within
-    /// each of the sets, and the proportions stay what they are. Indices and weights run through all the sets, one behind the other.
+    /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and
+    /// [`shuffle_window`](Loader::shuffle_window) choose within each of the sets, and the
+    /// proportions stay what they are. Indices and weights run through all the sets, one behind the
+    /// other.
     pub fn mixture<P: AsRef<Path>>(parts: impl IntoIterator<Item = (P, f64)>) -> Self {
         let part = |(path, proportion): (P, f64)| (Input::Path(path.as_ref().to_owned()), proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
@@ -49,17 +55,19 @@ impl Loader {
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
     }
 
-    /// In a [mixture](Loader::mixture), gives the classes of one name one label: its place among the names of all sets, sorted. See
-    /// [`Concat::by_class_name`](source::Concat::by_class_name). [`Batches::classes`](crate::Batches::classes) has these names.
+    /// In a [mixture](Loader::mixture), gives the classes of one name one label: its place among
+    /// the names of all sets, sorted. See [`Concat::by_class_name`](source::Concat::by_class_name).
+    /// [`Batches::classes`](crate::Batches::classes) has these names.
     ///
-    /// An error without a mixture, with [`keep_labels`](Loader::keep_labels), or if a set has no names.
+    /// An error without a mixture, with [`keep_labels`](Loader::keep_labels), or if a set has no
+    /// names.
     pub fn by_class_name(mut self) -> Self {
         self.sampling.by_class_name = true;
         self
     }
 
-    /// In a [mixture](Loader::mixture), leaves the labels as they are even if the sets give them different names. See
-    /// [`Concat::keep_labels`](source::Concat::keep_labels).
+    /// In a [mixture](Loader::mixture), leaves the labels as they are even if the sets give them
+    /// different names. See [`Concat::keep_labels`](source::Concat::keep_labels).
     ///
     /// An error without a mixture, or with [`by_class_name`](Loader::by_class_name).
     pub fn keep_labels(mut self) -> Self {
@@ -67,7 +75,8 @@ impl Loader {
         self
     }
 
-    /// Delivers the samples in an order that is shuffled anew in each epoch, and sets the [`seed`](Loader::seed). Not shuffled by default.
+    /// Delivers the samples in an order that is shuffled anew in each epoch, and sets the
+    /// [`seed`](Loader::seed). Not shuffled by default.
     ///
     /// It costs no memory and no time at an epoch's start, whatever the number of samples.
     pub fn shuffle(mut self, seed: u64) -> Self {
@@ -75,23 +84,29 @@ impl Loader {
         self.seed(seed)
     }
 
-    /// Shuffles as [`shuffle`](Loader::shuffle) does, but so that reads stay within windows of about `samples` samples, for media where a random read is dear; see
-    /// [`order::Windowed`](Windowed). In a [mixture](Loader::mixture) the windows are those of each set; those of less than 10,000 samples gain little there. The larger the window, the better it mixes; at most as much as the memory can hold of the files is useful.
+    /// Shuffles as [`shuffle`](Loader::shuffle) does, but so that reads stay within windows of
+    /// about `samples` samples, for media where a random read is dear; see
+    /// [`order::Windowed`](Windowed). In a [mixture](Loader::mixture) the windows are those of each
+    /// set; those of less than 10,000 samples gain little there. The larger the window, the better
+    /// it mixes; at most as much as the memory can hold of the files is useful.
     pub fn shuffle_window(mut self, samples: u64) -> Self {
         self.sampling.window = Some(samples);
         self
     }
 
-    /// An order of your own. It excludes every other choice of an order: [`shuffle`](Loader::shuffle) (set the
-    /// [`seed`](Loader::seed) alone), [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights) and
-    /// [`balanced`](Loader::balanced). With a [`subset`](Loader::subset), it is one of places in that. Its epoch 0 must have a
-    /// batch, or opening the loader is an error; later ones may be empty.
+    /// An order of your own. It excludes every other choice of an order:
+    /// [`shuffle`](Loader::shuffle) (set the [`seed`](Loader::seed) alone),
+    /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights) and
+    /// [`balanced`](Loader::balanced). With a [`subset`](Loader::subset), it is one of places in
+    /// that. Its epoch 0 must have a batch, or opening the loader is an error; later ones may be
+    /// empty.
     pub fn order(mut self, order: impl Order + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
         self
     }
 
-    /// Only these samples, by their index in the source, in this order or shuffled. PyTorch's `Subset`.
+    /// Only these samples, by their index in the source, in this order or shuffled. PyTorch's
+    /// `Subset`.
     ///
     /// A sample listed twice comes twice, augmented differently. Costs 8 bytes for each.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
@@ -99,18 +114,21 @@ impl Loader {
         self
     }
 
-    /// Draws samples with replacement, with chances in proportion to `weights`: one for each sample of the source, or of the
-    /// [`subset`](Loader::subset). An epoch is as many draws. In place of [`shuffle`](Loader::shuffle), whose seed it uses. PyTorch's
-    /// `WeightedRandomSampler`; see [`order::Weighted`](Weighted).
+    /// Draws samples with replacement, with chances in proportion to `weights`: one for each sample
+    /// of the source, or of the [`subset`](Loader::subset). An epoch is as many draws. In place of
+    /// [`shuffle`](Loader::shuffle), whose seed it uses. PyTorch's `WeightedRandomSampler`; see
+    /// [`order::Weighted`](Weighted).
     pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
         self.sampling.weights = Some(weights.into_iter().collect());
         self
     }
 
-    /// Draws with [`weights`](Loader::weights) that make every class equally frequent: one over the number of samples of the same label.
+    /// Draws with [`weights`](Loader::weights) that make every class equally frequent: one over the
+    /// number of samples of the same label.
     ///
-    /// Opening asks for every label: free for a folder, a short read a sample for tar shards and LMDB, and for a source of your own that does not
-    /// implement [`Source::label`] reading all of it once, on all workers. A sample without a label is an error.
+    /// Opening asks for every label: free for a folder, a short read a sample for tar shards and
+    /// LMDB, and for a source of your own that does not implement [`Source::label`] reading all of
+    /// it once, on all workers. A sample without a label is an error.
     pub fn balanced(mut self) -> Self {
         self.sampling.balanced = true;
         self
@@ -123,7 +141,8 @@ impl Loader {
         self
     }
 
-    /// Leaves out the first `batches` batches of every epoch, at no cost. 0 by default. To go on where a run stopped, see [`resume`](Loader::resume).
+    /// Leaves out the first `batches` batches of every epoch, at no cost. 0 by default. To go on
+    /// where a run stopped, see [`resume`](Loader::resume).
     pub fn skip(mut self, batches: u64) -> Self {
         self.sampling.skip = batches;
         self
@@ -282,7 +301,8 @@ struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    /// A weight for every sample of `range`, or every one of `subset`, that makes the classes equally frequent.
+    /// A weight for every sample of `range`, or every one of `subset`, that makes the classes
+    /// equally frequent.
     fn balanced(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<f64>> {
         let labels = self.of(range, subset)?;
         let mut counts = HashMap::<i64, u32>::new();
@@ -313,7 +333,8 @@ impl Labels<'_> {
             .build()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
             .install(|| (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>())
-            // In order, so that of several bad samples the first is named, whichever thread was faster.
+            // In order, so that of several bad samples the first is named, whichever thread was
+            // faster.
             .into_iter()
             .collect()
     }

@@ -8,14 +8,19 @@ use crate::error::{Error, Result};
 
 /// Several data sets, one behind the other, drawn from in proportions.
 ///
-/// Of every 10,000 draws the proportions are kept exactly, within them the sources alternate at random. Each source is gone through in passes,
-/// shuffled anew for each, that run on across the epochs: a small one comes several times an epoch, a large one needs several epochs. Each pass has
-/// every sample once, but a pass need not be over when the next begins: what a source gives in 10,000 draws comes in an order of its own, so that
-/// passes which end within them are mixed with their neighbours. After every 10,000 draws each sample of a source has come as often as any other of it, or once more; in
-/// between, of a source of fewer samples than its share of 10,000, some have come several times and some not yet (of two sources of 500 in equal shares, the
-/// first 500 draws from one give about 320 different samples). Augmentation is by (seed, pass, sample). It takes no memory, and finds any position in constant time.
+/// Of every 10,000 draws the proportions are kept exactly, within them the sources alternate at
+/// random. Each source is gone through in passes, shuffled anew for each, that run on across the
+/// epochs: a small one comes several times an epoch, a large one needs several epochs. Each pass
+/// has every sample once, but a pass need not be over when the next begins: what a source gives in
+/// 10,000 draws comes in an order of its own, so that passes which end within them are mixed with
+/// their neighbours. After every 10,000 draws each sample of a source has come as often as any
+/// other of it, or once more; in between, of a source of fewer samples than its share of 10,000,
+/// some have come several times and some not yet (of two sources of 500 in equal shares, the first
+/// 500 draws from one give about 320 different samples). Augmentation is by (seed, pass, sample).
+/// It takes no memory, and finds any position in constant time.
 ///
-/// Within a source the passes may follow an order of its own ([`of`](Mixture::of)): a subset, windows, weights.
+/// Within a source the passes may follow an order of its own ([`of`](Mixture::of)): a subset,
+/// windows, weights.
 #[derive(Clone)]
 pub struct Mixture {
     parts: Arc<[Part]>,
@@ -40,11 +45,13 @@ struct Part {
 const PERIOD: u64 = 10_000;
 
 impl Mixture {
-    /// Sources of so many samples each, in proportions that need not sum to anything. An epoch is as many draws as there are samples in all.
+    /// Sources of so many samples each, in proportions that need not sum to anything. An epoch is
+    /// as many draws as there are samples in all.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative, not finite, or so small beside the others that it rounds to no draw
-    /// in 10,000, all are 0, or one that is not 0 belongs to an empty source.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative, not finite, or
+    /// so small beside the others that it rounds to no draw in 10,000, all are 0, or one that is
+    /// not 0 belongs to an empty source.
     pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
         Self::of(
             sources.iter().enumerate().map(|(number, &(len, proportion))| {
@@ -55,17 +62,20 @@ impl Mixture {
         )
     }
 
-    /// The same with an order for each source: of (samples, proportion, order), where the order's epochs are the passes, all of one
-    /// length, and its indices are those in the source alone.
+    /// The same with an order for each source: of (samples, proportion, order), where the order's
+    /// epochs are the passes, all of one length, and its indices are those in the source alone.
     ///
-    /// What a source gives in 10,000 draws of the mixture is a stretch of its order, but comes in an order of its own: so windows of fewer samples
-    /// than those ([`Windowed`](super::Windowed)) are as good as windows of so many.
+    /// What a source gives in 10,000 draws of the mixture is a stretch of its order, but comes in
+    /// an order of its own: so windows of fewer samples than those ([`Windowed`](super::Windowed))
+    /// are as good as windows of so many.
     ///
     /// # Panics
-    /// [`index`](Order::index) panics where an order gives an index that its source does not have. A loader makes that an error.
+    /// [`index`](Order::index) panics where an order gives an index that its source does not have.
+    /// A loader makes that an error.
     ///
     /// # Errors
-    /// As [`new`](Mixture::new); a source whose proportion is not 0 may not have an order of length 0.
+    /// As [`new`](Mixture::new); a source whose proportion is not 0 may not have an order of length
+    /// 0.
     pub fn of(sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Order>)>, seed: u64) -> Result<Self> {
         let sources: Vec<_> = sources.into_iter().collect();
         let proportions: Vec<f64> = sources.iter().map(|source| source.1).collect();
@@ -110,7 +120,8 @@ impl Mixture {
         mix(seed ^ mix(number as u64))
     }
 
-    /// The order with `draws` draws in an epoch. The epochs are cuts of one sequence: another number changes nothing but where they are.
+    /// The order with `draws` draws in an epoch. The epochs are cuts of one sequence: another
+    /// number changes nothing but where they are.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.draws = draws;
@@ -198,7 +209,8 @@ mod tests {
         assert!((30..50).contains(&least), "a batch of 100 had {least} of the half that is the first source");
     }
 
-    /// Over the whole sequence each source is gone through pass by pass, and the pass is the variant.
+    /// Over the whole sequence each source is gone through pass by pass, and the pass is the
+    /// variant.
     #[test]
     fn every_sample_of_a_source_comes_once_in_each_pass_across_epochs() {
         let order = mixture().draws(7_777);
@@ -237,7 +249,8 @@ mod tests {
         assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
-    /// With orders of their own, the sources give the same as a loop that takes from each its next quota in every period.
+    /// With orders of their own, the sources give the same as a loop that takes from each its next
+    /// quota in every period.
     #[test]
     fn each_period_has_the_next_stretch_of_every_order() {
         let list: Arc<[u64]> = [5, 3, 3, 9].into();

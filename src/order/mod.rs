@@ -1,14 +1,16 @@
 //! Which sample next.
 //!
 //! 1. [`Rng`]: the random numbers of one sample, a pure function of (seed, epoch, sample).
-//! 2. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once an epoch, as a pure function of (seed, epoch, position).
-//! 3. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in proportions; as pure.
+//! 2. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once an epoch, as a pure function
+//!    of (seed, epoch, position).
+//! 3. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in
+//!    proportions; as pure.
 //! 4. [`Subset`], [`Repeat`] and [`Skip`]: orders made of another one.
 //! 5. [`Rank`]: which of several processes this is, by word or by the launcher's environment.
 //! 6. `schedule`: an order cut into batches, and those into the ranks' shares.
 //!
-//! Nothing here keeps state between calls: any batch of any epoch is found in constant time and memory, so a run resumes in
-//! mid-epoch without replaying anything.
+//! Nothing here keeps state between calls: any batch of any epoch is found in constant time and
+//! memory, so a run resumes in mid-epoch without replaying anything.
 
 mod mixture;
 mod permutation;
@@ -35,18 +37,21 @@ pub use windowed::Windowed;
 
 /// The order of an epoch.
 ///
-/// Implement it for an order of your own; it must answer the same for the same arguments, whenever and from whichever thread it is asked.
+/// Implement it for an order of your own; it must answer the same for the same arguments, whenever
+/// and from whichever thread it is asked.
 pub trait Order: Send + Sync {
     /// Number of samples in `epoch`.
     fn len(&self, epoch: u64) -> u64;
 
-    /// Index in the source of the sample at `position` of `epoch`; `position` is less than [`len`](Order::len).
+    /// Index in the source of the sample at `position` of `epoch`; `position` is less than
+    /// [`len`](Order::len).
     fn index(&self, epoch: u64, position: u64) -> u64;
 
-    /// What stands for the epoch in the random numbers of the sample at `position`: they are a function of (seed, variant, sample).
+    /// What stands for the epoch in the random numbers of the sample at `position`: they are a
+    /// function of (seed, variant, sample).
     ///
-    /// `epoch` itself is right where a sample comes once an epoch. Where it comes more often, each time should have a variant of its own, or it
-    /// is augmented alike each time.
+    /// `epoch` itself is right where a sample comes once an epoch. Where it comes more often, each
+    /// time should have a variant of its own, or it is augmented alike each time.
     fn variant(&self, epoch: u64, _position: u64) -> u64 {
         epoch
     }

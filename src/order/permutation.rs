@@ -3,9 +3,10 @@ use super::rng::mix;
 
 /// Every sample once in each epoch, shuffled anew for each.
 ///
-/// A keyed permutation instead of a shuffled list: a balanced Feistel network over the smallest even number of bits that holds `len`
-/// (Luby and Rackoff, 1988), walked until it lands inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains",
-/// 2002; fewer than four steps on average). It takes no memory, and position 10^12 costs what position 0 costs.
+/// A keyed permutation instead of a shuffled list: a balanced Feistel network over the smallest
+/// even number of bits that holds `len` (Luby and Rackoff, 1988), walked until it lands inside
+/// (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002; fewer than
+/// four steps on average). It takes no memory, and position 10^12 costs what position 0 costs.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,
@@ -29,7 +30,8 @@ impl Order for Shuffled {
     }
 }
 
-/// The key of an epoch. Each (seed, epoch) starts its rounds at an unrelated place, so that the round keys of two epochs do not overlap.
+/// The key of an epoch. Each (seed, epoch) starts its rounds at an unrelated place, so that the
+/// round keys of two epochs do not overlap.
 pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }
@@ -41,7 +43,8 @@ pub(super) struct Permutation {
     half_bits: u32,
 }
 
-/// Four rounds make a Feistel network indistinguishable from random to an attacker; the rest is margin for halves of few bits.
+/// Four rounds make a Feistel network indistinguishable from random to an attacker; the rest is
+/// margin for halves of few bits.
 const ROUNDS: u64 = 8;
 
 impl Permutation {
@@ -116,7 +119,8 @@ mod tests {
         }
     }
 
-    /// Each (position, index) pair is equally likely over epochs: a chi-square test of the whole table.
+    /// Each (position, index) pair is equally likely over epochs: a chi-square test of the whole
+    /// table.
     #[test]
     fn places_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -168,8 +172,8 @@ mod tests {
         }
     }
 
-    /// At 2^40 samples: high and low bits of the picked samples, their differences, and those of one position over epochs are uniform, and
-    /// neighbouring positions independent.
+    /// At 2^40 samples: high and low bits of the picked samples, their differences, and those of
+    /// one position over epochs are uniform, and neighbouring positions independent.
     #[test]
     fn a_huge_source_is_no_dearer_and_as_random() {
         const CELLS: u64 = 64;

@@ -19,7 +19,8 @@ pub struct Rank {
     pub rank: usize,
     /// The number of all.
     pub world: usize,
-    /// Its number among those of the same machine, from 0, if the launcher says: usually the number of its GPU.
+    /// Its number among those of the same machine, from 0, if the launcher says: usually the number
+    /// of its GPU.
     pub local: Option<usize>,
     /// The number of those of the same machine, if the launcher says.
     pub local_world: Option<usize>,
@@ -32,11 +33,13 @@ struct Launcher {
     world: &'static str,
     local: &'static str,
     local_world: &'static str,
-    /// Set in all processes that it starts, where a process that it did not start may have a rank too; and how processes are started.
+    /// Set in all processes that it starts, where a process that it did not start may have a rank
+    /// too; and how processes are started.
     started: Option<(&'static str, &'static str)>,
 }
 
-/// From the inside out: torchrun may be started by mpirun, and that by srun, and the innermost has started this process.
+/// From the inside out: torchrun may be started by mpirun, and that by srun, and the innermost has
+/// started this process.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
@@ -60,7 +63,8 @@ const LAUNCHERS: [Launcher; 3] = [
         world: "SLURM_NTASKS",
         local: "SLURM_LOCALID",
         local_world: "SLURM_NTASKS_PER_NODE",
-        // A batch script runs once, on the first machine, with process 0 and the number of tasks that were asked for.
+        // A batch script runs once, on the first machine, with process 0 and the number of tasks
+        // that were asked for.
         started: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
@@ -80,17 +84,19 @@ impl Rank {
         Ok(Rank { rank, world, local: None, local_world: None })
     }
 
-    /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), else Open MPI
-    /// (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`,
-    /// `SLURM_NTASKS_PER_NODE`). `None` if there are none of
-    /// these variables.
+    /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`,
+    /// `LOCAL_WORLD_SIZE`), else Open MPI (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`,
+    /// ...`_LOCAL_SIZE`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`,
+    /// `SLURM_NTASKS_PER_NODE`). `None` if there are none of these variables.
     ///
-    /// SLURM gives a batch script the rank 0 of all tasks, although the script runs once: without `SLURM_STEP_ID`, which `srun` sets in the tasks that it starts,
-    /// rank 0 of several is an error.
+    /// SLURM gives a batch script the rank 0 of all tasks, although the script runs once: without
+    /// `SLURM_STEP_ID`, which `srun` sets in the tasks that it starts, rank 0 of several is an
+    /// error.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if those of a launcher are incomplete or no numbers, or if two launchers contradict each other:
-    /// when this process is one of several to an outer launcher, an inner one cannot have started fewer than there are.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if those of a launcher are incomplete or no
+    /// numbers, or if two launchers contradict each other: when this process is one of several to
+    /// an outer launcher, an inner one cannot have started fewer than there are.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -163,7 +169,8 @@ impl Launcher {
                 )))
             }
             (Some(rank), Some(world)) => {
-                // A job step inherits what was asked for the job, which may be more than there is; and this is advice alone.
+                // A job step inherits what was asked for the job, which may be more than there is;
+                // and this is advice alone.
                 let local_world = number(self.local_world).ok().flatten().map(|n| n.min(world));
                 Ok(Some(Rank { rank, world, local: number(self.local)?, local_world }))
             }
@@ -204,7 +211,8 @@ mod tests {
         assert_eq!(rank_in(mpi), Ok((3, 4, Some(1))));
         assert_eq!(rank_in(slurm), Ok((1, 2, Some(0))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1"), Ok((0, 1, None)));
-        // srun starts torchrun once a machine, and that the processes; the same with mpirun, or with a batch script's own variables.
+        // srun starts torchrun once a machine, and that the processes; the same with mpirun, or
+        // with a batch script's own variables.
         assert_eq!(rank_in(&format!("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 {slurm}")), Ok((5, 8, Some(1))));
         assert_eq!(rank_in(&format!("{mpi} {slurm}")), Ok((3, 4, Some(1))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_PROCID=0 SLURM_NTASKS=8"), Ok((0, 1, None)));

@@ -1,12 +1,14 @@
-/// The random numbers of one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014) started
-/// from a hash of (seed, epoch, sample).
+/// The random numbers of one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
+/// pseudorandom number generators", 2014) started from a hash of (seed, epoch, sample).
 ///
-/// Nothing else goes in, so the numbers do not depend on the worker, the batch or the rank that a sample falls to. The sequence and the
-/// conversions below are part of the crate's promise: they do not change within a major version.
+/// Nothing else goes in, so the numbers do not depend on the worker, the batch or the rank that a
+/// sample falls to. The sequence and the conversions below are part of the crate's promise: they do
+/// not change within a major version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
-/// SplitMix64's finaliser: a bijection of 64-bit words in which every input bit moves every output bit.
+/// SplitMix64's finaliser: a bijection of 64-bit words in which every input bit moves every output
+/// bit.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -40,7 +42,8 @@ impl Rng {
         low + (high - low) * self.unit()
     }
 
-    /// Uniform in 0..n by multiply-shift (Lemire 2019, without the rejection step: the bias is below n / 2^64). `n` is not 0.
+    /// Uniform in 0..n by multiply-shift (Lemire 2019, without the rejection step: the bias is
+    /// below n / 2^64). `n` is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }

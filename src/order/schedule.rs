@@ -5,21 +5,24 @@ use super::{Order, Rank};
 
 /// What happens to an epoch's last batch when the samples do not fill it.
 ///
-/// With several ranks (see [`Loader::rank`](crate::Loader::rank)) it is the global batch that is kept, dropped or padded, so that all ranks
-/// have the same number of batches.
+/// With several ranks (see [`Loader::rank`](crate::Loader::rank)) it is the global batch that is
+/// kept, dropped or padded, so that all ranks have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Last {
     /// It is delivered short. PyTorch's `drop_last=False`.
     ///
-    /// Several ranks share it as evenly as can be. One that would have nothing (fewer samples are left than there are ranks) gets one sample
-    /// from the epoch's start, marked as not valid.
+    /// Several ranks share it as evenly as can be. One that would have nothing (fewer samples are
+    /// left than there are ranks) gets one sample from the epoch's start, marked as not valid.
     #[default]
     Keep,
-    /// It is left out. PyTorch's `drop_last=True`. A loader whose epoch would have no batch at all is refused when it is opened.
+    /// It is left out. PyTorch's `drop_last=True`. A loader whose epoch would have no batch at all
+    /// is refused when it is opened.
     Drop,
-    /// It is filled with samples from the epoch's start, marked as not valid (see [`HostBatch::valid`](crate::HostBatch::valid)).
+    /// It is filled with samples from the epoch's start, marked as not valid (see
+    /// [`HostBatch::valid`](crate::HostBatch::valid)).
     ///
-    /// All batches of all ranks have the same number of samples, also where the ranks do not divide the global batch.
+    /// All batches of all ranks have the same number of samples, also where the ranks do not divide
+    /// the global batch.
     Pad,
 }
 
@@ -36,8 +39,9 @@ pub(crate) struct Pick {
 
 /// An order cut into batches, and each batch into the shares of the ranks.
 ///
-/// Global batch `g` is the positions from `g * batch` on, whatever the number of ranks. Its samples, `batch` or fewer, are split in order: each rank
-/// has so many neighbours, the first ones one more where it does not come out even.
+/// Global batch `g` is the positions from `g * batch` on, whatever the number of ranks. Its
+/// samples, `batch` or fewer, are split in order: each rank has so many neighbours, the first ones
+/// one more where it does not come out even.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Order>,
@@ -97,7 +101,8 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// Puts this rank's places of batch `number` of `epoch`, which is less than [`batches`](Schedule::batches), into `picks`.
+    /// Puts this rank's places of batch `number` of `epoch`, which is less than
+    /// [`batches`](Schedule::batches), into `picks`.
     ///
     /// # Panics
     /// If the order does, or no longer has as many samples as it had.

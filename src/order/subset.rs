@@ -6,12 +6,14 @@ use crate::error::{Error, Result};
 
 /// An order over a list of samples instead of all: the order inside gives places in the list.
 ///
-/// It takes 8 bytes for each place. A sample that stands in the list more than once is augmented differently each time.
+/// It takes 8 bytes for each place. A sample that stands in the list more than once is augmented
+/// differently each time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
     inner: O,
     indices: Arc<[u64]>,
-    /// How many times the sample of each place stands in the list before it; empty if none comes twice.
+    /// How many times the sample of each place stands in the list before it; empty if none comes
+    /// twice.
     copies: Box<[u32]>,
 }
 

@@ -4,11 +4,13 @@ use super::Order;
 use super::rng::{Rng, mix};
 use crate::error::{Error, Result};
 
-/// Samples drawn with replacement, each with a chance in proportion to its weight: PyTorch's `WeightedRandomSampler`.
+/// Samples drawn with replacement, each with a chance in proportion to its weight: PyTorch's
+/// `WeightedRandomSampler`.
 ///
-/// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker, 1977; the table as in Vose, "A linear algorithm for generating
-/// random numbers with a given distribution", 1991): one look-up a draw, 16 bytes for each weight. A sample is augmented differently
-/// each time it is drawn.
+/// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker,
+/// 1977; the table as in Vose, "A linear algorithm for generating random numbers with a given
+/// distribution", 1991): one look-up a draw, 16 bytes for each weight. A sample is augmented
+/// differently each time it is drawn.
 #[derive(Debug, Clone)]
 pub struct Weighted {
     cells: Arc<[Cell]>,
@@ -24,22 +26,26 @@ struct Cell {
 }
 
 impl Weighted {
-    /// As many draws in an epoch as there are weights, one for each sample. They need not sum to anything; a sample of weight 0 never comes.
+    /// As many draws in an epoch as there are weights, one for each sample. They need not sum to
+    /// anything; a sample of weight 0 never comes.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or all are 0.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or
+    /// all are 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
         }
-        // By the largest first, so that the sum of weights near the end of an f64's range stays finite.
+        // By the largest first, so that the sum of weights near the end of an f64's range stays
+        // finite.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
             return Err(Error::config(format!("weights: all {} are 0", weights.len())));
         }
         let sum: f64 = weights.iter().map(|w| w / largest).sum();
         let mean = sum / weights.len() as f64;
-        // Each cell holds a mean weight. One that is less than that is filled up by one that is more.
+        // Each cell holds a mean weight. One that is less than that is filled up by one that is
+        // more.
         let mut cells: Vec<_> =
             weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
         let (mut less, mut more): (Vec<usize>, Vec<usize>) = (0..cells.len()).partition(|&i| cells[i].own < 1.0);
@@ -52,7 +58,8 @@ impl Weighted {
                 less.push(large);
             }
         }
-        // What is left is a mean weight but for rounding; and a weight of 0 is never left, or it could be drawn.
+        // What is left is a mean weight but for rounding; and a weight of 0 is never left, or it
+        // could be drawn.
         let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
         for i in less.into_iter().chain(more) {
             cells[i] =

@@ -2,15 +2,21 @@ use super::Order;
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
 
-/// A shuffle that reads a few places of the medium at a time: for disks, networks and objects, where a random read is dear.
+/// A shuffle that reads a few places of the medium at a time: for disks, networks and objects,
+/// where a random read is dear.
 ///
-/// Consecutive samples form blocks. The blocks come in shuffled order, and each so many of them are a window, within which the samples are shuffled.
-/// So while one window is delivered, all reads lie in its blocks, and each block is read to its end. That shortens the ways of a disk's head, and makes use of what the
-/// system or the device reads ahead, as long as a window fits into the memory there is for it. (LMDB is opened without reading ahead.) Every sample comes once an epoch, as with [`Shuffled`](super::Shuffled), and like that it takes no memory,
-/// finds any position in constant time, and is the same order for any number of ranks. (Ranks on several machines share each block between them.)
+/// Consecutive samples form blocks. The blocks come in shuffled order, and each so many of them are
+/// a window, within which the samples are shuffled. So while one window is delivered, all reads lie
+/// in its blocks, and each block is read to its end. That shortens the ways of a disk's head, and
+/// makes use of what the system or the device reads ahead, as long as a window fits into the memory
+/// there is for it. (LMDB is opened without reading ahead.) Every sample comes once an epoch, as
+/// with [`Shuffled`](super::Shuffled), and like that it takes no memory, finds any position in
+/// constant time, and is the same order for any number of ranks. (Ranks on several machines share
+/// each block between them.)
 ///
-/// How well it mixes: a batch has samples from as many unrelated places as a window has blocks. With 64 of them, the default, the classes in a batch of a data set sorted
-/// by class vary as if each 64th of a window were one class. More blocks mix better, longer ones read better.
+/// How well it mixes: a batch has samples from as many unrelated places as a window has blocks.
+/// With 64 of them, the default, the classes in a batch of a data set sorted by class vary as if
+/// each 64th of a window were one class. More blocks mix better, longer ones read better.
 #[derive(Debug, Clone, Copy)]
 pub struct Windowed {
     len: u64,
@@ -25,7 +31,8 @@ pub struct Windowed {
 const BLOCKS: u64 = 64;
 
 impl Windowed {
-    /// The order of a source of `len` samples under `seed`, in windows of about `window` samples: 64 blocks, or as many as there are samples.
+    /// The order of a source of `len` samples under `seed`, in windows of about `window` samples:
+    /// 64 blocks, or as many as there are samples.
     pub fn new(len: u64, seed: u64, window: u64) -> Self {
         Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
     }
@@ -37,7 +44,8 @@ impl Windowed {
     }
 }
 
-/// A run of blocks with the source's short one among them, or not: the arithmetic of windows in an epoch, and of blocks in a window.
+/// A run of blocks with the source's short one among them, or not: the arithmetic of windows in an
+/// epoch, and of blocks in a window.
 struct Run {
     /// Samples in an entry that is not short.
     entry: u64,
@@ -128,7 +136,8 @@ mod tests {
         }
     }
 
-    /// Each (position, sample) pair is equally likely over epochs: a chi-square test of the whole table, with a short block.
+    /// Each (position, sample) pair is equally likely over epochs: a chi-square test of the whole
+    /// table, with a short block.
     #[test]
     fn places_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -141,16 +150,19 @@ mod tests {
         }
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-        // At most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window depend on each other: mean 225, five deviations of 30.
+        // At most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window depend on each
+        // other: mean 225, five deviations of 30.
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// What mixing promises: over a data set sorted by class, the classes of a batch scatter as much as theory says, and hardly more than after
-    /// a full shuffle when a window has many blocks.
+    /// What mixing promises: over a data set sorted by class, the classes of a batch scatter as
+    /// much as theory says, and hardly more than after a full shuffle when a window has many
+    /// blocks.
     #[test]
     fn a_batch_mixes_classes_as_its_blocks_allow() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
-        // Chi-square of a batch's class counts against equal shares, mean over an epoch's batches; 9 is what independent draws give.
+        // Chi-square of a batch's class counts against equal shares, mean over an epoch's batches;
+        // 9 is what independent draws give.
         let scatter = |order: &dyn Order| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;
@@ -164,7 +176,8 @@ mod tests {
         };
         let full = scatter(&crate::order::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
-        // A batch of 250 from a window of k blocks: 9 for the draw from the window, and 9 * 250 / k for the k classes in it.
+        // A batch of 250 from a window of k blocks: 9 for the draw from the window, and 9 * 250 / k
+        // for the k classes in it.
         for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
             let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
             let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;

@@ -30,8 +30,8 @@ pub(super) enum Remark {
 }
 
 impl Remark {
-    /// What there is to say of the image `bytes`, which could not be treated as asked if there is a `refusal`. `None` if it is sound and was
-    /// treated.
+    /// What there is to say of the image `bytes`, which could not be treated as asked if there is a
+    /// `refusal`. `None` if it is sound and was treated.
     pub(super) fn of(bytes: &[u8], refusal: Option<Error>) -> Option<Remark> {
         match check(bytes) {
             Condition::Damaged(e) => Some(Remark::Undecodable(e.cause().to_owned())),
@@ -62,7 +62,8 @@ pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     }
 }
 
-/// The images for which a pack is not finished: from the first of them on nothing is given to the writer.
+/// The images for which a pack is not finished: from the first of them on nothing is given to the
+/// writer.
 #[derive(Default)]
 pub(super) struct Bad {
     count: u64,

@@ -26,8 +26,9 @@ const SPARE_BYTES: usize = 16 << 20;
 
 /// Packs a data set: every sample of a [`Source`] into one LMDB database or into tar shards.
 ///
-/// JPEGs are by default rewritten with the same coefficients in a form from which crops are cut fast; see [`Recode`]. Samples, labels,
-/// other fields and the names of the classes stay what they are, and the order is the source's.
+/// JPEGs are by default rewritten with the same coefficients in a form from which crops are cut
+/// fast; see [`Recode`]. Samples, labels, other fields and the names of the classes stay what they
+/// are, and the order is the source's.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -92,7 +93,8 @@ pub struct Report {
     pub encoded: u64,
     /// Images stored as arrays.
     pub raw: u64,
-    /// Images stored as they were, by choice or because they are no JPEGs, those of `refused_count` not included, and samples without image.
+    /// Images stored as they were, by choice or because they are no JPEGs, those of `refused_count`
+    /// not included, and samples without image.
     ///
     /// `repacked`, `encoded`, `raw`, `kept` and `refused_count` add up to `samples`.
     pub kept: u64,
@@ -133,38 +135,40 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Threads that read and recode; the calling thread writes. 0, the default, is one for each processor this process may use. The files
-    /// are the same for any number.
+    /// Threads that read and recode; the calling thread writes. 0, the default, is one for each
+    /// processor this process may use. The files are the same for any number.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Whether a data set of the same kind that is there already is replaced, once the new one is whole. Not by default.
+    /// Whether a data set of the same kind that is there already is replaced, once the new one is
+    /// whole. Not by default.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Whether images that do not decode are packed as they are, and listed in [`Report::refused`]. By default they are an error, and
-    /// the pack is not finished.
+    /// Whether images that do not decode are packed as they are, and listed in [`Report::refused`].
+    /// By default they are an error, and the pack is not finished.
     ///
-    /// [`check`](crate::decode::check) says what decodes, whatever the [`Recode`]: a set for a decoder of your own, which reads other formats,
-    /// needs this.
+    /// [`check`](crate::decode::check) says what decodes, whatever the [`Recode`]: a set for a
+    /// decoder of your own, which reads other formats, needs this.
     pub fn keep_bad(mut self, keep: bool) -> Self {
         self.keep_bad = keep;
         self
     }
 
-    /// Whether an image that decodes, but is [damaged](crate::decode::Condition::Tolerated), is an error too. By default it is packed, and
-    /// listed in [`Report::damaged`]. [`keep_bad`](Pack::keep_bad) overrides it.
+    /// Whether an image that decodes, but is [damaged](crate::decode::Condition::Tolerated), is an
+    /// error too. By default it is packed, and listed in [`Report::damaged`].
+    /// [`keep_bad`](Pack::keep_bad) overrides it.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// Begins a new tar shard before one exceeds so many bytes: `OUT.tar` becomes `OUT-000000.tar`, `OUT-000001.tar`, … One file by default.
-    /// No effect on LMDB.
+    /// Begins a new tar shard before one exceeds so many bytes: `OUT.tar` becomes `OUT-000000.tar`,
+    /// `OUT-000001.tar`, … One file by default. No effect on LMDB.
     pub fn shard_size(mut self, bytes: u64) -> Self {
         self.shard_size = Some(bytes);
         self
@@ -178,14 +182,17 @@ impl<'a> Pack<'a> {
 
     /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
     ///
-    /// It is written beside the target and renamed at the end: whatever interrupts it, a data set that has the target's name is whole.
+    /// It is written beside the target and renamed at the end: whatever interrupts it, a data set
+    /// that has the target's name is whole.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the name ends in something else or an option makes no sense, or the target exists and
-    /// [`force`](Pack::force) is not set; the first sample that cannot be read, or cannot be stored as it is, by index and key; the target's
-    /// file that cannot be written. If images do not decode, [`ErrorKind::Decode`] with their number and the first ten by index and key, once
-    /// all samples have been read; see [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict). An image that decodes, but cannot be
-    /// recoded, is listed in [`Report::refused`].
+    /// [`ErrorKind::Config`] if the name ends in something else or an option makes no sense, or the
+    /// target exists and [`force`](Pack::force) is not set; the first sample that cannot be read,
+    /// or cannot be stored as it is, by index and key; the target's file that cannot be written. If
+    /// images do not decode, [`ErrorKind::Decode`] with their number and the first ten by index and
+    /// key, once all samples have been read; see [`keep_bad`](Pack::keep_bad) and
+    /// [`strict`](Pack::strict). An image that decodes, but cannot be recoded, is listed in
+    /// [`Report::refused`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         let target = target.as_ref();
         // What is asked for is checked before anything is created.
@@ -205,12 +212,12 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Packs into a writer of your own. [`force`](Pack::force) and [`shard_size`](Pack::shard_size) have no effect, and the names of the classes
-    /// are the writer's affair.
+    /// Packs into a writer of your own. [`force`](Pack::force) and [`shard_size`](Pack::shard_size)
+    /// have no effect, and the names of the classes are the writer's affair.
     ///
     /// # Errors
-    /// As [`to`](Pack::to). The writer is then dropped and not [finished](Writer::finish). It has been given the samples before the
-    /// first that is an error.
+    /// As [`to`](Pack::to). The writer is then dropped and not [finished](Writer::finish). It has
+    /// been given the samples before the first that is an error.
     pub fn to_writer(self, mut writer: Box<dyn Writer + '_>) -> Result<Report> {
         self.recode.check()?;
         let mut tally = Tally::new(self.source.len() as u64, self.progress);
@@ -227,8 +234,8 @@ impl<'a> Pack<'a> {
         let (keep_bad, strict, mut bad) = (self.keep_bad, self.strict, Bad::default());
         let spare = Mutex::new(Vec::new());
         let stop = AtomicBool::new(false);
-        // The calling thread hands out indices, puts what comes back into order, and writes. It may wait; the workers never do, since the
-        // channel takes whatever is in flight.
+        // The calling thread hands out indices, puts what comes back into order, and writes. It may
+        // wait; the workers never do, since the channel takes whatever is in flight.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut waiting: VecDeque<Option<Result<Prepared>>> = VecDeque::new();
@@ -380,7 +387,8 @@ struct Tally<'a> {
     report: Report,
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys: eight bytes a sample, where the keys themselves would take many times that.
+    /// Hashes of all keys: eight bytes a sample, where the keys themselves would take many times
+    /// that.
     keys: HashSet<u64>,
 }
 

@@ -10,21 +10,24 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Digits of a key: room for ten thousand million samples, and the keys of all databases sort alike.
+/// Digits of a key: room for ten thousand million samples, and the keys of all databases sort
+/// alike.
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Bytes gathered before a transaction writes them. A commit costs a few pages, so a larger one saves nothing.
+/// Bytes gathered before a transaction writes them. A commit costs a few pages, so a larger one
+/// saves nothing.
 const COMMIT_BYTES: usize = 32 << 20;
 
 /// Size of the map to begin with; it doubles when it is full.
 const FIRST_MAP: usize = 64 << 20;
 
-/// Writes an LMDB database that [`Lmdb`](crate::source::Lmdb), and Python's `lmdb` and `msgpack`, read.
+/// Writes an LMDB database that [`Lmdb`](crate::source::Lmdb), and Python's `lmdb` and `msgpack`,
+/// read.
 ///
-/// The target is a folder with `data.mdb`, as `lmdb.open` expects it. Keys are decimal numbers of ten digits from `0000000000` on; values
-/// are MessagePack maps of `__key__`, the fields as bytes, and `cls`, the label as an integer; the names of the classes stand under
-/// `__classes__`.
+/// The target is a folder with `data.mdb`, as `lmdb.open` expects it. Keys are decimal numbers of
+/// ten digits from `0000000000` on; values are MessagePack maps of `__key__`, the fields as bytes,
+/// and `cls`, the label as an integer; the names of the classes stand under `__classes__`.
 pub struct LmdbWriter {
     environment: Option<lmdb::Environment>,
     database: lmdb::Database,
@@ -47,10 +50,12 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Begins a database that will be at `target`. A `.partial` that an interrupted run left is begun anew.
+    /// Begins a database that will be at `target`. A `.partial` that an interrupted run left is
+    /// begun anew.
     ///
     /// # Errors
-    /// If the target exists and `force` is not set, or is something other than an LMDB folder, which is never replaced; if the disk refuses.
+    /// If the target exists and `force` is not set, or is something other than an LMDB folder,
+    /// which is never replaced; if the disk refuses.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
@@ -81,7 +86,8 @@ impl LmdbWriter {
         })
     }
 
-    /// Writes the gathered values, and `last` behind them, in one transaction; a full map is doubled and the transaction begun anew.
+    /// Writes the gathered values, and `last` behind them, in one transaction; a full map is
+    /// doubled and the transaction begun anew.
     fn commit(&mut self, last: Option<(&str, &[u8])>) -> Result<()> {
         let environment = self.environment.as_ref().expect("open until finished");
         let first = self.samples - self.ends.len() as u64;
@@ -139,7 +145,8 @@ impl LmdbWriter {
 
         check_target(&self.target, self.options.force)?;
         if self.target.exists() {
-            // The file is exchanged in one step. The old lock file counts the old file's transactions; who has it open keeps both.
+            // The file is exchanged in one step. The old lock file counts the old file's
+            // transactions; who has it open keeps both.
             remove_if_there(&self.target.join("lock.mdb"))?;
             let old = self.target.join("data.mdb");
             fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
@@ -198,7 +205,8 @@ impl Writer for LmdbWriter {
 }
 
 impl Drop for LmdbWriter {
-    /// Removes what is not finished; after [`finish`](Writer::finish) there is nothing left to remove.
+    /// Removes what is not finished; after [`finish`](Writer::finish) there is nothing left to
+    /// remove.
     fn drop(&mut self) {
         self.environment = None;
         let _ = fs::remove_dir_all(partial(&self.target));

@@ -6,9 +6,11 @@
 //! 4. `jpeg`: [`repack_jpeg`], the same picture in a form from which crops are cut fast.
 //! 5. [`LmdbWriter`]: one LMDB database.
 //! 6. [`TarWriter`]: one tar file, or numbered shards.
-//! 7. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first runs.
+//! 7. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first
+//!    runs.
 //!
-//! All write beside the target, under a name that ends in `.partial`, and rename at the end: what has the target's name is whole.
+//! All write beside the target, under a name that ends in `.partial`, and rename at the end: what
+//! has the target's name is whole.
 
 mod bad;
 mod driver;
@@ -36,22 +38,26 @@ pub trait Writer: Send {
     /// Adds a sample behind those before it.
     ///
     /// # Errors
-    /// If the disk does not take it, its label is no number, or it is of a form that the target cannot hold.
+    /// If the disk does not take it, its label is no number, or it is of a form that the target
+    /// cannot hold.
     fn put(&mut self, sample: &Sample<'_>) -> Result<()>;
 
     /// Writes what is outstanding to the disk and gives the target its name.
     ///
     /// # Errors
-    /// If there were no samples, or the disk does not take it; the target is then not there, or as it was before.
+    /// If there were no samples, or the disk does not take it; the target is then not there, or as
+    /// it was before.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
 /// What a [`Writer`] is told beforehand.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Names of the classes by label; they come back from [`Source::classes`](crate::source::Source::classes).
+    /// Names of the classes by label; they come back from
+    /// [`Source::classes`](crate::source::Source::classes).
     pub classes: Vec<String>,
-    /// Whether a data set of the same kind that is there already is replaced, once the new one is whole.
+    /// Whether a data set of the same kind that is there already is replaced, once the new one is
+    /// whole.
     pub force: bool,
     /// Bytes after which a new tar shard is begun, a single file if `None`. No effect on LMDB.
     pub shard_size: Option<u64>,
@@ -89,7 +95,8 @@ fn partial(target: &Path) -> PathBuf {
     path.into()
 }
 
-/// Makes the names in the folder of `target` survive a power cut. Not every file system can do it, and none loses data for want of it.
+/// Makes the names in the folder of `target` survive a power cut. Not every file system can do it,
+/// and none loses data for want of it.
 fn sync_folder_of(target: &Path) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _ = File::open(folder).and_then(|folder| folder.sync_all());

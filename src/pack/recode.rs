@@ -20,29 +20,35 @@ const MAX_RAW_PIXELS: u64 = 1 << 28;
 pub enum Recode {
     /// Images stay as they are, byte for byte.
     KeepBytes,
-    /// JPEGs are rewritten by [`repack_jpeg`]: the same pixels, faster to crop. Other formats stay as they are. The default.
+    /// JPEGs are rewritten by [`repack_jpeg`]: the same pixels, faster to crop. Other formats stay
+    /// as they are. The default.
     #[default]
     Lossless,
-    /// Every image is decoded, turned upright, made smaller if its longer side exceeds `max_side`, and encoded as JPEG with 4:2:0
-    /// chroma, as OpenCV (and with it FFCV) encodes. This loses detail.
+    /// Every image is decoded, turned upright, made smaller if its longer side exceeds `max_side`,
+    /// and encoded as JPEG with 4:2:0 chroma, as OpenCV (and with it FFCV) encodes. This loses
+    /// detail.
     Quality {
         /// libjpeg's quality, 1 to 100.
         quality: u8,
         /// Longest side in pixels; `None` leaves the size alone.
         max_side: Option<u32>,
     },
-    /// Images whose longer side exceeds so many pixels are made smaller and encoded at quality 90, as by [`Quality`](Recode::Quality); the
-    /// others are treated as by [`Lossless`](Recode::Lossless).
+    /// Images whose longer side exceeds so many pixels are made smaller and encoded at quality 90,
+    /// as by [`Quality`](Recode::Quality); the others are treated as by
+    /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
-    /// Every image is decoded, turned upright, resized and stored as an array, see [`decode::raw`](crate::decode::raw). Nothing is left to decode
-    /// when it is loaded, and it takes about ten times the room.
+    /// Every image is decoded, turned upright, resized and stored as an array, see
+    /// [`decode::raw`](crate::decode::raw). Nothing is left to decode when it is loaded, and it
+    /// takes about ten times the room.
     Raw(RawSize),
 }
 
-/// Size of the arrays of [`Recode::Raw`]. Resizing is antialiased bilinear, as everywhere in this crate.
+/// Size of the arrays of [`Recode::Raw`]. Resizing is antialiased bilinear, as everywhere in this
+/// crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawSize {
-    /// The shorter side gets so many pixels and the longer one keeps the proportion, as torchvision's `Resize`, which enlarges too.
+    /// The shorter side gets so many pixels and the longer one keeps the proportion, as
+    /// torchvision's `Resize`, which enlarges too.
     Shorter(u32),
     /// This size, whatever the picture's proportions were.
     Exact(Size),
@@ -84,7 +90,8 @@ impl Recode {
         }
     }
 
-    /// Appends to `out` what becomes of the image `bytes`, with the name of its field if that changes.
+    /// Appends to `out` what becomes of the image `bytes`, with the name of its field if that
+    /// changes.
     ///
     /// # Errors
     /// If the image cannot be treated so; what is in `out` then is of no use.

@@ -16,15 +16,19 @@ const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
 /// Writes WebDataset shards that [`Tar`](crate::source::Tar), WebDataset and `tar` read.
 ///
-/// A sample's fields are the files `KEY.FIELD`, its label the file `KEY.cls`. Headers are POSIX ustar, with a PAX header where a name or
-/// size needs one; owner and time are zero, so that the same samples give the same bytes.
+/// A sample's fields are the files `KEY.FIELD`, its label the file `KEY.cls`. Headers are POSIX
+/// ustar, with a PAX header where a name or size needs one; owner and time are zero, so that the
+/// same samples give the same bytes.
 ///
-/// **Keys.** WebDataset ends a key at the first dot of its last component and makes one sample of neighbours with one key. A key that
-/// would be misread (it has such a dot, an empty component, `..`, or is the key of the sample before) is written under a
-/// similar name, and [`Tar`](crate::source::Tar) finds the key itself in the PAX record `WARPFEED.key`, which other readers pass over.
+/// **Keys.** WebDataset ends a key at the first dot of its last component and makes one sample of
+/// neighbours with one key. A key that would be misread (it has such a dot, an empty component,
+/// `..`, or is the key of the sample before) is written under a similar name, and
+/// [`Tar`](crate::source::Tar) finds the key itself in the PAX record `WARPFEED.key`, which other
+/// readers pass over.
 ///
-/// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`, `OUT-000001.tar`, …, none larger unless a single
-/// sample is. The names of the classes stand in each, in the member `__classes__`.
+/// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
+/// `OUT-000001.tar`, …, none larger unless a single sample is. The names of the classes stand in
+/// each, in the member `__classes__`.
 pub struct TarWriter {
     target: PathBuf,
     options: WriteOptions,
@@ -53,8 +57,8 @@ impl std::fmt::Debug for TarWriter {
 }
 
 impl TarWriter {
-    /// Begins a tar file that will be at `target`, or shards with numbers before its extension. `.partial` files that an interrupted run
-    /// left are written over.
+    /// Begins a tar file that will be at `target`, or shards with numbers before its extension.
+    /// `.partial` files that an interrupted run left are written over.
     ///
     /// # Errors
     /// If the target, or a shard of that name, exists and `force` is not set.
@@ -189,7 +193,8 @@ impl Writer for TarWriter {
         self.check_whole()?;
         let after = self.shard_bytes + (gathered.len() + END.len()) as u64;
         let full = self.options.shard_size.is_some_and(|limit| after > limit);
-        // A shard without samples is never full: a sample larger than the limit gets a shard of its own.
+        // A shard without samples is never full: a sample larger than the limit gets a shard of its
+        // own.
         if self.open.is_none() || full && !self.last_stem.is_empty() {
             self.end_shard()?;
             self.begin_shard()?;
@@ -211,7 +216,8 @@ impl Writer for TarWriter {
         if let (Some(old), false) = (old.first(), self.options.force) {
             return Err(exists(old));
         }
-        // Of a longer set that is replaced nothing may stay, or its last shards would join the new ones.
+        // Of a longer set that is replaced nothing may stay, or its last shards would join the new
+        // ones.
         for path in old.iter().filter(|path| !self.paths.contains(path)) {
             remove_if_there(path)?;
         }
@@ -234,7 +240,8 @@ impl Drop for TarWriter {
     }
 }
 
-/// The path under which the files of `key` are written: `key` itself, unless it would be misread or lead out of the folder.
+/// The path under which the files of `key` are written: `key` itself, unless it would be misread or
+/// lead out of the folder.
 fn stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
     let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
@@ -277,7 +284,8 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
     out.resize(out.len().next_multiple_of(BLOCK), 0);
 }
 
-/// A path as ustar's prefix and name, if it fits: 155 and 100 bytes of ASCII, with the slash between them left out.
+/// A path as ustar's prefix and name, if it fits: 155 and 100 bytes of ASCII, with the slash
+/// between them left out.
 fn split_path(path: &str) -> Option<(&str, &str)> {
     if !path.is_ascii() {
         return None;

@@ -7,9 +7,11 @@ use crate::error::{Error, Result};
 
 /// Several data sets as one: the samples of the first, then those of the second, and so on.
 ///
-/// Samples keep their keys and fields. [`part`](Source::part) says which data set a sample comes from.
+/// Samples keep their keys and fields. [`part`](Source::part) says which data set a sample comes
+/// from.
 ///
-/// **Labels.** Label 0 of two folders can be a cat in one and a car in the other. There are three ways to join them:
+/// **Labels.** Label 0 of two folders can be a cat in one and a car in the other. There are three
+/// ways to join them:
 ///
 /// | | labels | names of the classes |
 /// |---|---|---|
@@ -17,8 +19,8 @@ use crate::error::{Error, Result};
 /// | [`by_class_name`](Concat::by_class_name) | numbered anew, one for each name | all names, sorted |
 /// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
 ///
-/// Two sets agree if they name every label that both of them name alike: `cat, dog` and `cat, dog, fox` agree. A set
-/// without names agrees with every other.
+/// Two sets agree if they name every label that both of them name alike: `cat, dog` and `cat, dog,
+/// fox` agree. A set without names agrees with every other.
 ///
 /// With [`order::Mixture`](crate::order::Mixture) they are drawn from in proportions;
 /// [`Loader::mixture`](crate::Loader::mixture) is the two together.
@@ -47,29 +49,33 @@ impl Concat {
     /// The data sets `parts`, in this order. Labels stay what they are.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two of them give a label different names, or they have more samples
-    /// than can be counted.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two of them give a label different names,
+    /// or they have more samples than can be counted.
     pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::Same)
     }
 
-    /// The data sets `parts`, in this order, with one label for each name of a class: its place among all names, sorted. That
-    /// is what [`Folder`](super::Folder) gives to the class folders of all sets put into one folder.
+    /// The data sets `parts`, in this order, with one label for each name of a class: its place
+    /// among all names, sorted. That is what [`Folder`](super::Folder) gives to the class folders
+    /// of all sets put into one folder.
     ///
-    /// A sample whose label has no name is an error when it is read, and so is a label that is no number.
+    /// A sample whose label has no name is an error when it is read, and so is a label that is no
+    /// number.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if one of them has samples but no names, or they have more samples than
-    /// can be counted.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if one of them has samples but no names, or
+    /// they have more samples than can be counted.
     pub fn by_class_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::ByClassName)
     }
 
-    /// The data sets `parts`, in this order. Labels stay what they are, for sets whose names differ but whose labels mean the
-    /// same, such as `cat` and `Katze`. Where the names disagree, the joined set has none.
+    /// The data sets `parts`, in this order. Labels stay what they are, for sets whose names differ
+    /// but whose labels mean the same, such as `cat` and `Katze`. Where the names disagree, the
+    /// joined set has none.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if they have more samples than can be counted.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if they have more samples than can be
+    /// counted.
     pub fn keep_labels(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::KeepLabels)
     }

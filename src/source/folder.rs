@@ -11,29 +11,37 @@ use super::sample::{IMAGE_EXTENSIONS, image_field};
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Room for the first file; most encoded pictures fit, so that one `read` fetches a file and a second one sees its end.
+/// Room for the first file; most encoded pictures fit, so that one `read` fetches a file and a
+/// second one sees its end.
 const FIRST_READ: usize = 256 << 10;
 
-/// No picture is this large; a file that is would fill the memory before any decoder could refuse it.
+/// No picture is this large; a file that is would fill the memory before any decoder could refuse
+/// it.
 const MAX_FILE: usize = 1 << 31;
 
 /// Pictures in a folder.
 ///
-/// With sub-folders it is torchvision's `ImageFolder`: each sub-folder of the top level is a class, classes sorted by name give the
-/// labels 0, 1, 2, …, and pictures at any depth belong to the class they are under, in the order `ImageFolder` lists them. A class
-/// folder without pictures keeps its label (`allow_empty=True`). Pictures beside the class folders are not part of the set; a warning
-/// counts them. Without pictures in sub-folders the set is the pictures of the folder itself, sorted by name, without labels.
+/// With sub-folders it is torchvision's `ImageFolder`: each sub-folder of the top level is a class,
+/// classes sorted by name give the labels 0, 1, 2, …, and pictures at any depth belong to the class
+/// they are under, in the order `ImageFolder` lists them. A class folder without pictures keeps its
+/// label (`allow_empty=True`). Pictures beside the class folders are not part of the set; a warning
+/// counts them. Without pictures in sub-folders the set is the pictures of the folder itself,
+/// sorted by name, without labels.
 ///
-/// - Extensions `jpg jpeg png webp bmp tif tiff gif`, in any case. The field's name is the extension in lower case, `jpg` for both of JPEG's.
+/// - Extensions `jpg jpeg png webp bmp tif tiff gif`, in any case. The field's name is the
+///   extension in lower case, `jpg` for both of JPEG's.
 /// - A sample's key is its path below the folder without the extension, with `/` on every system.
-/// - Names that begin with a dot are ignored. Symbolic links are followed, except into a folder that the link itself lies in.
+/// - Names that begin with a dot are ignored. Symbolic links are followed, except into a folder
+///   that the link itself lies in.
 ///
-/// Only names are read on opening, some 100,000s of files a second; a picture is opened when it is asked for.
+/// Only names are read on opening, some 100,000s of files a second; a picture is opened when it is
+/// asked for.
 #[derive(Debug)]
 pub struct Folder {
     /// Ends with `/`.
     root: String,
-    /// All paths below `root`, one after the other: a name costs its bytes and 12 more, no allocation of its own.
+    /// All paths below `root`, one after the other: a name costs its bytes and 12 more, no
+    /// allocation of its own.
     paths: String,
     ends: Vec<usize>,
     /// Empty if there are no classes.
@@ -45,8 +53,8 @@ impl Folder {
     /// Lists the pictures under `path`.
     ///
     /// # Errors
-    /// If the path does not exist or is no folder, a folder cannot be listed, a name is not UTF-8, or there is no picture; the last says
-    /// what was looked for and what was there instead.
+    /// If the path does not exist or is no folder, a folder cannot be listed, a name is not UTF-8,
+    /// or there is no picture; the last says what was looked for and what was there instead.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
@@ -59,20 +67,22 @@ impl Folder {
         let walk_class = |(folder, name): &(PathBuf, String)| {
             let mut walk = Walk { ancestors: vec![canonical.clone()], found: Vec::new(), others: Others::default() };
             walk.folder(folder, name)?;
-            // ImageFolder sorts the folders of a class by their path ("a-b" so stands before "a/b"), then the files of each by name.
+            // ImageFolder sorts the folders of a class by their path ("a-b" so stands before
+            // "a/b"), then the files of each by name.
             walk.found.sort();
             Ok(walk)
         };
         let classes: Vec<Walk> = match class_paths.len() {
             0 | 1 => class_paths.iter().map(walk_class).collect::<Result<_>>()?,
-            // Listing waits on the disk or the network far longer than it computes, hence more threads than cores. The pool is gone before
-            // the loader's starts.
+            // Listing waits on the disk or the network far longer than it computes, hence more
+            // threads than cores. The pool is gone before the loader's starts.
             _ => rayon::ThreadPoolBuilder::new()
                 .num_threads(class_paths.len().min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
                 .install(|| class_paths.par_iter().map(walk_class).collect::<Vec<_>>())
-                // In order, so that of several bad folders the first is named, whichever thread was faster.
+                // In order, so that of several bad folders the first is named, whichever thread was
+                // faster.
                 .into_iter()
                 .collect::<Result<_>>()?,
         };
@@ -140,7 +150,8 @@ impl Source for Folder {
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
         let field = image_field(extension).unwrap_or("img");
 
-        // The full path is put together in `scratch` too: the file's bytes need the room only afterwards.
+        // The full path is put together in `scratch` too: the file's bytes need the room only
+        // afterwards.
         let full = self.root.len() + path.len();
         if scratch.len() < full {
             scratch.resize(FIRST_READ.max(full), 0);
@@ -178,8 +189,9 @@ impl Source for Folder {
 
 /// Reads to the end of `file`; returns how many bytes of `scratch` it filled.
 ///
-/// `scratch` keeps its length from file to file, so that nothing is zeroed once it is as long as the longest file, and the size is not
-/// asked for (`File::read_to_end` makes two more system calls to learn it).
+/// `scratch` keeps its length from file to file, so that nothing is zeroed once it is as long as
+/// the longest file, and the size is not asked for (`File::read_to_end` makes two more system calls
+/// to learn it).
 fn read_whole(file: &mut File, scratch: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut len = 0;
     loop {
@@ -254,8 +266,9 @@ fn list(path: &Path) -> Result<Listing> {
         if name.as_encoded_bytes().starts_with(b".") {
             continue;
         }
-        // The listing itself tells files from folders; only links need a look of their own. A link that leads nowhere stays a file, so
-        // that reading it says so, instead of the sample silently missing. A pipe or a device is no file: opening one could block.
+        // The listing itself tells files from folders; only links need a look of their own. A link
+        // that leads nowhere stays a file, so that reading it says so, instead of the sample
+        // silently missing. A pipe or a device is no file: opening one could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();
@@ -276,7 +289,8 @@ fn list(path: &Path) -> Result<Listing> {
 
 /// A class folder being walked.
 struct Walk {
-    /// The folders that the current one lies in, as the system sees them once all links are resolved.
+    /// The folders that the current one lies in, as the system sees them once all links are
+    /// resolved.
     ancestors: Vec<PathBuf>,
     /// Path of each folder below the root, and the pictures in it.
     found: Vec<(String, Vec<String>)>,
@@ -352,7 +366,8 @@ mod tests {
         let set = Folder::open(root.path()).unwrap();
         assert_eq!(set.classes(), ["bird", "cat", "dog"]);
         let row = |key: &str, field: &str, label, file: &str| (key.into(), field.into(), Some(label), file.into());
-        // sorted(os.walk("cat")) lists "cat", "cat/a", "cat/a-b", as torchvision's make_dataset does.
+        // sorted(os.walk("cat")) lists "cat", "cat/a", "cat/a-b", as torchvision's make_dataset
+        // does.
         assert_eq!(
             all(&set),
             [

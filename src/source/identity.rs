@@ -1,4 +1,5 @@
-//! Which file it was that was opened: for noticing that another lies in its place, or that it was written to.
+//! Which file it was that was opened: for noticing that another lies in its place, or that it was
+//! written to.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
@@ -27,11 +28,13 @@ impl Identity {
         Identity { file, len: metadata.len(), modified: metadata.modified().ok() }
     }
 
-    /// Compares with what lies at `path` now. A file that was removed, or replaced by another, lives on for those who have it open, and is
-    /// worth a warning. Returns the length now, if it is still the same file.
+    /// Compares with what lies at `path` now. A file that was removed, or replaced by another,
+    /// lives on for those who have it open, and is worth a warning. Returns the length now, if it
+    /// is still the same file.
     ///
     /// # Errors
-    /// If the file itself was written to, unless `may_be_written` to: its bytes are then no longer those that were opened.
+    /// If the file itself was written to, unless `may_be_written` to: its bytes are then no longer
+    /// those that were opened.
     pub(super) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),

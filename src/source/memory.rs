@@ -32,7 +32,8 @@ impl OwnedSample {
         OwnedSample { key: key.into(), ..Default::default() }
     }
 
-    /// The sample with one more field. That a name occurs once and there are at most 16 is checked when the sample is read.
+    /// The sample with one more field. That a name occurs once and there are at most 16 is checked
+    /// when the sample is read.
     #[must_use]
     pub fn field(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.fields.push((name.into(), bytes.into()));

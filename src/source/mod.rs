@@ -6,8 +6,8 @@
 //! 4. [`Memory`]: samples in memory.
 //! 5. [`Concat`]: several data sets as one.
 //!
-//! A [`Source`] maps an index to a [`Sample`], a handful of named byte fields, without copying where the medium allows.
-//! [`open`] finds out from a path which one it is.
+//! A [`Source`] maps an index to a [`Sample`], a handful of named byte fields, without copying
+//! where the medium allows. [`open`] finds out from a path which one it is.
 
 mod concat;
 mod folder;
@@ -49,20 +49,23 @@ pub trait Source: Send + Sync {
 
     /// Reads sample `index`, which is less than [`len`](Source::len).
     ///
-    /// The fields may borrow from the source (a memory map) or from `scratch`, which the source may fill as it likes; its memory is kept
-    /// from sample to sample. Nothing else needs to be allocated.
+    /// The fields may borrow from the source (a memory map) or from `scratch`, which the source may
+    /// fill as it likes; its memory is kept from sample to sample. Nothing else needs to be
+    /// allocated.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source) with the file; the loader adds the sample.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source)
+    /// with the file; the loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Whether the medium is still what was opened. Asked at the start of every epoch, from one of the loader's threads, while
-    /// nothing else is prefetched: it should take no longer than a few looks at files. An error ends the epoch before its first
-    /// batch.
+    /// Whether the medium is still what was opened. Asked at the start of every epoch, from one of
+    /// the loader's threads, while nothing else is prefetched: it should take no longer than a few
+    /// looks at files. An error ends the epoch before its first batch.
     ///
-    /// A file that was written to in place (a shard only; a database may be) is an error. One that was removed, or replaced by
-    /// another, is a warning, since the file that was opened is still there to be read. [`Lmdb`] looks at its file at once.
-    /// [`Tar`] looks at each shard when the first sample of it is read after this call: the error is that sample's.
+    /// A file that was written to in place (a shard only; a database may be) is an error. One that
+    /// was removed, or replaced by another, is a warning, since the file that was opened is still
+    /// there to be read. [`Lmdb`] looks at its file at once. [`Tar`] looks at each shard when the
+    /// first sample of it is read after this call: the error is that sample's.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
@@ -70,7 +73,8 @@ pub trait Source: Send + Sync {
         Ok(())
     }
 
-    /// The label of sample `index`, as [`read`](Source::read) has it. For sources that know it without reading the whole sample, which by default it does.
+    /// The label of sample `index`, as [`read`](Source::read) has it. For sources that know it
+    /// without reading the whole sample, which by default it does.
     ///
     /// # Errors
     /// As [`read`](Source::read), or a label that is no number.
@@ -78,12 +82,14 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)?.label()
     }
 
-    /// The file that sample `index` lies in, for errors that name it: a picture of its own, a shard, a database. None by default, for what lies in no file.
+    /// The file that sample `index` lies in, for errors that name it: a picture of its own, a
+    /// shard, a database. None by default, for what lies in no file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
 
-    /// Which of several data sets sample `index` comes from, where they were joined as by [`Concat`]; else 0.
+    /// Which of several data sets sample `index` comes from, where they were joined as by
+    /// [`Concat`]; else 0.
     fn part(&self, _index: usize) -> usize {
         0
     }
@@ -93,13 +99,15 @@ pub trait Source: Send + Sync {
         &[]
     }
 
-    /// What it is, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a name of your own.
+    /// What it is, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a name of
+    /// your own.
     fn kind(&self) -> &'static str {
         "custom"
     }
 }
 
-/// A shared source is a source: what [`open`] gives goes into [`Loader::source`](crate::Loader::source) as it is.
+/// A shared source is a source: what [`open`] gives goes into
+/// [`Loader::source`](crate::Loader::source) as it is.
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn len(&self) -> usize {
         (**self).len()
@@ -138,8 +146,9 @@ impl<S: Source + ?Sized> Source for Arc<S> {
     }
 }
 
-/// `error` as one of sample `index` of `source`, with its key (empty if that could not be read) and its [file](Source::path). The loader makes all its
-/// errors of samples by this; it is for programs that read a source themselves.
+/// `error` as one of sample `index` of `source`, with its key (empty if that could not be read) and
+/// its [file](Source::path). The loader makes all its errors of samples by this; it is for programs
+/// that read a source themselves.
 pub fn blame(source: &dyn Source, index: usize, key: &str, error: Error) -> Error {
     let error = error.at_sample(index as u64, key);
     // The path may be the user's code, and what it panics with says less than the error at hand.

@@ -15,14 +15,15 @@ use crate::error::{Error, ErrorKind, Result};
 /// - any other folder: [`Folder`].
 ///
 /// # Errors
-/// If nothing is there, it is none of these (the message says what was looked for), a folder holds both shards and pictures, or the
-/// source that it is cannot be opened.
+/// If nothing is there, it is none of these (the message says what was looked for), a folder holds
+/// both shards and pictures, or the source that it is cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     any(path.as_ref(), true)
 }
 
-/// The same without memory maps: whatever happens to the files is an error, never a signal. Tar shards are opened by [`Tar::open_unmapped`], which says what that
-/// costs; the files of a folder are read in any case.
+/// The same without memory maps: whatever happens to the files is an error, never a signal. Tar
+/// shards are opened by [`Tar::open_unmapped`], which says what that costs; the files of a folder
+/// are read in any case.
 ///
 /// # Errors
 /// As [`open`]; for an LMDB, which its library can read in no other way.

@@ -1,21 +1,26 @@
 //! Pages of a memory map, brought in before they are touched.
 //!
-//! Touching a mapped page that cannot be had (the file was cut short, the disk failed) kills the process with `SIGBUS`. Linux 5.14 and
-//! newer can be asked to bring pages in and to say when it cannot (`MADV_POPULATE_READ`), which turns that into an error. It is one
-//! system call in place of a page fault every 64 KiB: nothing to be seen at 110 KB a sample, about half a µs at 3 KB, where decoding takes
-//! 20. It says what is there now: a file that is cut short after the call and before the last use of the bytes, which is all the while that a sample is decoded,
-//! still kills the process. Workers that are busy have such samples in hand nearly always. On other systems nothing is asked, and the risk of every
-//! memory map remains.
+//! Touching a mapped page that cannot be had (the file was cut short, the disk failed) kills the
+//! process with `SIGBUS`. Linux 5.14 and newer can be asked to bring pages in and to say when it
+//! cannot (`MADV_POPULATE_READ`), which turns that into an error. It is one system call in place of
+//! a page fault every 64 KiB: nothing to be seen at 110 KB a sample, about half a µs at 3 KB, where
+//! decoding takes
+//! 20. It says what is there now: a file that is cut short after the call and before the last use
+//!     of the bytes, which is all the while that a sample is decoded, still kills the process.
+//!     Workers that are busy have such samples in hand nearly always. On other systems nothing is
+//!     asked, and the risk of every memory map remains.
 //!
 //! # Invariants
-//! 1. The ranges given to the kernel are whole pages that hold a part of a live slice, and the advice given changes no byte of them.
+//! 1. The ranges given to the kernel are whole pages that hold a part of a live slice, and the
+//!    advice given changes no byte of them.
 #![allow(unsafe_code)]
 
 #[cfg(target_os = "linux")]
 use crate::error::Error;
 use crate::error::Result;
 
-/// From this size on pages not in memory are asked for in one request beforehand; below, there is no gain over faulting them in.
+/// From this size on pages not in memory are asked for in one request beforehand; below, there is
+/// no gain over faulting them in.
 #[cfg(target_os = "linux")]
 const READ_AHEAD: usize = 32 << 10;
 
@@ -37,8 +42,8 @@ pub(super) fn fetch(bytes: &[u8]) -> Result<()> {
     let start = bytes.as_ptr().wrapping_sub(before).cast_mut().cast();
     let len = before + bytes.len();
     if bytes.len() >= READ_AHEAD {
-        // Populating alone reads page by page where the map is marked random, as LMDB's is: 46 ms for 110 KB instead of 0.3 ms.
-        // SAFETY: invariant 1. A failure of this hint has no effect.
+        // Populating alone reads page by page where the map is marked random, as LMDB's is: 46 ms
+        // for 110 KB instead of 0.3 ms. SAFETY: invariant 1. A failure of this hint has no effect.
         unsafe { libc::madvise(start, len, libc::MADV_WILLNEED) };
     }
     // SAFETY: invariant 1.

@@ -1,9 +1,11 @@
 use crate::error::{Error, Result};
 
-/// Field names that hold an image: `jpg`, `jpeg`, `png`, `webp`, `bmp`, `tif`, `tiff`, `gif`, `rgb.npy`, `img`, `image`.
+/// Field names that hold an image: `jpg`, `jpeg`, `png`, `webp`, `bmp`, `tif`, `tiff`, `gif`,
+/// `rgb.npy`, `img`, `image`.
 ///
-/// They are WebDataset's: the file extension in lower case, and case matters. `rgb.npy` is a decoded picture as a NumPy array,
-/// see [`decode::raw`](crate::decode::raw). The format is told from the bytes, so `img` and `image` may hold any.
+/// They are WebDataset's: the file extension in lower case, and case matters. `rgb.npy` is a
+/// decoded picture as a NumPy array, see [`decode::raw`](crate::decode::raw). The format is told
+/// from the bytes, so `img` and `image` may hold any.
 pub const IMAGE_FIELDS: &[&str] =
     &["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "rgb.npy", "img", "image"];
 
@@ -12,8 +14,9 @@ pub(super) const MAX_FIELDS: usize = 16;
 
 /// One sample: a key, a few named byte fields and perhaps a label, borrowed from its source.
 ///
-/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. The label is not a field: `cls` becomes
-/// [`label`](Sample::label), so that a picture in a class folder and one with a `cls` beside it are the same sample.
+/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. The label is
+/// not a field: `cls` becomes [`label`](Sample::label), so that a picture in a class folder and one
+/// with a `cls` beside it are the same sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
     key: &'a str,
@@ -29,17 +32,20 @@ enum Label<'a> {
     None,
     /// The source knows it (a class folder, an integer in a MessagePack map).
     Class(i64),
-    /// It stands as decimal text in the field `cls`. Read when asked for: who trains without labels need not care what it says.
+    /// It stands as decimal text in the field `cls`. Read when asked for: who trains without labels
+    /// need not care what it says.
     Text(&'a [u8]),
 }
 
 impl<'a> Sample<'a> {
-    /// A sample without fields. `key` is its path in the data set without the extension, such as `n01440764/n01440764_10026`.
+    /// A sample without fields. `key` is its path in the data set without the extension, such as
+    /// `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
         Sample { key, fields: [("", &[]); MAX_FIELDS], len: 0, label: Label::None }
     }
 
-    /// The sample with one more field. The field `cls` is the label in decimal text, unless a label is already set.
+    /// The sample with one more field. The field `cls` is the label in decimal text, unless a label
+    /// is already set.
     ///
     /// # Errors
     /// If the sample has 16 fields already, or one of this name.
@@ -48,7 +54,8 @@ impl<'a> Sample<'a> {
         Ok(self)
     }
 
-    /// [`with_field`](Sample::with_field) in place, for the sources' inner loops: a sample is too large to be passed around per field.
+    /// [`with_field`](Sample::with_field) in place, for the sources' inner loops: a sample is too
+    /// large to be passed around per field.
     pub(crate) fn push(&mut self, name: &'a str, bytes: &'a [u8]) -> Result<()> {
         if name == "cls" {
             match self.label {
@@ -122,8 +129,9 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The field name of an image file with this extension: lower case, and one spelling for JPEG, so that every source of the same data
-/// has the same field names. `None` for extensions that are no image's.
+/// The field name of an image file with this extension: lower case, and one spelling for JPEG, so
+/// that every source of the same data has the same field names. `None` for extensions that are no
+/// image's.
 pub(super) fn image_field(extension: &str) -> Option<&'static str> {
     let name = IMAGE_EXTENSIONS.iter().find(|name| name.eq_ignore_ascii_case(extension))?;
     Some(if *name == "jpeg" { "jpg" } else { name })

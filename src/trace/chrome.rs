@@ -1,7 +1,8 @@
 //! Spans, and the file of Chrome trace events they become.
 //!
-//! The format: <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>, complete events (`"ph": "X"`) in a JSON object.
-//! The file is a whole JSON document after every window, whatever comes after.
+//! The format: <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>,
+//! complete events (`"ph": "X"`) in a JSON object. The file is a whole JSON document after every
+//! window, whatever comes after.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +19,8 @@ use super::schedule::Phase;
 use super::{Schedule, nanos, span};
 use crate::error::{Error, Result};
 
-/// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number, by which TensorBoard's plug-in knows steps.
+/// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number, by
+/// which TensorBoard's plug-in knows steps.
 pub(super) const STEP: &str = "ProfilerStep#";
 
 /// Ends the document; the next window is written over it.
@@ -89,7 +91,8 @@ struct Machine {
     phase: Phase,
     /// Beginning of the window that is open or waits to be written.
     begin: u64,
-    /// Its end, and after how many batches it is written: what the device did is known a little later.
+    /// Its end, and after how many batches it is written: what the device did is known a little
+    /// later.
     closed: Option<(u64, u64)>,
     path: PathBuf,
     /// None after it could not be written.

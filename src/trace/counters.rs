@@ -56,7 +56,8 @@ pub(crate) struct WorkerCounters {
 
 /// The consumer's side, touched once a batch.
 struct Consumer {
-    /// When the last batch was delivered, its epoch and its number, unless an epoch began since: what lies between epochs is no step.
+    /// When the last batch was delivered, its epoch and its number, unless an epoch began since:
+    /// what lies between epochs is no step.
     delivered: Option<(Instant, u64, u64)>,
     starting: bool,
     start_ns: u64,
@@ -267,7 +268,8 @@ impl Counters {
         Stage::ALL.map(|stage| self.workers.iter().map(|w| w.stages[stage as usize].ns()).sum())
     }
 
-    /// Everything but what only the loader knows: its memory, the workers and batches ahead that are in use, and the time of its epochs.
+    /// Everything but what only the loader knows: its memory, the workers and batches ahead that
+    /// are in use, and the time of its epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage as usize]));
         let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
@@ -352,9 +354,11 @@ impl WorkerCounters {
     }
 }
 
-/// Keeps the stragglers that count most at `now`, and gives the time in ns above which a sample is one of them.
+/// Keeps the stragglers that count most at `now`, and gives the time in ns above which a sample is
+/// one of them.
 ///
-/// What was slow counts for half as much after every [`HALF_LIFE`]: a slow start must not hide the stragglers of the rest of the run.
+/// What was slow counts for half as much after every [`HALF_LIFE`]: a slow start must not hide the
+/// stragglers of the rest of the run.
 fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
     slowest.sort_by(|a, b| b.counts(now).total_cmp(&a.counts(now)));
     slowest.truncate(STRAGGLERS);
@@ -364,7 +368,8 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 /// One of the slowest samples.
 struct Slow {
     of: Straggler,
-    /// When it took its longest time, in seconds after the loader was opened. It may have been slow again since, but less so.
+    /// When it took its longest time, in seconds after the loader was opened. It may have been slow
+    /// again since, but less so.
     longest_at: f64,
 }
 

@@ -1,6 +1,7 @@
 //! What the loader did with its time.
 //!
-//! 1. `tally`: count, sum and histogram of one stage, for one thread that writes; [`StageStats`] is what is read from it.
+//! 1. `tally`: count, sum and histogram of one stage, for one thread that writes; [`StageStats`] is
+//!    what is read from it.
 //! 2. `counters`: what workers, coordinator, ring and consumer add up while they run, always on.
 //! 3. `timeline`: the run in equal intervals, [`Interval`].
 //! 4. `process`: what the operating system counts, [`ProcessStats`].

@@ -1,13 +1,16 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
-//! Ranges for Nsight Systems, under the names that a trace has, on the threads that do the work. Without the feature `nvtx` nothing is left of them.
+//! Ranges for Nsight Systems, under the names that a trace has, on the threads that do the work.
+//! Without the feature `nvtx` nothing is left of them.
 //!
-//! The tool names a library in `NVTX_INJECTION64_PATH`. It is loaded with the first range, asked to `InitializeInjectionNvtx2`, and puts its functions into a table:
-//! the protocol of NVIDIA's NVTX 3 headers (`nvtxTypes.h`, `nvtxInit.h`), spoken without them, so that neither CUDA nor a C compiler is needed. Where no tool is
-//! there, a range costs two loads.
+//! The tool names a library in `NVTX_INJECTION64_PATH`. It is loaded with the first range, asked to
+//! `InitializeInjectionNvtx2`, and puts its functions into a table: the protocol of NVIDIA's NVTX 3
+//! headers (`nvtxTypes.h`, `nvtxInit.h`), spoken without them, so that neither CUDA nor a C
+//! compiler is needed. Where no tool is there, a range costs two loads.
 //!
 //! **Invariants**
 //! 1. The library stays loaded for as long as the process lives, as tools expect.
-//! 2. What the tool puts into slot n of a module's table is null or a function of the type that the protocol gives slot n.
+//! 2. What the tool puts into slot n of a module's table is null or a function of the type that the
+//!    protocol gives slot n.
 
 /// Opens a range on this thread; [`pop`] closes the one opened last.
 #[cfg(not(feature = "nvtx"))]
@@ -55,7 +58,8 @@ mod tool {
     /// A place for a function of the tool's.
     type Slot = AtomicPtr<c_void>;
 
-    /// Functions of each module, the first of them of none: core, CUDA, OpenCL, CUDA runtime, core 2 (domains), sync.
+    /// Functions of each module, the first of them of none: core, CUDA, OpenCL, CUDA runtime, core
+    /// 2 (domains), sync.
     const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
     const CORE: usize = 1;
     const RANGE_PUSH_A: usize = 9;

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! What the operating system counts for this process. On systems other than Unix it is asked nothing, and all counts are 0.
+//! What the operating system counts for this process. On systems other than Unix it is asked
+//! nothing, and all counts are 0.
 //!
 //! **Invariants**
 //! 1. `getrusage` fills the whole structure it is given when it returns 0.
@@ -14,7 +15,8 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct ProcessStats {
-    /// Seconds of processor time, all threads, user and system (Unix; elsewhere 0, as page faults are).
+    /// Seconds of processor time, all threads, user and system (Unix; elsewhere 0, as page faults
+    /// are).
     pub cpu_seconds: f64,
     /// Page faults served from memory.
     pub minor_faults: u64,
@@ -22,7 +24,8 @@ pub struct ProcessStats {
     pub major_faults: u64,
     /// Bytes that came from storage rather than from the page cache, if the system says so (Linux).
     pub disk_bytes: Option<u64>,
-    /// Resident memory that no file backs, in bytes: pages of a mapped data set do not count (Linux).
+    /// Resident memory that no file backs, in bytes: pages of a mapped data set do not count
+    /// (Linux).
     pub anonymous_bytes: Option<u64>,
 }
 
@@ -62,7 +65,8 @@ impl Task {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?)))
     }
 
-    /// Seconds that it was ready to run and had no processor: the second number of its `schedstat`, in ns (the kernel's `sched-stats.rst`). None after its end.
+    /// Seconds that it was ready to run and had no processor: the second number of its `schedstat`,
+    /// in ns (the kernel's `sched-stats.rst`). None after its end.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
         let line = fs::read_to_string(self.0.join("schedstat")).ok()?;
         Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? as f64 * 1e-9)

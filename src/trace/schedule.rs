@@ -1,13 +1,15 @@
 use crate::error::{Error, Result};
 
-/// Which batches are traced, as `torch.profiler.schedule` says it: of every `wait + warmup + active` batches the last `active`, `repeat` times.
+/// Which batches are traced, as `torch.profiler.schedule` says it: of every `wait + warmup +
+/// active` batches the last `active`, `repeat` times.
 ///
 /// Counted over the life of the loader, from the first batch of its first epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
     /// Batches that are not traced.
     pub wait: u64,
-    /// Batches that are traced and thrown away, so that what tracing takes for itself at its beginning is not in the picture.
+    /// Batches that are traced and thrown away, so that what tracing takes for itself at its
+    /// beginning is not in the picture.
     pub warmup: u64,
     /// Batches that are traced and written; at least one.
     pub active: u64,

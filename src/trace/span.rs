@@ -9,10 +9,12 @@ use super::{Args, Row, Trace, nvtx};
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 static TRACES: Mutex<Vec<Weak<Trace>>> = Mutex::new(Vec::new());
 
-/// A stretch of your own code in the trace, beside the loader's: from here until the guard is dropped, on the row of this thread.
+/// A stretch of your own code in the trace, beside the loader's: from here until the guard is
+/// dropped, on the row of this thread.
 ///
-/// It is written into every trace ([`Loader::trace`](crate::Loader::trace)) whose window is open. Outside of windows it costs one load. With the feature `nvtx` it is also a
-/// range in Nsight Systems.
+/// It is written into every trace ([`Loader::trace`](crate::Loader::trace)) whose window is open.
+/// Outside of windows it costs one load. With the feature `nvtx` it is also a range in Nsight
+/// Systems.
 ///
 /// ```
 /// let forward = warpfeed::trace::span("forward");

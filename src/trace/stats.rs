@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Interval, ProcessStats, StageStats, Verdict};
 
-/// What a loader did in its epochs since it was opened; [`since`](Stats::since) gives what it did in between.
+/// What a loader did in its epochs since it was opened; [`since`](Stats::since) gives what it did
+/// in between.
 ///
-/// It is counted always, at about 60 ns a stage and sample. [`verdict`](Stats::verdict) says what it means.
+/// It is counted always, at about 60 ns a stage and sample. [`verdict`](Stats::verdict) says what
+/// it means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -15,21 +17,25 @@ pub struct Stats {
     pub workers: usize,
     /// The most there may be; as many as [`workers`](Stats::workers) where their number was set.
     pub most_workers: usize,
-    /// The time that workers in use had within epochs, in seconds: their number times [`seconds`](Stats::seconds) where it did not change.
+    /// The time that workers in use had within epochs, in seconds: their number times
+    /// [`seconds`](Stats::seconds) where it did not change.
     pub worker_seconds: f64,
-    /// Seconds that workers were ready to run and had no processor, since other threads or programs used it or a container's limit (`cpu.max`) held them; 0 where
-    /// the system does not say (it does on Linux).
+    /// Seconds that workers were ready to run and had no processor, since other threads or programs
+    /// used it or a container's limit (`cpu.max`) held them; 0 where the system does not say (it
+    /// does on Linux).
     pub delayed_seconds: f64,
     /// Processors that this process may use; of those it shares with other ranks, its share.
     pub processors: usize,
-    /// Batches made ahead of the consumer, as of now where their number is [automatic](crate::Loader::prefetch).
+    /// Batches made ahead of the consumer, as of now where their number is
+    /// [automatic](crate::Loader::prefetch).
     pub prefetch: usize,
     /// The most there may be; as many as [`prefetch`](Stats::prefetch) where their number was set.
     pub most_prefetch: usize,
     /// Batch buffers on the host that are in use.
     pub slots: usize,
-    /// Seconds in which an epoch was under way: from when it was asked for until it had no more batches or was dropped. What a program does before, between
-    /// and after its epochs is not the loader's time, and no share or rate counts it.
+    /// Seconds in which an epoch was under way: from when it was asked for until it had no more
+    /// batches or was dropped. What a program does before, between and after its epochs is not the
+    /// loader's time, and no share or rate counts it.
     pub seconds: f64,
     /// When these were taken, in seconds after the loader was opened.
     pub until_seconds: f64,
@@ -41,9 +47,11 @@ pub struct Stats {
     pub prepared: u64,
     /// Encoded bytes of those samples.
     pub bytes_read: u64,
-    /// Samples of those that are JPEGs without restart markers, of which a crop cannot be decoded alone; `warpfeed pack` gives them some.
+    /// Samples of those that are JPEGs without restart markers, of which a crop cannot be decoded
+    /// alone; `warpfeed pack` gives them some.
     pub plain_jpegs: u64,
-    /// How often a sample was read again after a transient error; see [`Loader::retries`](crate::Loader::retries).
+    /// How often a sample was read again after a transient error; see
+    /// [`Loader::retries`](crate::Loader::retries).
     pub retries: u64,
     /// Seconds the consumer waited for batches on the host.
     pub waited_seconds: f64,
@@ -51,16 +59,18 @@ pub struct Stats {
     pub epochs: u64,
     /// How much of the wait was for the first batch of an epoch.
     pub start_seconds: f64,
-    /// A worker's reading of a sample, with the choice of its crop. A memory-mapped page that must come from the disk counts where it is touched first,
-    /// which may be in decoding.
+    /// A worker's reading of a sample, with the choice of its crop. A memory-mapped page that must
+    /// come from the disk counts where it is touched first, which may be in decoding.
     pub read: StageStats,
-    /// Decoding. Of pictures that are decoded side by side each is given a share of the time by its encoded bytes.
+    /// Decoding. Of pictures that are decoded side by side each is given a share of the time by its
+    /// encoded bytes.
     pub decode: StageStats,
     /// Crop, resize, flip, colour and the user's transforms.
     pub transform: StageStats,
     /// Normalising, casting, and writing into the batch.
     pub write: StageStats,
-    /// The coordinator's waits for a free slot: long where the loader is faster than the consumer, which is healthy.
+    /// The coordinator's waits for a free slot: long where the loader is faster than the consumer,
+    /// which is healthy.
     pub slot: StageStats,
     /// Copies to the device, on its own clock; none for batches in host memory.
     pub copy: Option<StageStats>,
@@ -68,9 +78,11 @@ pub struct Stats {
     pub convert: Option<StageStats>,
     /// The consumer's waits for batches, on the host.
     pub wait: StageStats,
-    /// Waits of the consumer's stream, from asking for a batch until it is there, on the device's clock.
+    /// Waits of the consumer's stream, from asking for a batch until it is there, on the device's
+    /// clock.
     pub stall: Option<StageStats>,
-    /// The consumer's time from a batch to asking for the next: the training step, as the host sees it. An epoch's last has no end.
+    /// The consumer's time from a batch to asking for the next: the training step, as the host sees
+    /// it. An epoch's last has no end.
     pub step: StageStats,
     /// `ready[n]` times, n batches were ready when the consumer asked for one.
     pub ready: Vec<u64>,
@@ -82,7 +94,8 @@ pub struct Stats {
     pub device_bytes: usize,
     /// What the operating system says.
     pub process: ProcessStats,
-    /// The samples that took longest, longest first; those of long ago only if they took much longer than the ones since.
+    /// The samples that took longest, longest first; those of long ago only if they took much
+    /// longer than the ones since.
     pub slowest: Vec<Straggler>,
     /// The run in equal intervals, at most 240.
     pub timeline: Vec<Interval>,
@@ -99,7 +112,8 @@ pub struct Straggler {
     pub key: String,
     /// The stage that took most of the time.
     pub stage: String,
-    /// Seconds it took, the longest time of late: what was long ago gives way to what is half as long every 30 s.
+    /// Seconds it took, the longest time of late: what was long ago gives way to what is half as
+    /// long every 30 s.
     pub seconds: f64,
     /// How often it was among the slowest.
     pub times: u64,
@@ -133,7 +147,8 @@ impl Stats {
         ratio(self.waited_seconds, self.seconds)
     }
 
-    /// Share of the time that the consumer's stream waited on the device, 0 to 1; none for batches in host memory.
+    /// Share of the time that the consumer's stream waited on the device, 0 to 1; none for batches
+    /// in host memory.
     pub fn device_stall_fraction(&self) -> Option<f64> {
         self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
     }
@@ -168,7 +183,8 @@ impl Stats {
 
     /// What happened between `earlier` and these, both of the same loader.
     ///
-    /// Of the [slowest](Stats::slowest) samples those are left that were slow after `earlier`, with all their times.
+    /// Of the [slowest](Stats::slowest) samples those are left that were slow after `earlier`, with
+    /// all their times.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let both = |a: &Option<StageStats>, b: &Option<StageStats>| match (a, b) {

@@ -28,7 +28,8 @@ fn least(bucket: usize) -> u64 {
 
 /// Counts, sums and a histogram that one thread at a time adds to and any may read.
 ///
-/// An entry is four loads and four stores to memory that only its writer writes: no lock, no read-modify-write.
+/// An entry is four loads and four stores to memory that only its writer writes: no lock, no
+/// read-modify-write.
 pub(crate) struct Tally {
     count: AtomicU64,
     ns: AtomicU64,
@@ -93,8 +94,9 @@ pub struct StageStats {
     pub p50_seconds: f64,
     /// 99 of 100 entries took no longer, in seconds; to 12.5 %.
     pub p99_seconds: f64,
-    /// Pairs of the least time of a bucket, in ns, and the entries in it; empty buckets are left out. A bucket reaches to the next 1/4 of a power of
-    /// two, so that its middle is at most 12.5 % off.
+    /// Pairs of the least time of a bucket, in ns, and the entries in it; empty buckets are left
+    /// out. A bucket reaches to the next 1/4 of a power of two, so that its middle is at most 12.5
+    /// % off.
     pub histogram: Vec<[u64; 2]>,
 }
 
@@ -110,7 +112,8 @@ impl StageStats {
         if self.count == 0 { 0.0 } else { self.seconds / self.count as f64 }
     }
 
-    /// The time that a share `q` (0 to 1) of the entries did not exceed, in seconds: the middle of its bucket.
+    /// The time that a share `q` (0 to 1) of the entries did not exceed, in seconds: the middle of
+    /// its bucket.
     pub fn quantile(&self, q: f64) -> f64 {
         let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
         let rank = (q * total as f64).ceil().max(1.0) as u64;

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-/// Intervals kept at most; beyond that they are merged in pairs, so that a run of any length keeps between half as many and as many.
+/// Intervals kept at most; beyond that they are merged in pairs, so that a run of any length keeps
+/// between half as many and as many.
 const INTERVALS: usize = 240;
 
 /// A stretch of a run.
@@ -36,7 +37,8 @@ impl Timeline {
         Timeline { width: 0.05, intervals: Vec::with_capacity(INTERVALS), busy: [0; 4], settled: 0.0 }
     }
 
-    /// A batch came at `now`, after `waited` (both in seconds). `busy` gives the workers' sums in ns, and is asked once an interval.
+    /// A batch came at `now`, after `waited` (both in seconds). `busy` gives the workers' sums in
+    /// ns, and is asked once an interval.
     pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> [u64; 4]) {
         while now >= self.width * INTERVALS as f64 {
             self.halve();
@@ -63,7 +65,8 @@ impl Timeline {
         (self.busy, self.settled) = (busy, now);
     }
 
-    /// Gives each interval its share of what lasted from `from` to `to`; the last has also what lies behind it.
+    /// Gives each interval its share of what lasted from `from` to `to`; the last has also what
+    /// lies behind it.
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);

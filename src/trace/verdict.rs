@@ -13,8 +13,9 @@ const SATURATED: f64 = 0.75;
 const STREAM_SATURATED: f64 = 0.8;
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
-/// How many times as fast random crops of packed photographs are decoded as those of plain ones: on two cores the whole path, of which decoding was 80 %,
-/// was 1.66 times as fast, on sixteen 2.03 (`benches/RESULTS.md`).
+/// How many times as fast random crops of packed photographs are decoded as those of plain ones: on
+/// two cores the whole path, of which decoding was 80 %, was 1.66 times as fast, on sixteen 2.03
+/// (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
 /// With fewer batches than this nothing is said.
 const LEAST_BATCHES: u64 = 4;
@@ -52,27 +53,36 @@ pub enum Limit {
 
 /// What limits a loader, in a sentence, with its numbers. Its `Display` is that sentence.
 ///
-/// The first rule that holds decides. *Waited* is the time that the consumer's stream waited on the device, as a share of the time, once half of its batches were timed there;
-/// for batches in host memory it is the consumer's wait on the host. *Busy* is the workers' time in their four stages, as a share of the time they had.
+/// The first rule that holds decides. *Waited* is the time that the consumer's stream waited on the
+/// device, as a share of the time, once half of its batches were timed there; for batches in host
+/// memory it is the consumer's wait on the host. *Busy* is the workers' time in their four stages,
+/// as a share of the time they had.
 ///
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Limit::Step).
-/// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up half of the wait or more, beyond what a usual sample takes
-///    and what workers [waited for a processor](Stats::delayed_seconds): [`Straggler`](Limit::Straggler).
-///    Samples that were slow at the same moment on several workers do not count: what held them all up is not in the samples.
-/// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream: [`Convert`](Limit::Convert).
-/// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write is [`Memory`](Limit::Memory); decode and transform are
-///    [`Workers`](Limit::Workers) where there are fewer workers than processors, else [`Decode`](Limit::Decode) and [`Transform`](Limit::Transform).
+/// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up
+///    half of the wait or more, beyond what a usual sample takes and what workers [waited for a
+///    processor](Stats::delayed_seconds): [`Straggler`](Limit::Straggler). Samples that were slow
+///    at the same moment on several workers do not count: what held them all up is not in the
+///    samples.
+/// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
+///    [`Convert`](Limit::Convert).
+/// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write
+///    is [`Memory`](Limit::Memory); decode and transform are [`Workers`](Limit::Workers) where
+///    there are fewer workers than processors, else [`Decode`](Limit::Decode) and
+///    [`Transform`](Limit::Transform).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
-/// 7. The coordinator waited for slots 10 % of the time or more, so that workers idled while at other times the consumer waited, and hardly ever had to wait for a
-///    processor: [`Slots`](Limit::Slots).
+/// 7. The coordinator waited for slots 10 % of the time or more, so that workers idled while at
+///    other times the consumer waited, and hardly ever had to wait for a processor:
+///    [`Slots`](Limit::Slots).
 /// 8. [`Unclear`](Limit::Unclear).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
     /// The stage.
     pub limit: Limit,
-    /// How many times as fast the loop would be at most if the consumer never waited: then the step alone is the limit. None where there is hardly a step.
+    /// How many times as fast the loop would be at most if the consumer never waited: then the step
+    /// alone is the limit. None where there is hardly a step.
     pub at_most: Option<f64>,
     /// The evidence and what would lift the limit.
     pub text: String,
@@ -219,8 +229,9 @@ impl Evidence<'_> {
         self.stats.stages().iter().map(|(_, s)| s.p50_seconds).sum()
     }
 
-    /// Samples that took so much longer than a usual one that their batch waits for them: `together` those that ended at the same moment as another, or
-    /// those that did not. With the seconds they took beyond what is usual.
+    /// Samples that took so much longer than a usual one that their batch waits for them:
+    /// `together` those that ended at the same moment as another, or those that did not. With the
+    /// seconds they took beyond what is usual.
     fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
         let (stats, usual) = (self.stats, self.usual());
         let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
@@ -315,7 +326,8 @@ impl Evidence<'_> {
                         "decoding in half the time would give {halved:.1} times as much: more processors, or smaller pictures"
                     )
                 } else {
-                    // Where crops are small against the picture it is more, where there are none it is nothing.
+                    // Where crops are small against the picture it is more, where there are none it
+                    // is nothing.
                     let times = 1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKING));
                     format!(
                         "{:.0} % of the samples are JPEGs without restart markers: `warpfeed pack` lets crops of them be decoded alone, which with \
@@ -345,7 +357,8 @@ mod tests {
         StageStats { count, seconds, bytes, p50_seconds: each, p99_seconds: each, ..StageStats::default() }
     }
 
-    /// Ten seconds of a loader with 4 workers that are busy half of the time, and a consumer that waits 40 % of it.
+    /// Ten seconds of a loader with 4 workers that are busy half of the time, and a consumer that
+    /// waits 40 % of it.
     fn loader() -> Stats {
         Stats {
             workers: 4,
@@ -387,7 +400,8 @@ mod tests {
         assert_eq!(device.verdict().at_most, Some(2.0));
     }
 
-    /// A program that never waits for its device runs ahead of it, until all slots on the device are taken.
+    /// A program that never waits for its device runs ahead of it, until all slots on the device
+    /// are taken.
     #[test]
     fn a_host_that_waits_for_its_busy_device_is_step_bound() {
         let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };

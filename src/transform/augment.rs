@@ -9,8 +9,9 @@ const MAX_SIDE: u32 = 65_535;
 
 /// What is done to every sample between decoding and the batch, and how large the result is.
 ///
-/// Start from [`train`](Augment::train), [`eval`](Augment::eval), [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
-/// [`exact`](Augment::exact), then add to it. Nothing fails here: the loader checks all of it when it is opened.
+/// Start from [`train`](Augment::train), [`eval`](Augment::eval),
+/// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or [`exact`](Augment::exact),
+/// then add to it. Nothing fails here: the loader checks all of it when it is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -19,7 +20,8 @@ const MAX_SIDE: u32 = 65_535;
 /// assert_eq!(augment.output_size().width, 224);
 /// ```
 ///
-/// Resizing is antialiased bilinear (a triangle filter that widens as the picture shrinks), as Pillow's and torchvision's `antialias=True`.
+/// Resizing is antialiased bilinear (a triangle filter that widens as the picture shrinks), as
+/// Pillow's and torchvision's `antialias=True`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Augment {
     crop: Crop,
@@ -63,24 +65,28 @@ impl Augment {
         }
     }
 
-    /// A random box of 0.08 to 1 of the picture's area and a ratio of 3/4 to 4/3, resized to `side` by `side` pixels, then flipped left to
-    /// right with probability 0.5: torchvision's `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
+    /// A random box of 0.08 to 1 of the picture's area and a ratio of 3/4 to 4/3, resized to `side`
+    /// by `side` pixels, then flipped left to right with probability 0.5: torchvision's
+    /// `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
     pub fn train(side: u32) -> Self {
         Self::new(Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] }, side, side).flip(0.5)
     }
 
-    /// The shorter side resized to `shorter` pixels, then the central `side` by `side`: torchvision's `Resize(shorter)` and
-    /// `CenterCrop(side)`, with its rounding. `Augment::eval(256, 224)` is the usual one.
+    /// The shorter side resized to `shorter` pixels, then the central `side` by `side`:
+    /// torchvision's `Resize(shorter)` and `CenterCrop(side)`, with its rounding.
+    /// `Augment::eval(256, 224)` is the usual one.
     pub fn eval(shorter: u32, side: u32) -> Self {
         Self::new(Crop::Shorter(shorter), side, side)
     }
 
-    /// The central `side` by `side` pixels, not resized: torchvision's `CenterCrop(side)`. A smaller picture is an error, not padded.
+    /// The central `side` by `side` pixels, not resized: torchvision's `CenterCrop(side)`. A
+    /// smaller picture is an error, not padded.
     pub fn center_crop(side: u32) -> Self {
         Self::new(Crop::Center, side, side)
     }
 
-    /// The whole picture resized to `width` by `height` pixels, whatever its shape: torchvision's `Resize((height, width))`.
+    /// The whole picture resized to `width` by `height` pixels, whatever its shape: torchvision's
+    /// `Resize((height, width))`.
     pub fn resize(width: u32, height: u32) -> Self {
         Self::new(Crop::Stretch, width, height)
     }
@@ -97,7 +103,8 @@ impl Augment {
         self
     }
 
-    /// The random box's share of the picture's area, uniform in `low` to `high`; 0.08 to 1 by default. Only for [`Augment::train`].
+    /// The random box's share of the picture's area, uniform in `low` to `high`; 0.08 to 1 by
+    /// default. Only for [`Augment::train`].
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         match &mut self.crop {
@@ -107,7 +114,8 @@ impl Augment {
         self
     }
 
-    /// The random box's width / height, log-uniform in `low` to `high`; 3/4 to 4/3 by default. Only for [`Augment::train`].
+    /// The random box's width / height, log-uniform in `low` to `high`; 3/4 to 4/3 by default. Only
+    /// for [`Augment::train`].
     #[must_use]
     pub fn ratio(mut self, low: f64, high: f64) -> Self {
         match &mut self.crop {
@@ -117,7 +125,8 @@ impl Augment {
         self
     }
 
-    /// Probability of mirroring left and right; 0.5 for [`Augment::train`], 0 else. It costs nothing: the resize writes mirrored.
+    /// Probability of mirroring left and right; 0.5 for [`Augment::train`], 0 else. It costs
+    /// nothing: the resize writes mirrored.
     #[must_use]
     pub fn flip(mut self, probability: f64) -> Self {
         self.flip = probability;
@@ -145,16 +154,18 @@ impl Augment {
         self
     }
 
-    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch then says with which weight, for the labels.
+    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch then
+    /// says with which weight, for the labels.
     #[must_use]
     pub fn mix(mut self, mix: Mix) -> Self {
         self.mix = Some(mix);
         self
     }
 
-    /// Whether a decoder may deliver the picture at 1/2, 1/4 or 1/8 where the part that is used stays at least as large as the output, with pixels
-    /// that differ a little from those of a full decode. Off by default. The crate's own decoders always deliver full size; this is for
-    /// those of your own.
+    /// Whether a decoder may deliver the picture at 1/2, 1/4 or 1/8 where the part that is used
+    /// stays at least as large as the output, with pixels that differ a little from those of a full
+    /// decode. Off by default. The crate's own decoders always deliver full size; this is for those
+    /// of your own.
     #[must_use]
     pub fn scaled_decode(mut self, yes: bool) -> Self {
         self.scaled_decode = yes;
@@ -208,11 +219,12 @@ impl Augment {
 
     /// Decides what happens to a sample whose picture is of `size`, before it is decoded.
     ///
-    /// Draws from `rng` in this order: the random box, flip, vertical flip, erasing; an option that is off draws nothing.
+    /// Draws from `rng` in this order: the random box, flip, vertical flip, erasing; an option that
+    /// is off draws nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] where the picture cannot give the output: a centre crop larger than it, or another size than
-    /// [`Augment::exact`] says.
+    /// [`ErrorKind::Transform`] where the picture cannot give the output: a centre crop larger than
+    /// it, or another size than [`Augment::exact`] says.
     pub fn plan(&self, size: Size, rng: &mut Rng) -> Result<Plan> {
         if size.area() == 0 {
             return Err(Error::new(
@@ -257,7 +269,8 @@ impl Augment {
         })
     }
 
-    /// Changes the colours of a sample's image after the resize, drawing from the same `rng` that [`plan`](Augment::plan) drew from.
+    /// Changes the colours of a sample's image after the resize, drawing from the same `rng` that
+    /// [`plan`](Augment::plan) drew from.
     pub fn colour(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
         if let Some(jitter) = &self.jitter {
             jitter.apply(image, rng);

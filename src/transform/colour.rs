@@ -3,11 +3,12 @@ use crate::order::Rng;
 use crate::transform::ImageMut;
 use crate::transform::geometry::Interval;
 
-/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors): brightness, contrast, saturation and hue, each by a factor of its own, in an
-/// order drawn anew for each sample.
+/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors): brightness, contrast,
+/// saturation and hue, each by a factor of its own, in an order drawn anew for each sample.
 ///
-/// After the resize, so a sample costs the same whatever its picture's size. Each step rounds as torchvision does; within one level of
-/// it, because sums of 32-bit floats may round differently there.
+/// After the resize, so a sample costs the same whatever its picture's size. Each step rounds as
+/// torchvision does; within one level of it, because sums of 32-bit floats may round differently
+/// there.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ColorJitter {
     brightness: Option<Interval>,
@@ -29,7 +30,8 @@ impl ColorJitter {
         self
     }
 
-    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the image's mean grey, 1 the image.
+    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the image's mean grey, 1
+    /// the image.
     #[must_use]
     pub fn contrast(mut self, amount: f64) -> Self {
         self.contrast = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
@@ -43,7 +45,8 @@ impl ColorJitter {
         self
     }
 
-    /// A turn of the colour circle uniform in `-amount` to `amount`, at most half of it: 0.5. By far the dearest of the four.
+    /// A turn of the colour circle uniform in `-amount` to `amount`, at most half of it: 0.5. By
+    /// far the dearest of the four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
         self.hue = Some([-amount, amount]);
@@ -93,7 +96,8 @@ fn map_levels(image: &mut ImageMut<'_>, f: impl Fn(f32) -> f32) {
     image.data_mut().iter_mut().for_each(|v| *v = table[usize::from(*v)]);
 }
 
-/// `a * b + c` rounded once, as PyTorch's vector loops do it. The product of two floats is exact in a double.
+/// `a * b + c` rounded once, as PyTorch's vector loops do it. The product of two floats is exact in
+/// a double.
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
@@ -130,7 +134,8 @@ fn saturation(image: &mut ImageMut<'_>, factor: f64) {
     }
 }
 
-/// `adjust_hue`: to HSV, turn, and back; the conversions are those of torchvision's `_rgb_to_hsv` and `_hsv_to_rgb`.
+/// `adjust_hue`: to HSV, turn, and back; the conversions are those of torchvision's `_rgb_to_hsv`
+/// and `_hsv_to_rgb`.
 fn hue(image: &mut ImageMut<'_>, turn: f64) {
     for pixel in image.pixels_mut() {
         let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);

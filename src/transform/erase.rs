@@ -8,14 +8,17 @@ use crate::transform::geometry::Interval;
 pub struct Erase {
     /// Where, in pixels of the output.
     pub rect: Rect,
-    /// Red, green and blue in the batch's own units: normalised floats, or 0 to 255 in a batch of bytes.
+    /// Red, green and blue in the batch's own units: normalised floats, or 0 to 255 in a batch of
+    /// bytes.
     pub value: [f32; 3],
 }
 
-/// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017), applied after normalisation.
+/// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017),
+/// applied after normalisation.
 ///
-/// With probability `p` a rectangle is filled: its area uniform in `scale` (0.02 to 0.33) times the image's, its height / width log-uniform in
-/// `ratio` (0.3 to 3.3), ten tries until it is smaller than the image; no rectangle if all fail.
+/// With probability `p` a rectangle is filled: its area uniform in `scale` (0.02 to 0.33) times the
+/// image's, its height / width log-uniform in `ratio` (0.3 to 3.3), ten tries until it is smaller
+/// than the image; no rectangle if all fail.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomErasing {
     probability: f64,

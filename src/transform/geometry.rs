@@ -1,4 +1,5 @@
-//! Where a crop lies. Python's `round` is half to even and its `int` truncates; both are kept, so that the boxes are torchvision's.
+//! Where a crop lies. Python's `round` is half to even and its `int` truncates; both are kept, so
+//! that the boxes are torchvision's.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,8 +9,9 @@ use crate::transform::Window;
 /// A uniform or log-uniform interval, `[low, high]`.
 pub(super) type Interval = [f64; 2];
 
-/// The box of torchvision's `RandomResizedCrop.make_params`: ten tries at an area uniform in `scale` times the picture's and an aspect ratio
-/// (width / height) log-uniform in `ratio`; then the largest central box whose ratio is allowed.
+/// The box of torchvision's `RandomResizedCrop.make_params`: ten tries at an area uniform in
+/// `scale` times the picture's and an aspect ratio (width / height) log-uniform in `ratio`; then
+/// the largest central box whose ratio is allowed.
 ///
 /// Draws two numbers a try and two for the place: four to 22 in all.
 pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
@@ -35,7 +37,8 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// The central box of torchvision's `CenterCrop`, without its padding: a picture smaller than the box is an error.
+/// The central box of torchvision's `CenterCrop`, without its padding: a picture smaller than the
+/// box is an error.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(
@@ -50,7 +53,8 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     Ok(Rect::new(anchor(size.width, output.width), anchor(size.height, output.height), output.width, output.height))
 }
 
-/// The picture after torchvision's `Resize(side)`: the shorter side becomes `side`, the longer `int(side * longer / shorter)`.
+/// The picture after torchvision's `Resize(side)`: the shorter side becomes `side`, the longer
+/// `int(side * longer / shorter)`.
 pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     let longer =
         |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
@@ -74,8 +78,9 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     }
 }
 
-/// The pixels that an antialiased triangle filter reads when it maps `window` to `output`: the window and half a filter around it, as far as the
-/// picture goes. Taking no more than these gives the same numbers as resizing the whole picture and cropping then.
+/// The pixels that an antialiased triangle filter reads when it maps `window` to `output`: the
+/// window and half a filter around it, as far as the picture goes. Taking no more than these gives
+/// the same numbers as resizing the whole picture and cropping then.
 pub(super) fn support_of(size: Size, window: Window, output: Size) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = (length / f64::from(outputs)).max(1.0);

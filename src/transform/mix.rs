@@ -4,8 +4,9 @@ use crate::order::Rng;
 
 /// Mixing of neighbours in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
 ///
-/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, all of a batch with the same weight (torchvision rolls the batch by one).
-/// The numbers are drawn from (seed, epoch, batch), so they depend neither on the workers nor on the samples.
+/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, all of a batch with the
+/// same weight (torchvision rolls the batch by one). The numbers are drawn from (seed, epoch,
+/// batch), so they depend neither on the workers nor on the samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mix {
     mixup: Option<f64>,
@@ -14,19 +15,21 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Weighted sums of two images; the weight is drawn from Beta(`alpha`, `alpha`). Zhang et al., "mixup: Beyond Empirical Risk Minimization"
-    /// (2017); ImageNet recipes use 0.2.
+    /// Weighted sums of two images; the weight is drawn from Beta(`alpha`, `alpha`). Zhang et al.,
+    /// "mixup: Beyond Empirical Risk Minimization" (2017); ImageNet recipes use 0.2.
     pub fn mixup(alpha: f64) -> Self {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// A rectangle of the one image put into the other; its area is drawn from Beta(`alpha`, `alpha`). Yun et al., "CutMix: Regularization
-    /// Strategy to Train Strong Classifiers with Localizable Features" (2019); recipes use 1.
+    /// A rectangle of the one image put into the other; its area is drawn from Beta(`alpha`,
+    /// `alpha`). Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
+    /// Localizable Features" (2019); recipes use 1.
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }
 
-    /// Either of them, each for half of the batches, as torchvision's training reference does with `RandomChoice`.
+    /// Either of them, each for half of the batches, as torchvision's training reference does with
+    /// `RandomChoice`.
     pub fn either(mixup_alpha: f64, cutmix_alpha: f64) -> Self {
         Mix { mixup: Some(mixup_alpha), cutmix: Some(cutmix_alpha), probability: 1.0 }
     }
@@ -52,7 +55,8 @@ impl Mix {
         Ok(())
     }
 
-    /// How batch number `batch` of epoch `epoch` is mixed, its images being of `size`; `None` if it is not.
+    /// How batch number `batch` of epoch `epoch` is mixed, its images being of `size`; `None` if it
+    /// is not.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
         // Not the generator of sample number `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
@@ -71,8 +75,8 @@ impl Mix {
     }
 }
 
-/// How one batch is mixed, and with it its labels: sample `i` is `weight` its own class and `1 - weight` that of its
-/// [`partner`](Mixing::partner).
+/// How one batch is mixed, and with it its labels: sample `i` is `weight` its own class and `1 -
+/// weight` that of its [`partner`](Mixing::partner).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
     /// The sample's own share, 0 to 1; torchvision's `lam`.
@@ -82,13 +86,15 @@ pub struct Mixing {
 }
 
 impl Mixing {
-    /// The sample that sample `index` of a batch of `count` is mixed with: the one before it, and the last for the first.
+    /// The sample that sample `index` of a batch of `count` is mixed with: the one before it, and
+    /// the last for the first.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }
 }
 
-/// torchvision's `CutMix.make_params`: a box around a uniform centre, cut off at the image's edges, and the weight that is left.
+/// torchvision's `CutMix.make_params`: a box around a uniform centre, cut off at the image's edges,
+/// and the weight that is left.
 fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let weight = beta(alpha, rng);
     let (w, h) = (i64::from(size.width), i64::from(size.height));
@@ -101,14 +107,16 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
 }
 
-/// Beta(`alpha`, `alpha`) as X / (X + Y) of two gamma variates, in logarithms so that a tiny `alpha` does not underflow.
+/// Beta(`alpha`, `alpha`) as X / (X + Y) of two gamma variates, in logarithms so that a tiny
+/// `alpha` does not underflow.
 fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
     1.0 / (1.0 + (y - x).exp())
 }
 
-/// The logarithm of a gamma variate of shape `alpha`: Marsaglia and Tsang, "A simple method for generating gamma variables" (2000), for shape
-/// `alpha + 1`, times U^(1 / `alpha`). The normal variates are Box and Muller's cosine.
+/// The logarithm of a gamma variate of shape `alpha`: Marsaglia and Tsang, "A simple method for
+/// generating gamma variables" (2000), for shape `alpha + 1`, times U^(1 / `alpha`). The normal
+/// variates are Box and Muller's cosine.
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();

@@ -9,7 +9,8 @@
 //! 7. `resize`: [`Resizer`], crop, antialiased resize and flip in one go.
 //! 8. `view`: [`ImageMut`], the image as a user's [`Transform`] sees it.
 //!
-//! A sample's random numbers come from one [`Rng`] in a fixed order: first [`Augment::plan`], then the colour, then the user's transforms.
+//! A sample's random numbers come from one [`Rng`] in a fixed order: first [`Augment::plan`], then
+//! the colour, then the user's transforms.
 
 mod augment;
 mod colour;
@@ -33,7 +34,8 @@ pub(crate) use geometry::shorter_to;
 use crate::error::Result;
 use crate::order::Rng;
 
-/// A step of the user's own on the image after crop, resize and colour, before it is normalised and written into the batch.
+/// A step of the user's own on the image after crop, resize and colour, before it is normalised and
+/// written into the batch.
 ///
 /// Called from many worker threads at once. A closure of the same signature is a `Transform`:
 ///
@@ -52,11 +54,12 @@ use crate::order::Rng;
 /// # boxed.apply(&mut ImageMut::new(&mut pixels, 2, 2), &mut Rng::new(0, 0, 0)).unwrap();
 /// ```
 pub trait Transform: Send + Sync {
-    /// Changes `image` in place: `u8`, HWC, RGB, of the batch's size. All randomness must come from `rng`, so that the pixels
-    /// depend on (seed, epoch, sample) alone.
+    /// Changes `image` in place: `u8`, HWC, RGB, of the batch's size. All randomness must come from
+    /// `rng`, so that the pixels depend on (seed, epoch, sample) alone.
     ///
     /// # Errors
-    /// Any; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds the sample.
+    /// Any; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds the
+    /// sample.
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
 }
 

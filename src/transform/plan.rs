@@ -1,7 +1,8 @@
 use crate::decode::{Rect, Size, Want};
 use crate::transform::Erase;
 
-/// A window of a picture in fractions of a pixel; (0, 0) is the upper left corner of the first pixel.
+/// A window of a picture in fractions of a pixel; (0, 0) is the upper left corner of the first
+/// pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Left edge.
@@ -20,7 +21,8 @@ impl From<Rect> for Window {
     }
 }
 
-/// What happens to one sample, decided by [`Augment::plan`](crate::transform::Augment::plan) before it is decoded.
+/// What happens to one sample, decided by [`Augment::plan`](crate::transform::Augment::plan) before
+/// it is decoded.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {

@@ -1,4 +1,5 @@
-//! What the tests on a device share: a stream, the kernels of `examples/kernels/probe.cu`, and pictures that are told by their bytes.
+//! What the tests on a device share: a stream, the kernels of `examples/kernels/probe.cu`, and
+//! pictures that are told by their bytes.
 #![allow(dead_code)]
 
 use std::sync::Arc;

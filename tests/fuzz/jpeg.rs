@@ -71,7 +71,8 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     jpeg.truncate(1 << 20);
 }
 
-/// Whether no sample leaves -512 to 511 by far, where libjpeg's C code wraps around and its SIMD code saturates.
+/// Whether no sample leaves -512 to 511 by far, where libjpeg's C code wraps around and its SIMD
+/// code saturates.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
@@ -80,8 +81,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     })
 }
 
-/// One damaged file: no panic, the same from all backends, and what libjpeg makes of it where anything is made of it. Whether all of it
-/// was decoded.
+/// One damaged file: no panic, the same from all backends, and what libjpeg makes of it where
+/// anything is made of it. Whether all of it was decoded.
 fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let whole = random_jpeg(random, 48);
@@ -95,7 +96,8 @@ fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool
         groups.iter_mut().for_each(|group| drop(decode(group, &jpeg, region, &mut Pixels::new())));
         return false;
     }
-    // A part first: of a file with restart markers, the segments that it needs are cut out of the stream.
+    // A part first: of a file with restart markers, the segments that it needs are cut out of the
+    // stream.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
     let some = agreed(seed, groups, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));

@@ -1,4 +1,5 @@
-//! The fuzzing of parsers, with nothing but cargo: cases made from seeds, run for as long as is wanted, each replayable alone.
+//! The fuzzing of parsers, with nothing but cargo: cases made from seeds, run for as long as is
+//! wanted, each replayable alone.
 //!
 //! 1. `jpeg`: the crate's JPEG decoder, against libjpeg.
 //! 2. `repack`: JPEGs rewritten, against libjpeg.
@@ -7,9 +8,10 @@
 //! 5. `lmdb`: the meta pages, MessagePack values, class names.
 //! 6. `resume`: the state of a run.
 //!
-//! Each file is a child of the module that it tests, whose private parsers it can so call; this one has what they share. A parser has
-//! two tests: one of a second that always runs, and `..._for_long`, ignored, which runs for `WARPFEED_FUZZ_SECONDS`.
-//! `tests/README.md` has the commands.
+//! Each file is a child of the module that it tests, whose private parsers it can so call; this one
+//! has what they share. A parser has two tests: one of a second that always runs, and
+//! `..._for_long`, ignored, which runs for `WARPFEED_FUZZ_SECONDS`. `tests/README.md` has the
+//! commands.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -38,7 +40,8 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// One of `from` with a few changes, some of which bring in what `words` a format has or parts of other files.
+    /// One of `from` with a few changes, some of which bring in what `words` a format has or parts
+    /// of other files.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         let mut bytes = from[self.below(from.len())].clone();
         // One case in sixteen is sound, so that what is accepted stays tested too.
@@ -109,18 +112,19 @@ pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
 }
 
-/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (60) with the seeds from `WARPFEED_FUZZ_SEED` (2^32) on, at most `WARPFEED_FUZZ_CASES` of
-/// them.
+/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (60) with the seeds from `WARPFEED_FUZZ_SEED` (2^32) on,
+/// at most `WARPFEED_FUZZ_CASES` of them.
 pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case`, which says whether its input was accepted, seed after seed. A panic is counted and the next seed tried; at the end they
-/// all are named in one panic.
+/// Runs `case`, which says whether its input was accepted, seed after seed. A panic is counted and
+/// the next seed tried; at the end they all are named in one panic.
 ///
-/// With `WARPFEED_FUZZ_LAST` the seed at hand is kept in that file, for cases that end the process instead of panicking.
+/// With `WARPFEED_FUZZ_LAST` the seed at hand is kept in that file, for cases that end the process
+/// instead of panicking.
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
     use std::os::unix::fs::FileExt;
     let last = std::env::var_os("WARPFEED_FUZZ_LAST").map(|path| std::fs::File::create(path).expect("it can be made"));

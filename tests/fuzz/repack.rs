@@ -8,7 +8,8 @@ use crate::fuzz::{self, Random};
 
 const FROM_A_SET: &[u8] = include_bytes!("../../datasets/mini/dotted-triangle/000022.jpg");
 
-/// A damaged file: refused, with nothing written, or rewritten to a file of the same pixels that stays the same when rewritten again.
+/// A damaged file: refused, with nothing written, or rewritten to a file of the same pixels that
+/// stays the same when rewritten again.
 fn repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut jpeg = match random.below(64) {

@@ -1,4 +1,5 @@
-//! Checkpoints: a state as text that anything may have happened to, and the loader that is to go on from it.
+//! Checkpoints: a state as text that anything may have happened to, and the loader that is to go on
+//! from it.
 
 use std::sync::Arc;
 
@@ -139,7 +140,8 @@ fn change(value: &mut Value, random: &mut Random) {
     }
 }
 
-/// A damaged state: not read, refused as a matter of options, or a place in the run of this very loader, from which batches come.
+/// A damaged state: not read, refused as a matter of options, or a place in the run of this very
+/// loader, from which batches come.
 fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let saved = &all[random.below(all.len())];
@@ -150,7 +152,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         for _ in 0..random.below(4) {
             change(&mut value, random);
         }
-        // The place itself, which alone may be another; with it the number of samples where that changes from epoch to epoch.
+        // The place itself, which alone may be another; with it the number of samples where that
+        // changes from epoch to epoch.
         if random.below(2) == 0 && value.is_object() {
             let far = if random.below(4) == 0 { 0 } else { random.below(64) };
             value["epoch"] = (random.next() >> far).into();

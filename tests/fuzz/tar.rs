@@ -64,7 +64,8 @@ fn shards() -> Vec<Vec<u8>> {
     shards
 }
 
-/// Makes the checksum of every block that looks like a header right again: behind a wrong one nothing is read.
+/// Makes the checksum of every block that looks like a header right again: behind a wrong one
+/// nothing is read.
 fn seal(tar: &mut [u8]) {
     for block in tar.chunks_exact_mut(BLOCK).filter(|block| block[257..].starts_with(b"ustar")) {
         block[148..156].fill(b' ');
@@ -131,7 +132,8 @@ fn sidecars() -> Vec<Vec<u8>> {
     scanned.chain([small]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
 }
 
-/// A forged index under a hash that fits: nothing, or an index that lies inside the tar it was made for.
+/// A forged index under a hash that fits: nothing, or an index that lies inside the tar it was made
+/// for.
 fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut bytes =

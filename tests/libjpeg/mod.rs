@@ -1,5 +1,5 @@
-//! libjpeg (mozjpeg's C code without SIMD, whose decoder is libjpeg-turbo's) as the oracle of the JPEG tests: what it makes of a file,
-//! and files of every shape that it writes.
+//! libjpeg (mozjpeg's C code without SIMD, whose decoder is libjpeg-turbo's) as the oracle of the
+//! JPEG tests: what it makes of a file, and files of every shape that it writes.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -38,7 +38,8 @@ pub struct Decoded {
     pub warnings: i64,
 }
 
-/// The coefficients of one component: blocks in a row, rows, and `64 * wide * high` values in natural order.
+/// The coefficients of one component: blocks in a row, rows, and `64 * wide * high` values in
+/// natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub wide: usize,
@@ -83,7 +84,8 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// The same coefficients in a sequential file with a restart marker every `restart` MCUs, as `jpegtran -restart` writes it.
+/// The same coefficients in a sequential file with a restart marker every `restart` MCUs, as
+/// `jpegtran -restart` writes it.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -100,7 +102,8 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8
     })
 }
 
-/// The same coefficients in a sequential file that is not interleaved: one scan for each component, in order.
+/// The same coefficients in a sequential file that is not interleaved: one scan for each component,
+/// in order.
 pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -125,7 +128,8 @@ pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String
     })
 }
 
-/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. libjpeg makes CMYK of four components, and Pillow RGB of that.
+/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. libjpeg
+/// makes CMYK of four components, and Pillow RGB of that.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
         let four = d.num_components == 4;

@@ -1,4 +1,5 @@
-//! The conversion, pixel by pixel on the host: the oracle of the device tests. Arithmetic in the order that `convert.cu` states.
+//! The conversion, pixel by pixel on the host: the oracle of the device tests. Arithmetic in the
+//! order that `convert.cu` states.
 
 #![allow(dead_code)] // each test uses a part
 
@@ -26,7 +27,8 @@ fn inside(rect: Rect, x: usize, y: usize) -> bool {
     within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
 }
 
-/// The bytes of `input`, u8 (N, `height`, `width`, 3), as `dtype` in `layout`. `ops` is empty or has one entry a sample.
+/// The bytes of `input`, u8 (N, `height`, `width`, 3), as `dtype` in `layout`. `ops` is empty or
+/// has one entry a sample.
 pub(crate) fn convert(
     input: &[u8],
     ops: &[Ops],

@@ -141,8 +141,8 @@ pub fn reference(
     batches
 }
 
-/// Waits until the process has `expected` threads that the crate started: a thread takes its name, and leaves the list, a moment after it is
-/// started and joined.
+/// Waits until the process has `expected` threads that the crate started: a thread takes its name,
+/// and leaves the list, a moment after it is started and joined.
 pub fn wait_for_threads(expected: usize) {
     for _ in 0..50_000 {
         if threads() == expected {

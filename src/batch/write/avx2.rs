@@ -1,8 +1,10 @@
 //! Eight elements at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only behind [`choose`], which asks the CPU for AVX2, FMA and F16C.
-//! 2. Loads and stores are unaligned, and each goes through a reference to an array or slice of at least its width.
+//! 1. Functions marked `target_feature` run only behind [`choose`], which asks the CPU for AVX2,
+//!    FMA and F16C.
+//! 2. Loads and stores are unaligned, and each goes through a reference to an array or slice of at
+//!    least its width.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -151,7 +153,8 @@ fn widen(bytes: i64) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [__m128i; 3] {
-    // Byte i of channel c is byte 3 i + c of the 48; `take` gathers those that lie in vector `v`, and zeroes the others' places.
+    // Byte i of channel c is byte 3 i + c of the 48; `take` gathers those that lie in vector `v`,
+    // and zeroes the others' places.
     const fn take(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;
@@ -192,11 +195,13 @@ fn store16(value: __m128i, to: &mut [u8]) {
     unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
 }
 
-/// The float before 0.5. Added to a number from 0 to 255 it reaches the next whole number when the number's fraction is 0.5 or more, and
-/// never when it is less; 0.5 itself would take 0.49999997 to 1.
+/// The float before 0.5. Added to a number from 0 to 255 it reaches the next whole number when the
+/// number's fraction is 0.5 or more, and never when it is less; 0.5 itself would take 0.49999997 to
+/// 1.
 const BELOW_HALF: f32 = 0.5f32.next_down();
 
-/// Casts eight floats and stores them to the first bytes of `to`. As bytes they lie between 0 and 255, and halves go up.
+/// Casts eight floats and stores them to the first bytes of `to`. As bytes they lie between 0 and
+/// 255, and halves go up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn store<const KIND: u8>(value: __m256, to: &mut [u8]) {
@@ -213,7 +218,8 @@ fn store<const KIND: u8>(value: __m256, to: &mut [u8]) {
         }
         F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), to),
         _ => {
-            // Add half of what is cut off, less one if the last bit that stays is even: to nearest even. No NaN comes here.
+            // Add half of what is cut off, less one if the last bit that stays is even: to nearest
+            // even. No NaN comes here.
             let bits = _mm256_castps_si256(value);
             let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
             let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));

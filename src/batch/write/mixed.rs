@@ -1,7 +1,8 @@
 //! An image mixed with another one, from the pixels of both.
 //!
-//! The arithmetic is that of the kernel in `cuda/kernels/convert.cu`: each of the two is normalised and erased in 32-bit floats, then
-//! the weighted sum is made without a fused multiply-add, and the sum is rounded once. So host and device give the same bits.
+//! The arithmetic is that of the kernel in `cuda/kernels/convert.cu`: each of the two is normalised
+//! and erased in 32-bit floats, then the weighted sum is made without a fused multiply-add, and the
+//! sum is rounded once. So host and device give the same bits.
 
 use std::ops::Range;
 
@@ -33,8 +34,8 @@ impl Writer {
     /// Writes `own`, mixed with `partner`, to `dst`.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if an image or `dst` is not as long as the size says, or a rectangle
-    /// leaves the image.
+    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if an image or `dst` is not as long as
+    /// the size says, or a rectangle leaves the image.
     pub(crate) fn write_mixed(
         &self,
         own: Unwritten<'_>,
@@ -60,7 +61,8 @@ impl Writer {
         let done = self.vector.map_or(0, |vector| vector(self, own.pixels, Some(blend), dst));
         let plain = |image: Unwritten<'_>, at: usize, c: usize| self.values[c][usize::from(image.pixels[at * 3 + c])];
         self.write_values(done..self.size.area() as usize, dst, |at, c| mix(plain(own, at, c), plain(partner, at, c)));
-        // Few images have a rectangle, so the pass above looks for none, and what shows one is written again.
+        // Few images have a rectangle, so the pass above looks for none, and what shows one is
+        // written again.
         for erase in [own.erase, partner.erase].into_iter().flatten() {
             self.write_rect(erase.rect, dst, |at, c| mix(self.value(own, at, c), self.value(partner, at, c)));
         }
@@ -128,7 +130,8 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Every pair of bytes, in the three channels of an image of 256 x 256: the whole domain of a weight.
+    /// Every pair of bytes, in the three channels of an image of 256 x 256: the whole domain of a
+    /// weight.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())

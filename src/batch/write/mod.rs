@@ -1,7 +1,8 @@
 //! The last pass over a sample: normalise, cast and lay out.
 //!
-//! Every path gives the same bits: `scale * pixel + bias` in one fused multiply-add in 32-bit floats, then one rounding to nearest even for the
-//! 16-bit types. A pixel is a byte, so the portable path looks that up in a table of 256 values a channel; the vector path computes it.
+//! Every path gives the same bits: `scale * pixel + bias` in one fused multiply-add in 32-bit
+//! floats, then one rounding to nearest even for the 16-bit types. A pixel is a byte, so the
+//! portable path looks that up in a table of 256 values a channel; the vector path computes it.
 //! `mixed` writes an image that is mixed with another one, and rounds once too.
 
 #[cfg(target_arch = "x86_64")]
@@ -30,8 +31,8 @@ pub struct Writer {
     vector: Option<Vector>,
 }
 
-/// A vector path: writes the first pixels of an image, perhaps blended with those of another, and says how many, a multiple of its own
-/// step. Lengths have been checked.
+/// A vector path: writes the first pixels of an image, perhaps blended with those of another, and
+/// says how many, a multiple of its own step. Lengths have been checked.
 type Vector = fn(&Writer, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
 /// The element types that an image can have.
@@ -64,7 +65,8 @@ impl Kind {
 }
 
 impl Writer {
-    /// A writer of images of `size` as `dtype` in `layout`. A batch of bytes keeps its pixels: `normalize` has no effect on it.
+    /// A writer of images of `size` as `dtype` in `layout`. A batch of bytes keeps its pixels:
+    /// `normalize` has no effect on it.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `normalize` cannot work, or `dtype` is [`Dtype::I64`].
@@ -108,8 +110,8 @@ impl Writer {
         self.size.area() as usize * 3 * self.kind.bytes()
     }
 
-    /// Whether the batch holds images just as they come, bytes in HWC order: they can then be resized straight into their place, and only
-    /// [`erase`](Writer::erase) is left to do.
+    /// Whether the batch holds images just as they come, bytes in HWC order: they can then be
+    /// resized straight into their place, and only [`erase`](Writer::erase) is left to do.
     pub fn is_copy(&self) -> bool {
         self.kind == Kind::U8 && self.layout == Layout::Nhwc
     }
@@ -133,7 +135,8 @@ impl Writer {
     /// Fills `erase` in `dst`, an image that has been written already.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] if the rectangle leaves the image, or `dst` is not as long as the size says.
+    /// [`ErrorKind::Transform`] if the rectangle leaves the image, or `dst` is not as long as the
+    /// size says.
     pub fn erase(&self, erase: &Erase, dst: &mut [u8]) -> Result<()> {
         self.check("an image's place in the batch", dst.len(), self.sample_bytes())?;
         let rect = erase.rect;
@@ -181,7 +184,8 @@ impl Writer {
         ))
     }
 
-    /// The portable path, and the oracle of the other: the pixels from number `from` on, by the table.
+    /// The portable path, and the oracle of the other: the pixels from number `from` on, by the
+    /// table.
     fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
         match self.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, from),

@@ -12,8 +12,10 @@ use crate::{Outcome, report};
 
 /// Measure how fast batches come
 ///
-/// Runs the loader, with batches in host memory, in a loop that throws them away, and prints what it did after a warm-up. With --step it waits on each
-/// batch as a training step would, and the stall fraction says what share of the time the step had to wait for data. The last line says what limits it.
+/// Runs the loader, with batches in host memory, in a loop that throws them away, and prints what
+/// it did after a warm-up. With --step it waits on each batch as a training step would, and the
+/// stall fraction says what share of the time the step had to wait for data. The last line says
+/// what limits it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! What this machine can do with a data set, piece by piece and together, and the settings that follow.
+//! What this machine can do with a data set, piece by piece and together, and the settings that
+//! follow.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -19,8 +20,9 @@ use crate::{Outcome, doctor_gpu};
 
 /// Find out what limits a data set on this machine
 ///
-/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to it, each alone; then the loader with different numbers of workers. Says what
-/// limits it, and prints the settings to use as a line of Rust. Takes about half a minute, and uses all processors.
+/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to it, each alone; then
+/// the loader with different numbers of workers. Says what limits it, and prints the settings to
+/// use as a line of Rust. Takes about half a minute, and uses all processors.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -144,7 +146,8 @@ impl Args {
 struct Alone {
     samples: usize,
     bytes: usize,
-    /// Seconds of the first reading, and the bytes that came from the disk in it, if the system says so.
+    /// Seconds of the first reading, and the bytes that came from the disk in it, if the system
+    /// says so.
     first: f64,
     from_disk: Option<u64>,
     /// Seconds of reading the same again.
@@ -221,7 +224,8 @@ impl Alone {
     }
 }
 
-/// Reads a sample and a byte of every cache line of it, so that a mapped one is really read. Returns its bytes.
+/// Reads a sample and a byte of every cache line of it, so that a mapped one is really read.
+/// Returns its bytes.
 fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;

@@ -2,7 +2,8 @@
 //! The copy to the GPU, alone.
 //!
 //! **Invariants**
-//! 1. Page-locked memory that is being copied from lives, unchanged, until its stream has been waited for.
+//! 1. Page-locked memory that is being copied from lives, unchanged, until its stream has been
+//!    waited for.
 
 use warpfeed::Result;
 

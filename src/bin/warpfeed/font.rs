@@ -57,7 +57,8 @@ const SHEET: [(&str, [&str; HEIGHT as usize]); 4] = [
     ),
 ];
 
-/// Columns and rows of the dots of `letter`. Lower case is drawn as upper case, a space is empty, anything unknown is a question mark.
+/// Columns and rows of the dots of `letter`. Lower case is drawn as upper case, a space is empty,
+/// anything unknown is a question mark.
 pub(crate) fn dots(letter: char) -> impl Iterator<Item = (u32, u32)> {
     let letter = letter.to_ascii_uppercase();
     let find = |letter| SHEET.iter().find_map(|(letters, rows)| Some((letters.find(letter)?, rows)));

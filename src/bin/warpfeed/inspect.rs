@@ -14,7 +14,8 @@ use crate::{Outcome, progress};
 
 /// Say what is in a data set: count, classes, formats, sizes
 ///
-/// Also says which samples do not decode or are damaged, as verify does, for which every image is read as a whole. With --headers it decodes nothing.
+/// Also says which samples do not decode or are damaged, as verify does, for which every image is
+/// read as a whole. With --headers it decodes nothing.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -12,7 +12,8 @@ pub(crate) fn start() {
     let _ = tracing::subscriber::set_global_default(Stderr);
 }
 
-/// Writes a line to stderr. Unlike `eprintln!` it does not panic when nobody reads there any more, which must not end the work.
+/// Writes a line to stderr. Unlike `eprintln!` it does not panic when nobody reads there any more,
+/// which must not end the work.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }

@@ -1,6 +1,7 @@
 //! The `warpfeed` program: one file a sub-command, each thin over the library.
 //!
-//! Results go to stdout, progress and warnings to stderr. Exit codes: 0; 1 for an error, or for what `verify` found; 2 for a wrong command line.
+//! Results go to stdout, progress and warnings to stderr. Exit codes: 0; 1 for an error, or for
+//! what `verify` found; 2 for a wrong command line.
 
 mod bench;
 mod doctor;
@@ -26,8 +27,8 @@ use crate::log::say;
 
 /// Looks at, checks, packs, makes and measures image data sets for warpfeed's loader.
 ///
-/// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of shards, or a pattern such as
-/// 'train-{000..099}.tar'. Which one is found out.
+/// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of
+/// shards, or a pattern such as 'train-{000..099}.tar'. Which one is found out.
 #[derive(Parser)]
 #[command(version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {

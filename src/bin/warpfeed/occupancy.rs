@@ -9,8 +9,9 @@ use crate::{Outcome, size};
 
 /// Tell how many warps of a CUDA kernel a multiprocessor holds, for each block size
 ///
-/// Calculates as the CUDA Occupancy Calculator does; needs neither a GPU nor a driver. Registers and shared memory of a kernel are what `nvcc -Xptxas -v` or
-/// `cuobjdump --dump-resource-usage` print.
+/// Calculates as the CUDA Occupancy Calculator does; needs neither a GPU nor a driver. Registers
+/// and shared memory of a kernel are what `nvcc -Xptxas -v` or `cuobjdump --dump-resource-usage`
+/// print.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

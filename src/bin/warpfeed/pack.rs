@@ -12,9 +12,10 @@ use crate::{Outcome, progress};
 
 /// Pack a data set into an LMDB or tar shards, from any kind to any kind
 ///
-/// JPEGs keep their pixels: by default they are rewritten, without loss, in a form from which crops are cut fast, and which every other program reads too.
-/// The new data set is written beside its place and renamed at the end, so that an interrupted run leaves nothing that looks whole.
-/// If images do not decode, nothing is packed, and they are listed; see --keep-bad.
+/// JPEGs keep their pixels: by default they are rewritten, without loss, in a form from which crops
+/// are cut fast, and which every other program reads too. The new data set is written beside its
+/// place and renamed at the end, so that an interrupted run leaves nothing that looks whole. If
+/// images do not decode, nothing is packed, and they are listed; see --keep-bad.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -10,7 +10,8 @@ use crate::{Outcome, font};
 
 /// Draw a contact sheet of an augmented batch, with its labels
 ///
-/// The pictures are those a training loop with the same batch, seed and augmentation would get. A sample that cannot be decoded is left grey.
+/// The pictures are those a training loop with the same batch, seed and augmentation would get. A
+/// sample that cannot be decoded is left grey.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -107,7 +108,8 @@ impl Args {
     }
 }
 
-/// Draws `text` with its upper left corner at `at`, in small dots if it would be wider than `room`, and cut if it is even then.
+/// Draws `text` with its upper left corner at `at`, in small dots if it would be wider than `room`,
+/// and cut if it is even then.
 fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32) {
     let advance = font::WIDTH + 1;
     let dot = if text.chars().count() as u32 * advance * DOT <= room + DOT { DOT } else { 1 };

@@ -2,7 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over `images` images, with images/s and the time left. Nothing is shown where stderr is no terminal.
+/// A bar over `images` images, with images/s and the time left. Nothing is shown where stderr is no
+/// terminal.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left")
         .expect("a template without unknown alignments")

@@ -12,8 +12,9 @@ use crate::Outcome;
 
 /// Make a page of what a loader did
 ///
-/// One HTML file that needs no network: what limited the loader, where the workers' time went, the stall over time, the slowest samples, and with --trace a
-/// timeline of the traced batches. The statistics are what `warpfeed bench --json` prints, or `batches.stats()` as JSON.
+/// One HTML file that needs no network: what limited the loader, where the workers' time went, the
+/// stall over time, the slowest samples, and with --trace a timeline of the traced batches. The
+/// statistics are what `warpfeed bench --json` prints, or `batches.stats()` as JSON.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,7 +73,8 @@ pub(crate) fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>
     fs::write(out, page).map_err(|e| Error::io(out, &e))
 }
 
-/// The spans of the first window of a trace, row by row: name, begin and end in microseconds, depth, and what is known of it.
+/// The spans of the first window of a trace, row by row: name, begin and end in microseconds,
+/// depth, and what is known of it.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
     let events = events.ok_or_else(|| Error::in_source("no trace: no array \"traceEvents\"").at_path(path))?;

@@ -10,8 +10,9 @@ use crate::{Outcome, progress, size};
 
 /// Draw a learnable picture set into class folders
 ///
-/// Several figures of one outline and texture on each picture make the class. Sizes, JPEG qualities and subsampling are spread as
-/// in real sets; some pictures are grey, progressive, or PNG. The same options give the same bytes on every machine.
+/// Several figures of one outline and texture on each picture make the class. Sizes, JPEG qualities
+/// and subsampling are spread as in real sets; some pictures are grey, progressive, or PNG. The
+/// same options give the same bytes on every machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -14,8 +14,9 @@ use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
 ///
-/// Each bad sample is a line on stdout with its number, key, file and cause, in the order of the data set; a count goes to stderr. A sample that
-/// decodes, but is damaged, is a line too, whose cause begins with 'damaged: '. The exit code is 1 if there is a bad one.
+/// Each bad sample is a line on stdout with its number, key, file and cause, in the order of the
+/// data set; a count goes to stderr. A sample that decodes, but is damaged, is a line too, whose
+/// cause begins with 'damaged: '. The exit code is 1 if there is a bad one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -88,7 +89,8 @@ pub(crate) struct Found {
     pub(crate) tolerated: bool,
 }
 
-/// Whether sample `index` can be read, has a usable label, and its image decodes in full and is sound.
+/// Whether sample `index` can be read, has a usable label, and its image decodes in full and is
+/// sound.
 pub(crate) fn check(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Option<Found> {
     let mut key = String::new();
     let body = AssertUnwindSafe(|| {

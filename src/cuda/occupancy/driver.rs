@@ -12,7 +12,8 @@ use crate::cuda::Context;
 use crate::cuda::driver::Doing;
 use crate::error::Result;
 
-/// The block size at which the driver puts most warps on a multiprocessor, at most `limit`; `limit` itself if it does not say.
+/// The block size at which the driver puts most warps on a multiprocessor, at most `limit`; `limit`
+/// itself if it does not say.
 pub(in crate::cuda) fn driver_block(kernel: sys::CUfunction, limit: u32) -> u32 {
     // SAFETY: invariant 1; no callback is given because dynamic shared memory is not used.
     let chosen = unsafe { occupancy::max_potential_block_size(kernel, None, 0, limit as i32) };
@@ -72,8 +73,8 @@ impl Drop for DriverKernel {
     }
 }
 
-/// Blocks of `block` threads with `dynamic` bytes of dynamic shared memory that the driver says run at once on a multiprocessor, and the
-/// device's compute capability.
+/// Blocks of `block` threads with `dynamic` bytes of dynamic shared memory that the driver says run
+/// at once on a multiprocessor, and the device's compute capability.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.

@@ -28,8 +28,8 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What one multiprocessor has: the technical specifications per compute capability of the CUDA C++ Programming Guide, and the units in
-/// which the CUDA Occupancy Calculator allocates.
+/// What one multiprocessor has: the technical specifications per compute capability of the CUDA C++
+/// Programming Guide, and the units in which the CUDA Occupancy Calculator allocates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The compute capability they belong to.
@@ -85,7 +85,8 @@ impl Limits {
     /// The limits of `capability`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it is not in the table, with those that are.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it is not in the table, with those that
+    /// are.
     pub fn of(capability: Capability) -> Result<Self> {
         let found = Self::all().find(|limits| limits.capability == capability);
         found.ok_or_else(|| {

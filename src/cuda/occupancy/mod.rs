@@ -1,8 +1,9 @@
 //! How many warps of a kernel a multiprocessor holds at once, and what stops it from holding more.
 //!
-//! The calculation follows the rules that NVIDIA publishes: the technical specifications per compute capability in the CUDA C++
-//! Programming Guide, and the allocation granularities of the CUDA Occupancy Calculator. It needs no GPU and no driver; on the H200
-//! it gives the driver's answer for every configuration of `tests/gpu.rs`.
+//! The calculation follows the rules that NVIDIA publishes: the technical specifications per
+//! compute capability in the CUDA C++ Programming Guide, and the allocation granularities of the
+//! CUDA Occupancy Calculator. It needs no GPU and no driver; on the H200 it gives the driver's
+//! answer for every configuration of `tests/gpu.rs`.
 //!
 //! 1. `limits`: what a multiprocessor has, by compute capability: [`Limits`].
 //! 2. `table`: occupancy over block sizes, as text and as a plot: [`Table`].
@@ -73,7 +74,8 @@ pub struct Occupancy {
     pub warps: u32,
     /// Warps that could run at once.
     pub max_warps: u32,
-    /// Blocks that each resource alone would allow, in the order of [`Factor`]; `u32::MAX` where none of it is used.
+    /// Blocks that each resource alone would allow, in the order of [`Factor`]; `u32::MAX` where
+    /// none of it is used.
     pub allowed: [(Factor, u32); 4],
 }
 
@@ -83,22 +85,24 @@ impl Occupancy {
         f64::from(self.warps) / f64::from(self.max_warps)
     }
 
-    /// The resource that allows the fewest blocks; the first of [`Factor`]'s order where several do.
+    /// The resource that allows the fewest blocks; the first of [`Factor`]'s order where several
+    /// do.
     pub fn limiting(&self) -> Factor {
         self.allowed.iter().min_by_key(|(_, blocks)| *blocks).map_or(Factor::Warps, |(factor, _)| *factor)
     }
 }
 
 impl Limits {
-    /// Occupancy of blocks of `block` threads of a kernel that needs `usage`. A kernel that cannot be launched so (too many threads,
-    /// registers or bytes in a block) has 0 blocks.
+    /// Occupancy of blocks of `block` threads of a kernel that needs `usage`. A kernel that cannot
+    /// be launched so (too many threads, registers or bytes in a block) has 0 blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
         let warps = block.div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;
         let by_warps = if fits { self.warps / warps } else { 0 };
 
-        // Registers go to whole warps in units of 256, and each of the four partitions has a quarter of the file. A launch is refused
-        // when a block with its warps rounded up to the partitions would not fit the file.
+        // Registers go to whole warps in units of 256, and each of the four partitions has a
+        // quarter of the file. A launch is refused when a block with its warps rounded up to the
+        // partitions would not fit the file.
         let per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
         let assumed = per_warp * warps.next_multiple_of(self.partitions);
         let by_registers = if usage.registers > self.registers_per_thread || assumed > self.registers {

@@ -37,7 +37,8 @@ impl Table {
         &self.rows
     }
 
-    /// The largest of the block sizes with the most warps, as the driver chooses; `None` if the kernel cannot be launched at all.
+    /// The largest of the block sizes with the most warps, as the driver chooses; `None` if the
+    /// kernel cannot be launched at all.
     pub fn best(&self) -> Option<Occupancy> {
         self.rows.iter().rev().find(|row| row.best).map(|row| row.occupancy)
     }
@@ -50,7 +51,8 @@ impl Table {
         )
     }
 
-    /// A bar a block size, its height the occupancy, its colour the limiting factor; a self-contained SVG document.
+    /// A bar a block size, its height the occupancy, its colour the limiting factor; a
+    /// self-contained SVG document.
     pub fn svg(&self) -> String {
         const WIDTH: f64 = 860.0;
         const HEIGHT: f64 = 360.0;

@@ -59,7 +59,8 @@ impl<'a> Bits<'a> {
                     self.at = next - 1;
                     return;
                 }
-                // T.81 has fill bytes before markers only; libjpeg-turbo's two readers differ on what these are.
+                // T.81 has fill bytes before markers only; libjpeg-turbo's two readers differ on
+                // what these are.
                 self.faults += u32::from(next > self.at + 1);
                 next += 1;
             }
@@ -146,8 +147,9 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Goes on behind the next restart marker, or as libjpeg's `jpeg_resync_to_restart` does if it is not the expected one: a marker
-    /// of up to two segments ahead, or of another kind, leaves this segment empty; one of up to two behind is passed over.
+    /// Goes on behind the next restart marker, or as libjpeg's `jpeg_resync_to_restart` does if it
+    /// is not the expected one: a marker of up to two segments ahead, or of another kind, leaves
+    /// this segment empty; one of up to two behind is passed over.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
         (self.window, self.held) = (0, 0);

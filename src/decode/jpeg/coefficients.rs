@@ -1,8 +1,10 @@
-//! Every scan of a Huffman-coded file, sequential or progressive, into planes of quantised coefficients.
+//! Every scan of a Huffman-coded file, sequential or progressive, into planes of quantised
+//! coefficients.
 //!
-//! It follows libjpeg where a file is damaged: a wrong code counts as the symbol 0, a segment that ends early is filled with zero bits,
-//! restart markers that are out of step are resynchronised. [`Coefficients::damage`] tells of these. Only the end of the file is an
-//! error, where libjpeg goes on with grey.
+//! It follows libjpeg where a file is damaged: a wrong code counts as the symbol 0, a segment that
+//! ends early is filled with zero bits, restart markers that are out of step are resynchronised.
+//! [`Coefficients::damage`] tells of these. Only the end of the file is an error, where libjpeg
+//! goes on with grey.
 
 use super::header::{Coding, Frame, Header, is_closed, unsupported};
 use super::huffman::{Lookup, Spec};
@@ -13,7 +15,8 @@ use crate::error::{Error, Result};
 /// What is said of a file that lacks nothing but its last marker.
 pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, and no marker EOI behind them";
 
-/// More scans than this are refused: a scan of a few bytes may take as long as one of the whole picture. Encoders write about ten.
+/// More scans than this are refused: a scan of a few bytes may take as long as one of the whole
+/// picture. Encoders write about ten.
 const MAX_SCANS: u32 = 256;
 
 /// The coefficients of a picture. Its memory is kept from one file to the next.
@@ -45,7 +48,8 @@ pub(crate) struct Plane {
     pub(crate) high: usize,
     /// `high * wide * 64` coefficients.
     pub(crate) data: Vec<i16>,
-    /// The quantisation table that was defined when the component's first scan began, in natural order.
+    /// The quantisation table that was defined when the component's first scan began, in natural
+    /// order.
     pub(crate) quant: [u16; 64],
     /// Bits of each coefficient, in zigzag order, that no scan delivered; -1 before the first.
     missing: [i8; 64],
@@ -82,16 +86,17 @@ impl Coefficients {
         self.planes.iter().map(|plane| plane.data.capacity() * 2).sum()
     }
 
-    /// Whether a progressive file left out bits of the low frequencies, which libjpeg then smoothes over instead of transforming
-    /// what it has.
+    /// Whether a progressive file left out bits of the low frequencies, which libjpeg then smoothes
+    /// over instead of transforming what it has.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// What is damaged in the file that was decoded, or missing behind its pixels. `None` of a sound file.
+    /// What is damaged in the file that was decoded, or missing behind its pixels. `None` of a
+    /// sound file.
     ///
-    /// Besides what libjpeg warns of, this is whatever T.81 does not allow: coefficients behind the last of a block, or of more bits than
-    /// 8-bit pictures have. libjpeg says nothing of these.
+    /// Besides what libjpeg warns of, this is whatever T.81 does not allow: coefficients behind the
+    /// last of a block, or of more bits than 8-bit pictures have. libjpeg says nothing of these.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}")),
@@ -104,10 +109,12 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of `bytes`, of which `header` was [read](Header::read). Baseline, extended and progressive frames of 8 bits.
+    /// Decodes all scans of `bytes`, of which `header` was [read](Header::read). Baseline, extended
+    /// and progressive frames of 8 bits.
     ///
     /// # Errors
-    /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is another one.
+    /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is
+    /// another one.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -125,7 +132,8 @@ impl Coefficients {
                 self.closed = is_closed(bytes, at);
                 return Ok(());
             }
-            // Files without EOI are common enough; their pixels are complete when no coefficient is missing.
+            // Files without EOI are common enough; their pixels are complete when no coefficient is
+            // missing.
             match header.next_scan(bytes, at) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -208,7 +216,8 @@ impl Coefficients {
             }
         }
 
-        // A scan of one component has one block in an MCU and leaves out those that only pad the frame's MCUs.
+        // A scan of one component has one block in an MCU and leaves out those that only pad the
+        // frame's MCUs.
         let single = scan.components().len() == 1;
         let (across, down) = if single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
         let blocks: u32 = scan
@@ -263,8 +272,8 @@ impl Coefficients {
     }
 }
 
-/// Whether the data of `bytes` can describe the frame: every block costs at least one bit of a DC code. So memory stays in proportion to
-/// the file.
+/// Whether the data of `bytes` can describe the frame: every block costs at least one bit of a DC
+/// code. So memory stays in proportion to the file.
 pub(super) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

@@ -10,19 +10,22 @@ use crate::error::Result;
 
 /// The JPEG decoder.
 ///
-/// It takes Huffman-coded files of 8 bits a sample, sequential or progressive, with any whole ratio of sampling factors. A file has
-/// one component (grey), three (YCbCr, or RGB with an Adobe marker) or four (CMYK, or YCCK with an Adobe marker). Pixels of grey, YCbCr
-/// and RGB are those of libjpeg-turbo with its default settings, byte for byte. CMYK is taken to be inverted, as Adobe writes it,
-/// and becomes the RGB of Pillow's `convert("RGB")`, without a look at its ICC profile. The picture is delivered upright, and exactly
-/// the region asked for.
+/// It takes Huffman-coded files of 8 bits a sample, sequential or progressive, with any whole ratio
+/// of sampling factors. A file has one component (grey), three (YCbCr, or RGB with an Adobe marker)
+/// or four (CMYK, or YCCK with an Adobe marker). Pixels of grey, YCbCr and RGB are those of
+/// libjpeg-turbo with its default settings, byte for byte. CMYK is taken to be inverted, as Adobe
+/// writes it, and becomes the RGB of Pillow's `convert("RGB")`, without a look at its ICC profile.
+/// The picture is delivered upright, and exactly the region asked for.
 ///
-/// A file that ends early is an error whatever the region. Damage inside that libjpeg tolerates gives libjpeg's pixels, and
-/// [`check`](crate::decode::check) finds it. A file that lacks nothing but EOI is such a file. A file of another kind is an error
-/// that names the kind: arithmetic-coded, lossless, hierarchical, 12-bit. So is one that claims more than 2^28 pixels; [`Auto`](crate::decode::Auto) has
-/// another limit on request.
+/// A file that ends early is an error whatever the region. Damage inside that libjpeg tolerates
+/// gives libjpeg's pixels, and [`check`](crate::decode::check) finds it. A file that lacks nothing
+/// but EOI is such a file. A file of another kind is an error that names the kind:
+/// arithmetic-coded, lossless, hierarchical, 12-bit. So is one that claims more than 2^28 pixels;
+/// [`Auto`](crate::decode::Auto) has another limit on request.
 ///
-/// Restart segments are decoded side by side, and so are the pictures of one [`Decode::decode_group`] call. Only the segments that the
-/// region needs are decoded; without restart markers, all of the stream up to the region's last row.
+/// Restart segments are decoded side by side, and so are the pictures of one
+/// [`Decode::decode_group`] call. Only the segments that the region needs are decoded; without
+/// restart markers, all of the stream up to the region's last row.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Jpeg;
 
@@ -69,7 +72,8 @@ impl Decode for Within {
     }
 }
 
-/// Gives back what the calling thread keeps of pictures before, if it is more than `limit` bytes. Returns what it keeps then.
+/// Gives back what the calling thread keeps of pictures before, if it is more than `limit` bytes.
+/// Returns what it keeps then.
 pub(crate) fn keep(limit: usize) -> usize {
     GROUP.with_borrow_mut(|group| group.keep(limit))
 }

@@ -1,5 +1,5 @@
-//! Pictures side by side: takes jobs one after another, keeps the lanes busy with pieces of those taken, and hands each picture back
-//! when its last band has become pixels.
+//! Pictures side by side: takes jobs one after another, keeps the lanes busy with pieces of those
+//! taken, and hands each picture back when its last band has become pixels.
 
 use std::ops::Range;
 
@@ -92,8 +92,8 @@ impl Group {
         }
     }
 
-    /// Gives back what is kept of pictures before, if it is more than `limit` bytes: coefficients, and pixels that were to be turned.
-    /// Returns how much of both it keeps.
+    /// Gives back what is kept of pictures before, if it is more than `limit` bytes: coefficients,
+    /// and pixels that were to be turned. Returns how much of both it keeps.
     pub(super) fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let all = self.plain.coefficients.memory() + stored;
@@ -135,7 +135,8 @@ impl Group {
         flight.region = orientation.region(job.want.region, layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
-        // The plain decoder reads all of the file, and so knows whether pixels are missing, wherever the region lies.
+        // The plain decoder reads all of the file, and so knows whether pixels are missing,
+        // wherever the region lies.
         let begun = if is_closed(job.bytes, header.scan.data) {
             flight.picture.begin(&mut self.machine, job.bytes, &header, &layout, flight.region)
         } else {

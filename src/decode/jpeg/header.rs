@@ -1,6 +1,8 @@
-//! Marker segments up to the entropy-coded data, checked and copied into a plain struct (ITU T.81, annex B).
+//! Marker segments up to the entropy-coded data, checked and copied into a plain struct (ITU T.81,
+//! annex B).
 //!
-//! Everything is of fixed size, so that a header is read without an allocation whatever the file claims.
+//! Everything is of fixed size, so that a header is read without an allocation whatever the file
+//! claims.
 
 use super::huffman::Spec;
 use crate::decode::Size;
@@ -82,8 +84,8 @@ impl Frame {
         (self.size.width.div_ceil(8 * h), self.size.height.div_ceil(8 * v))
     }
 
-    /// Blocks in a row and rows of blocks of component `index` that hold pixels of the picture: the extent of a scan of this
-    /// component alone. Interleaved scans pad it to whole MCUs.
+    /// Blocks in a row and rows of blocks of component `index` that hold pixels of the picture: the
+    /// extent of a scan of this component alone. Interleaved scans pad it to whole MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -149,7 +151,8 @@ pub(crate) struct Header {
     pub(crate) orientation: u8,
 }
 
-/// Natural index (row times 8 plus column) of each zigzag index. The last 16 entries catch runs that leave a corrupt block.
+/// Natural index (row times 8 plus column) of each zigzag index. The last 16 entries catch runs
+/// that leave a corrupt block.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -189,7 +192,8 @@ impl Header {
         Err(Error::decode("jpeg has no scan before the marker EOI"))
     }
 
-    /// Reads on from byte `at`, which lies behind a scan's data, to the end of the next SOS segment. `false` if EOI comes first.
+    /// Reads on from byte `at`, which lies behind a scan's data, to the end of the next SOS
+    /// segment. `false` if EOI comes first.
     ///
     /// # Errors
     /// As [`read`](Header::read); a file that ends before the next marker is an error too.
@@ -334,8 +338,8 @@ impl Header {
     }
 }
 
-/// The next marker at or behind byte `at`: its second byte, and the offset of its first. Like libjpeg it passes over stray bytes, fill
-/// bytes (`ff ff`) and stuffed bytes (`ff 00`).
+/// The next marker at or behind byte `at`: its second byte, and the offset of its first. Like
+/// libjpeg it passes over stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
 ///
 /// # Errors
 /// If the file ends first.
@@ -350,9 +354,11 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
     Err(Error::decode(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
 }
 
-/// Whether the entropy-coded data from byte `at` on are followed by a marker that they cannot hold: EOI, if the file is whole.
+/// Whether the entropy-coded data from byte `at` on are followed by a marker that they cannot hold:
+/// EOI, if the file is whole.
 ///
-/// EOI mostly ends the file, so that is looked at first. Where something follows it, all of the data are searched.
+/// EOI mostly ends the file, so that is looked at first. Where something follows it, all of the
+/// data are searched.
 pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
     let mut from = at;
     bytes[at..].ends_with(&[0xff, 0xd9])
@@ -443,7 +449,8 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3, 4.6.4), if it is 1 to 8.
+/// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
+/// 4.6.4), if it is 1 to 8.
 pub(crate) fn exif_orientation(body: &[u8]) -> Option<u8> {
     let tiff = body.strip_prefix(b"Exif\0\0")?;
     let big = match tiff.get(..4)? {

@@ -1,8 +1,10 @@
-//! Huffman tables: as the file specifies them, and as a decoder looks codes up (ITU T.81, annexes C and F.2.2.3).
+//! Huffman tables: as the file specifies them, and as a decoder looks codes up (ITU T.81, annexes C
+//! and F.2.2.3).
 
 use crate::error::{Error, Result};
 
-/// A table as a DHT segment specifies it: how many codes of each length, and their symbols in order of code.
+/// A table as a DHT segment specifies it: how many codes of each length, and their symbols in order
+/// of code.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Spec {
     bits: [u8; 16],
@@ -31,7 +33,8 @@ impl Spec {
     /// Every code with its length in bits and its symbol, shortest first.
     ///
     /// # Errors
-    /// If the lengths do not make a prefix code, or use the code of all ones, which T.81 keeps free.
+    /// If the lengths do not make a prefix code, or use the code of all ones, which T.81 keeps
+    /// free.
     pub(crate) fn codes(&self) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {
@@ -51,8 +54,9 @@ impl Spec {
         }))
     }
 
-    /// The table that T.81 prints in annex K.3 and most encoders use: `chroma` or luminance, for `ac` or DC coefficients.
-    /// Motion-JPEG frames leave them out, so libjpeg-turbo takes them for tables 0 and 1 that a file does not define.
+    /// The table that T.81 prints in annex K.3 and most encoders use: `chroma` or luminance, for
+    /// `ac` or DC coefficients. Motion-JPEG frames leave them out, so libjpeg-turbo takes them for
+    /// tables 0 and 1 that a file does not define.
     pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
         match (ac, chroma) {
             (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
@@ -79,13 +83,15 @@ pub(crate) struct Code {
     pub(crate) symbol: u8,
 }
 
-/// Bits of a code that are looked up at once; nineteen of twenty codes in a photograph are no longer.
+/// Bits of a code that are looked up at once; nineteen of twenty codes in a photograph are no
+/// longer.
 const SHORT: u8 = 10;
 
 /// The plain decoding table: a look-up by length, one bit after another, as T.81 F.2.2.3 draws it.
 #[derive(Debug, Clone)]
 pub(crate) struct Lookup {
-    /// Symbol and length of the code that begins a window of [`SHORT`] bits; length 0 if that code is longer.
+    /// Symbol and length of the code that begins a window of [`SHORT`] bits; length 0 if that code
+    /// is longer.
     short: [(u8, u8); 1 << SHORT],
     /// One past the largest code of each length, -1 if there is none.
     limit: [i32; 17],
@@ -95,7 +101,8 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// The table for `spec`. A DC table must not hold symbols above 15, the size of the largest difference in bits.
+    /// The table for `spec`. A DC table must not hold symbols above 15, the size of the largest
+    /// difference in bits.
     ///
     /// # Errors
     /// As [`Spec::codes`], and for a DC symbol above 15.

@@ -1,4 +1,5 @@
-//! Where samples lie: the picture's components on the grid of MCUs, and the part of it that a region needs.
+//! Where samples lie: the picture's components on the grid of MCUs, and the part of it that a
+//! region needs.
 
 use std::ops::Range;
 
@@ -8,7 +9,8 @@ use crate::decode::{Rect, Size};
 /// Most components of a picture.
 pub(super) const MOST_PARTS: usize = 4;
 
-/// How a component's samples become one for each pixel. The choice is libjpeg-turbo's (`jinit_upsampler`, with fancy upsampling).
+/// How a component's samples become one for each pixel. The choice is libjpeg-turbo's
+/// (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
     /// Already full size.

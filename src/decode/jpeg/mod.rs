@@ -1,8 +1,10 @@
-//! The crate's own JPEG decoder: the pixels of libjpeg-turbo, of a region alone where only that is wanted.
+//! The crate's own JPEG decoder: the pixels of libjpeg-turbo, of a region alone where only that is
+//! wanted.
 //!
 //! 1. `header`: the marker segments, checked.
 //! 2. `huffman`: Huffman tables, as written in a file and as looked up.
-//! 3. `bits`, `scan`, `coefficients`: every scan of any Huffman-coded file into planes of coefficients; slow and plain.
+//! 3. `bits`, `scan`, `coefficients`: every scan of any Huffman-coded file into planes of
+//!    coefficients; slow and plain.
 //! 4. `layout`: where samples lie on the grid of MCUs, and which of them a region needs.
 //! 5. `kernels`: transform, upsampling and colour, for each instruction set.
 //! 6. `rows`: coefficients to rows of pixels.

@@ -1,5 +1,5 @@
-//! A picture on its way through the lanes: bands of MCU rows, each cut into pieces that a lane decodes, and turned into pixels when all
-//! of its pieces are there.
+//! A picture on its way through the lanes: bands of MCU rows, each cut into pieces that a lane
+//! decodes, and turned into pixels when all of its pieces are there.
 
 use std::ops::Range;
 
@@ -14,11 +14,14 @@ use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
 use crate::decode::Rect;
 
-/// Blocks of coefficients that a band has if its rows allow: 256 KiB, which stay in the second-level cache until they are pixels.
+/// Blocks of coefficients that a band has if its rows allow: 256 KiB, which stay in the
+/// second-level cache until they are pixels.
 const BAND_BLOCKS: u32 = 2048;
-/// The same for a picture whose segments are longer than a row, of which several are in the lanes at a time.
+/// The same for a picture whose segments are longer than a row, of which several are in the lanes
+/// at a time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
-/// Bands that are decoded at the same time, so that lanes have work while the last pieces of one finish.
+/// Bands that are decoded at the same time, so that lanes have work while the last pieces of one
+/// finish.
 const BANDS: usize = 2;
 
 /// A sequential picture whose segments go through the lanes. Its memory is kept for the next one.
@@ -97,7 +100,8 @@ pub(super) enum Refusal {
 }
 
 impl Picture {
-    /// Makes the picture ready: finds and copies the segments that `region` of the stored picture needs.
+    /// Makes the picture ready: finds and copies the segments that `region` of the stored picture
+    /// needs.
     pub(super) fn begin(
         &mut self,
         machine: &mut Machine,
@@ -118,7 +122,8 @@ impl Picture {
         let window = Window::new(layout, region);
         segments::needed(layout, &window, header.restart_interval, &mut self.segments);
 
-        // A band's pieces are followed by slack, of which a row has at most one for each segment, and one for a segment cut in two.
+        // A band's pieces are followed by slack, of which a row has at most one for each segment,
+        // and one for a segment cut in two.
         let row_blocks = layout.mcus.0 * layout.blocks;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
@@ -142,7 +147,8 @@ impl Picture {
             return Err(Refusal::Never);
         };
         let found = segments::collect(data, &mut self.segments, machine.stream(&slot));
-        // A block costs at least a bit each for its DC coefficient and its end, so that nothing large is made of a few bytes.
+        // A block costs at least a bit each for its DC coefficient and its end, so that nothing
+        // large is made of a few bytes.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let sound = found.is_some() && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
@@ -237,7 +243,8 @@ impl Picture {
         Some(Ticket { band: self.filling, piece: index, dc })
     }
 
-    /// Takes over what a lane decoded that stopped at `bit`. `None` if the segment did not have that much.
+    /// Takes over what a lane decoded that stopped at `bit`. `None` if the segment did not have
+    /// that much.
     pub(super) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];

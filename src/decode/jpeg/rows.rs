@@ -1,5 +1,5 @@
-//! From coefficients to rows of RGB: one row of MCUs is transformed at a time, and the pixel rows it completes are upsampled, converted
-//! and written while its samples are in the cache.
+//! From coefficients to rows of RGB: one row of MCUs is transformed at a time, and the pixel rows
+//! it completes are upsampled, converted and written while its samples are in the cache.
 
 use std::ops::Range;
 
@@ -14,7 +14,8 @@ pub(super) trait Blocks {
     /// Whether lanes stored them, in their own order.
     const FROM_LANES: bool;
 
-    /// Appends the offsets, into the slice returned, of the blocks of component `index` in block row `row` and `columns`.
+    /// Appends the offsets, into the slice returned, of the blocks of component `index` in block
+    /// row `row` and `columns`.
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
@@ -73,8 +74,8 @@ impl Rows {
         }
     }
 
-    /// Transforms MCU row `row` and writes the rows of pixels that are complete with it. Rows of MCUs come in order; `rgb` is the
-    /// window's region.
+    /// Transforms MCU row `row` and writes the rows of pixels that are complete with it. Rows of
+    /// MCUs come in order; `rgb` is the window's region.
     pub(super) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
@@ -118,7 +119,8 @@ impl Rows {
                     blacken(line, d);
                 }
                 Colour::Ycck => {
-                    // libjpeg stores 255 less red, green and blue as inverted cyan, magenta and yellow.
+                    // libjpeg stores 255 less red, green and blue as inverted cyan, magenta and
+                    // yellow.
                     (kernels.ycc)(a, b, c, line);
                     line.iter_mut().for_each(|value| *value = 255 - *value);
                     blacken(line, d);
@@ -129,9 +131,11 @@ impl Rows {
     }
 }
 
-/// Turns inverted cyan, magenta and yellow to red, green and blue, with one inverted `black` for each pixel.
+/// Turns inverted cyan, magenta and yellow to red, green and blue, with one inverted `black` for
+/// each pixel.
 ///
-/// As Pillow's `convert("RGB")` does it: the ink is taken off what black leaves, with its product rounded to 8 bits.
+/// As Pillow's `convert("RGB")` does it: the ink is taken off what black leaves, with its product
+/// rounded to 8 bits.
 fn blacken(line: &mut [u8], black: &[u8]) {
     for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
         for value in pixel {
@@ -167,7 +171,8 @@ impl Stripe {
         }
     }
 
-    /// Upsamples what row `y` of the picture needs, unless [`line`](Stripe::line) can take the samples as they are.
+    /// Upsamples what row `y` of the picture needs, unless [`line`](Stripe::line) can take the
+    /// samples as they are.
     fn upsample(&mut self, kernels: &Kernels, part: &Part, x: u32, width: usize, y: u32) {
         let row = y / part.down;
         let last = part.size.height - 1;

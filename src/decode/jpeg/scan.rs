@@ -1,11 +1,13 @@
-//! The blocks of one scan, sequential or progressive: one symbol after another, as T.81 annexes F.2 and G.2 describe it.
+//! The blocks of one scan, sequential or progressive: one symbol after another, as T.81 annexes F.2
+//! and G.2 describe it.
 
 use super::bits::Bits;
 use super::header::{Coding, NATURAL, Scan};
 use super::huffman::Lookup;
 use crate::error::{Error, Result};
 
-/// Largest size of a DC difference and of an AC coefficient in bits that 8-bit pictures have (T.81, tables F.1 and F.2).
+/// Largest size of a DC difference and of an AC coefficient in bits that 8-bit pictures have (T.81,
+/// tables F.1 and F.2).
 pub(crate) const DC_SIZE: u8 = 11;
 pub(crate) const AC_SIZE: u8 = 10;
 
@@ -23,7 +25,8 @@ impl Mode {
     pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
         let Scan { start, end, high, low, .. } = *scan;
         if coding != Coding::Progressive {
-            // libjpeg decodes all 64 coefficients whatever a sequential scan says here, and only warns.
+            // libjpeg decodes all 64 coefficients whatever a sequential scan says here, and only
+            // warns.
             return Ok(Mode::Sequential);
         }
         let band = if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };

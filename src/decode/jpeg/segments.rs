@@ -1,4 +1,5 @@
-//! Restart segments: which of them a window needs, where they lie in a file, and their bytes without stuffing.
+//! Restart segments: which of them a window needs, where they lie in a file, and their bytes
+//! without stuffing.
 
 use std::ops::Range;
 
@@ -34,8 +35,9 @@ pub(super) fn needed(layout: &Layout, window: &Window, interval: u32, segments: 
     }
 }
 
-/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, which is at least as long, without the zeros stuffed behind
-/// each `ff`. Reads no further than the last of them, and leaves anything behind it.
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, which is at least as
+/// long, without the zeros stuffed behind each `ff`. Reads no further than the last of them, and
+/// leaves anything behind it.
 ///
 /// `None` if the markers are not those of a sound file.
 pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) -> Option<()> {
@@ -67,8 +69,9 @@ pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) 
 /// Bytes that are copied at a time.
 const STEP: usize = 32;
 
-/// Copies from `at` on until the next `ff` or the end of the data, and returns where that is in both. Copies some more than that, which the
-/// next call overwrites: whole vectors cost less than to stop in time.
+/// Copies from `at` on until the next `ff` or the end of the data, and returns where that is in
+/// both. Copies some more than that, which the next call overwrites: whole vectors cost less than
+/// to stop in time.
 fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> (usize, usize) {
     while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
         *to = *from;
@@ -95,7 +98,8 @@ fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
         let mut mask = 0;
         for (i, word) in bytes.chunks_exact(8).enumerate() {
             let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            // The upper bit of each byte that is zero (no carry leaves a byte), then these bits side by side.
+            // The upper bit of each byte that is zero (no carry leaves a byte), then these bits
+            // side by side.
             let low = 0x7f7f_7f7f_7f7f_7f7f;
             let zero = !(((word & low) + low) | word | low);
             mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);

@@ -37,7 +37,8 @@ impl Watch for Sim {
     fn recycle(&self, _mark: SimEvent) {}
 }
 
-/// A page-locked batch. Atomic, so that a hand-off that gives it away too early is a wrong batch and no undefined behaviour.
+/// A page-locked batch. Atomic, so that a hand-off that gives it away too early is a wrong batch
+/// and no undefined behaviour.
 type Slot = Box<[AtomicU8]>;
 
 fn content(number: usize) -> impl Iterator<Item = u8> {
@@ -46,7 +47,8 @@ fn content(number: usize) -> impl Iterator<Item = u8> {
 }
 
 fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot: &Slot) {
-    // SAFETY: the bytes are read by the simulated device, as atomics. That they live and stay is what is tested.
+    // SAFETY: the bytes are read by the simulated device, as atomics. That they live and stay is
+    // what is tested.
     unsafe {
         let bytes = std::slice::from_raw_parts(slot.as_ptr().cast(), BYTES);
         sim.upload(stream, memory, number * BYTES, bytes).unwrap();

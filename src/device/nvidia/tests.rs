@@ -1,4 +1,5 @@
-//! The ring on a GPU with slots that are always full: what is measured is the ring alone, without workers.
+//! The ring on a GPU with slots that are always full: what is measured is the ring alone, without
+//! workers.
 
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,8 @@ impl Drop for Slot {
     }
 }
 
-/// The target is 97 % of a bare copy of the same size. `cargo test --lib -- --ignored --nocapture the_ring_keeps`.
+/// The target is 97 % of a bare copy of the same size. `cargo test --lib -- --ignored --nocapture
+/// the_ring_keeps`.
 #[test]
 #[ignore = "a measurement; needs a GPU and a quiet machine"]
 fn the_ring_keeps_the_bus_busy() {

@@ -37,7 +37,8 @@ fn content(spec: &Spec, epoch: u64, number: u64) -> [Vec<u8>; 2] {
 }
 
 struct HostSlot {
-    // The simulated copy reads these while a wrong ring lets them be refilled: atomic, so that it is a wrong batch and no undefined behaviour.
+    // The simulated copy reads these while a wrong ring lets them be refilled: atomic, so that it
+    // is a wrong batch and no undefined behaviour.
     fields: [Box<[AtomicU8]>; 2],
     lens: [usize; 2],
     epoch: u64,
@@ -78,7 +79,8 @@ impl Filled for HostSlot {
     }
     fn bytes(&self, field: usize) -> &[u8] {
         let bytes = &self.fields[field][..self.lens[field]];
-        // SAFETY: the ring only takes address and length of it; the bytes are read by the simulated device, as atomics.
+        // SAFETY: the ring only takes address and length of it; the bytes are read by the simulated
+        // device, as atomics.
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }
@@ -349,7 +351,8 @@ fn copies_conversions_and_waits_are_timed_by_the_device() {
         // A batch's wait is read when its slot comes round again.
         let stall = stats.stall.unwrap();
         assert!((batches - SLOTS as u64..=batches).contains(&stall.count), "{} of {batches}", stall.count);
-        // Two a pair, and three pairs a batch: as many batches as the device can be behind, and no more.
+        // Two a pair, and three pairs a batch: as many batches as the device can be behind, and no
+        // more.
         assert!(sim.state().timed_events.load(Relaxed) <= 6 * (SLOTS + 2), "{:?}", sim.state().timed_events);
     }
 }
@@ -476,7 +479,8 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
         errors += usize::from(ring.next().is_some_and(|b| b.is_err()));
         assert!(errors >= 1 || n + 20 > calls, "call {n} of {calls}: {errors} errors");
         drop(ring);
-        // Two streams are synchronised at the end; and one call of each side may be on its way when the other fails.
+        // Two streams are synchronised at the end; and one call of each side may be on its way when
+        // the other fails.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }
@@ -501,7 +505,8 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     }
 }
 
-/// As `read`, on `stream` in place of the consumer's: what a framework does that took the batch by its address.
+/// As `read`, on `stream` in place of the consumer's: what a framework does that took the batch by
+/// its address.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     let (spec, slot, memory, seen) = (&batch.shared.spec, batch.slot(), batch.shared.memory.clone(), seen.clone());
     let [mut images, _] = content(spec, slot.epoch, slot.number);

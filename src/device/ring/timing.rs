@@ -1,7 +1,8 @@
 //! How long copies, conversions and the consumer's waits take, on the device's clock.
 //!
-//! Each is bracketed by two events with timing, which order nothing. They are read when the device has passed them, and used again: no host waits for the
-//! device, and in steady state none is made. Two events and a reading cost the host about 1 us.
+//! Each is bracketed by two events with timing, which order nothing. They are read when the device
+//! has passed them, and used again: no host waits for the device, and in steady state none is made.
+//! Two events and a reading cost the host about 1 us.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub(super) struct Pair<G: Gpu> {
 pub(super) enum Bracket {
     Copy,
     Convert,
-    /// The consumer's stream waits: from the mark that is set when a batch is asked for until the batch is there.
+    /// The consumer's stream waits: from the mark that is set when a batch is asked for until the
+    /// batch is there.
     Stall,
 }
 
@@ -98,7 +100,8 @@ impl<G: Gpu> Timing<G> {
             }
             .add(ns.max(0) as u64, what.bytes);
             if let (Some(trace), Some(clock)) = (self.counters.trace(), &self.clock) {
-                // The trace keeps what lies in its window, so that what came before the clock was set is not in it.
+                // The trace keeps what lies in its window, so that what came before the clock was
+                // set is not in it.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match what.what {
                     Bracket::Copy => (Row::CopyStream, "copy"),
@@ -116,7 +119,8 @@ impl<G: Gpu> Timing<G> {
         Ok(())
     }
 
-    /// Sets the clock if a window of a trace has begun. Only then does the host wait for the device, on a stream that is empty.
+    /// Sets the clock if a window of a trace has begun. Only then does the host wait for the
+    /// device, on a stream that is empty.
     fn set_clock(&mut self, gpu: &G) -> Result<()> {
         let Some(trace) = self.counters.trace() else { return Ok(()) };
         let Some(window) = trace.window().filter(|w| self.clock.as_ref().is_none_or(|clock| clock.window != *w)) else {

@@ -119,7 +119,8 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
 
 #[test]
 fn processors_that_other_programs_use_are_no_reason_for_more_workers() {
-    // Two processors' worth of another program: the workers run half of the time, and are ready in the other half.
+    // Two processors' worth of another program: the workers run half of the time, and are ready in
+    // the other half.
     let beside = Sums {
         seconds: 1.0,
         batches: 20.0,

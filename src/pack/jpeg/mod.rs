@@ -14,22 +14,26 @@ use crate::decode::jpeg::header::{Header, next_marker, unsupported};
 use crate::error::{Error, Result};
 use tokens::{Grid, Tokens};
 
-/// Appends to `out` the JPEG `bytes`, rewritten so that a part of it can be decoded alone: same coefficients, so the same pixels from any
-/// decoder.
+/// Appends to `out` the JPEG `bytes`, rewritten so that a part of it can be decoded alone: same
+/// coefficients, so the same pixels from any decoder.
 ///
-/// The result is a baseline JPEG of one scan with a restart marker every `k` MCUs, where `k` divides the row: a row has up to 8 segments,
-/// none narrower than 32 pixels; where the row has no such divisor, a segment is the whole row. The Huffman tables are made for the picture,
-/// which mostly saves more than the markers cost.
+/// The result is a baseline JPEG of one scan with a restart marker every `k` MCUs, where `k`
+/// divides the row: a row has up to 8 segments, none narrower than 32 pixels; where the row has no
+/// such divisor, a segment is the whole row. The Huffman tables are made for the picture, which
+/// mostly saves more than the markers cost.
 ///
-/// Kept are what pixels depend on (the JFIF segment without its thumbnail, Adobe's colour transform, the EXIF orientation in an
-/// EXIF segment with nothing else) and ICC profiles, which say what the pixels mean. Comments, thumbnails, other EXIF entries, XMP
-/// and other application segments are dropped, and so is what follows the picture in the file. Rewriting the result gives the same bytes.
+/// Kept are what pixels depend on (the JFIF segment without its thumbnail, Adobe's colour
+/// transform, the EXIF orientation in an EXIF segment with nothing else) and ICC profiles, which
+/// say what the pixels mean. Comments, thumbnails, other EXIF entries, XMP and other application
+/// segments are dropped, and so is what follows the picture in the file. Rewriting the result gives
+/// the same bytes.
 ///
 /// Nothing but `out`, and tables for the picture, is allocated: the scratch belongs to the thread.
 ///
 /// # Errors
-/// If the coding is lossless, arithmetic, hierarchical or of 12 bits; if an MCU would have more than 10 blocks; if the data is damaged, even
-/// where decoders would show something, as [`check`](crate::decode::check) says; `out` then holds nothing more than before.
+/// If the coding is lossless, arithmetic, hierarchical or of 12 bits; if an MCU would have more
+/// than 10 blocks; if the data is damaged, even where decoders would show something, as
+/// [`check`](crate::decode::check) says; `out` then holds nothing more than before.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;
@@ -76,8 +80,9 @@ fn grid(header: &Header) -> Result<Grid> {
 
 /// MCUs in a restart segment, for `across` MCUs of `width` pixels in a row.
 ///
-/// A segment costs about five bytes: its marker, the bits that fill the last byte, and the DC differences that begin at zero. Narrower ones
-/// cut crops more closely, wider ones cost less; below 32 pixels (4 blocks) the cost passes 3 % at usual qualities.
+/// A segment costs about five bytes: its marker, the bits that fill the last byte, and the DC
+/// differences that begin at zero. Narrower ones cut crops more closely, wider ones cost less;
+/// below 32 pixels (4 blocks) the cost passes 3 % at usual qualities.
 fn interval(across: u32, width: u32) -> u32 {
     let fits = |&n: &u32| across.is_multiple_of(n) && across / n * width >= 32;
     across / (2..=8).rev().find(fits).unwrap_or(1)
@@ -105,7 +110,8 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
     }
     if header.orientation != 1 {
-        // A big-endian TIFF structure, one directory, one entry: tag 0112, SHORT, one value (EXIF 2.3, 4.6.2).
+        // A big-endian TIFF structure, one directory, one entry: tag 0112, SHORT, one value (EXIF
+        // 2.3, 4.6.2).
         let tiff = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0";
         write::segment(out, 0xe1, &[tiff, &[header.orientation, 0, 0, 0, 0, 0, 0]]);
     }

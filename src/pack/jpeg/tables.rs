@@ -5,11 +5,13 @@ use crate::decode::jpeg::huffman::Spec;
 /// Longer codes than this do not come out of counts that fit into 64 bits.
 const LONGEST: usize = 128;
 
-/// The table of at most 16 bits a code that takes the fewest bits for symbols that occur `counts[symbol]` times, as libjpeg's
-/// `jpeg_gen_optimal_table` makes it. Symbols that do not occur have no code, and the code of all ones stays free.
+/// The table of at most 16 bits a code that takes the fewest bits for symbols that occur
+/// `counts[symbol]` times, as libjpeg's `jpeg_gen_optimal_table` makes it. Symbols that do not
+/// occur have no code, and the code of all ones stays free.
 pub(super) fn optimal(counts: &[u32; 256]) -> Spec {
-    // Figure K.1. Two queues in ascending order, the symbols and the nodes as they are made, take the place of its search for the two
-    // least. The symbol 256 keeps the code of all ones free: rarer than any other, it gets one of the longest.
+    // Figure K.1. Two queues in ascending order, the symbols and the nodes as they are made, take
+    // the place of its search for the two least. The symbol 256 keeps the code of all ones free:
+    // rarer than any other, it gets one of the longest.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
     leaves.sort_unstable();
@@ -35,7 +37,8 @@ pub(super) fn optimal(counts: &[u32; 256]) -> Spec {
         length[i] = length[parent[i]] + 1;
     }
 
-    // Figures K.2 and K.3: codes longer than 16 bits are exchanged for a longer one elsewhere, then the reserved one is taken away.
+    // Figures K.2 and K.3: codes longer than 16 bits are exchanged for a longer one elsewhere, then
+    // the reserved one is taken away.
     let mut bits = [0u16; LONGEST];
     length[..count].iter().for_each(|&l| bits[l] += 1);
     for i in (17..LONGEST).rev() {

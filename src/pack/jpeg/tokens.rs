@@ -1,7 +1,9 @@
-//! A picture's coefficients as the symbols that code them: what a sequential scan is between its bits and its blocks.
+//! A picture's coefficients as the symbols that code them: what a sequential scan is between its
+//! bits and its blocks.
 //!
-//! Most files hold one sequential scan, whose symbols can stay as they are but for the DC differences; only the codes change. That takes no
-//! coefficient planes and half the time. Everything else comes in by way of [`Coefficients`].
+//! Most files hold one sequential scan, whose symbols can stay as they are but for the DC
+//! differences; only the codes change. That takes no coefficient planes and half the time.
+//! Everything else comes in by way of [`Coefficients`].
 
 use crate::decode::jpeg::bits::Bits;
 use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI, table};
@@ -10,7 +12,8 @@ use crate::decode::jpeg::huffman::Lookup;
 use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
 use crate::error::{Error, Result};
 
-/// How many pairs of tables are written: one for the first component and a black one, one for the others.
+/// How many pairs of tables are written: one for the first component and a black one, one for the
+/// others.
 pub(super) const GROUPS: usize = 2;
 
 /// The pair of tables that component `index` of a frame is coded with.
@@ -28,7 +31,8 @@ pub(super) fn table_start(ac: bool, group: usize) -> usize {
 
 /// The symbols of a picture in the order in which they are written, cut into restart segments.
 pub(super) struct Tokens {
-    /// Code in the upper half, the bits that follow it (as many as the symbol's lower four bits say) in the lower one.
+    /// Code in the upper half, the bits that follow it (as many as the symbol's lower four bits
+    /// say) in the lower one.
     list: Vec<u32>,
     /// Where each segment ends in `list`.
     ends: Vec<usize>,
@@ -193,8 +197,9 @@ impl Tokens {
                         self.dc(i, block[0].into(), &mut last[i])?;
                         self.ac(i, block)?;
                     } else {
-                        // Scans of one component leave out the blocks that pad an MCU. As jpegtran fills them, they cost the least:
-                        // the DC coefficient of the block before, and nothing else.
+                        // Scans of one component leave out the blocks that pad an MCU. As jpegtran
+                        // fills them, they cost the least: the DC coefficient of the block before,
+                        // and nothing else.
                         let before = last[i];
                         self.dc(i, before, &mut last[i])?;
                         self.push(table_start(true, group(i)), 0);
@@ -249,8 +254,8 @@ impl Tokens {
     }
 }
 
-/// The components of an MCU with the rows and columns of blocks it has of each. A picture of one component has single blocks, whatever its
-/// sampling factors say (T.81, A.2.2).
+/// The components of an MCU with the rows and columns of blocks it has of each. A picture of one
+/// component has single blocks, whatever its sampling factors say (T.81, A.2.2).
 fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
     let single = frame.components().len() == 1;
     let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };

@@ -15,7 +15,8 @@ pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
     body.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends DQT and SOF: baseline, unless a quantisation table needs 16 bits, which takes the extended sequential frame (T.81, table B.2).
+/// Appends DQT and SOF: baseline, unless a quantisation table needs 16 bits, which takes the
+/// extended sequential frame (T.81, table B.2).
 pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) {
     let frame = &header.frame;
     let count = frame.components().len();
@@ -39,7 +40,8 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     body.extend(width.to_be_bytes());
     body.push(count as u8);
     for (i, c) in frame.components().iter().enumerate() {
-        // A single component is not subsampled, whatever it claims (T.81, A.2.2); readers that do not know are helped.
+        // A single component is not subsampled, whatever it claims (T.81, A.2.2); readers that do
+        // not know are helped.
         let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
         body.extend([c.id, h << 4 | v, index(i)]);
     }

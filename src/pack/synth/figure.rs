@@ -1,7 +1,8 @@
 //! Outlines and textures: what makes a class.
 //!
-//! A figure lives in coordinates (u, v), u to the right and v down, in which it reaches about 256 units from its centre. Every outline
-//! and texture is its own mirror image, so that a flip does not change the class.
+//! A figure lives in coordinates (u, v), u to the right and v down, in which it reaches about 256
+//! units from its centre. Every outline and texture is its own mirror image, so that a flip does
+//! not change the class.
 
 use std::fmt;
 
@@ -60,11 +61,13 @@ const TEXTURES: [Texture; 8] = [
     Texture::Grooved,
 ];
 
-/// Length of a texture's period: four across a figure, which is still three pixels and more in the smallest.
+/// Length of a texture's period: four across a figure, which is still three pixels and more in the
+/// smallest.
 const PERIOD: i32 = 128;
 
 impl Figure {
-    /// The figure of `class` among `classes`. Neighbours differ in outline and texture both; all 64 pairs come before a hue is used.
+    /// The figure of `class` among `classes`. Neighbours differ in outline and texture both; all 64
+    /// pairs come before a hue is used.
     pub(super) fn of_class(class: usize, classes: usize) -> Self {
         let pair = class % 64;
         Figure {

@@ -15,7 +15,8 @@ pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }
 
-/// A colour of hue 0 to 1535 (red, yellow, green, cyan, blue, magenta, each 256 wide), saturation 0 to 256, whose luma is near `level`.
+/// A colour of hue 0 to 1535 (red, yellow, green, cyan, blue, magenta, each 256 wide), saturation 0
+/// to 256, whose luma is near `level`.
 pub(super) fn colour(hue: i32, saturation: i32, level: i32) -> Rgb {
     let (sector, f) = (hue.rem_euclid(1536) / 256, hue.rem_euclid(256));
     let pure = match sector {
@@ -38,7 +39,8 @@ pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
 /// Value noise: random levels at the points of a grid, smoothly interpolated between them.
 pub(super) struct Noise {
     cell: i32,
-    /// For each column of pixels the point to its left, and the weight of the one to its right in 1/256.
+    /// For each column of pixels the point to its left, and the weight of the one to its right in
+    /// 1/256.
     columns: Vec<(usize, i32)>,
     /// Points in a row of the grid.
     across: usize,
@@ -46,7 +48,8 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// Noise for a picture of `width` by `height` pixels, with a point every `cell` pixels and levels of -`most` to `most`.
+    /// Noise for a picture of `width` by `height` pixels, with a point every `cell` pixels and
+    /// levels of -`most` to `most`.
     pub(super) fn new(width: i32, height: i32, cell: i32, most: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;
         let points = across * (height / cell + 2) as usize;

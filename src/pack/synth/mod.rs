@@ -1,11 +1,14 @@
-//! A data set that is drawn: learnable, with the spread of a real one, and the same bytes for the same seed on every machine.
+//! A data set that is drawn: learnable, with the spread of a real one, and the same bytes for the
+//! same seed on every machine.
 //!
-//! 1. This file: which pictures there are, how each is encoded, and the writing of the class folders.
+//! 1. This file: which pictures there are, how each is encoded, and the writing of the class
+//!    folders.
 //! 2. `scene`: what is on a picture: background, noise, figures.
 //! 3. `figure`: outlines and textures, which make the class.
 //! 4. `ink`: whole-number colour and noise.
 //!
-//! All drawing is in whole numbers, and so is the JPEG encoder: nothing depends on a processor's or a library's floating point.
+//! All drawing is in whole numbers, and so is the JPEG encoder: nothing depends on a processor's or
+//! a library's floating point.
 
 mod figure;
 mod ink;
@@ -30,12 +33,15 @@ const MAX_CLASSES: usize = 1024;
 
 /// A drawn data set.
 ///
-/// A class is an outline and a texture (`dotted-ring`, `striped-cross`; beyond 64 classes a range of hues too). Several figures of it, of any colour, size and
-/// angle, are scattered over a background that says nothing of the class, so that most crops show one, and the mean colour tells
-/// nothing. Pictures are spread as photographs in real sets are: most have one common format, the others half to twice the side and any
-/// shape from 1:2 to 2:1; JPEG of quality 60 to 95, 4:4:4 and 4:2:0, some 4:2:2, grey or progressive; one in twenty is a PNG.
+/// A class is an outline and a texture (`dotted-ring`, `striped-cross`; beyond 64 classes a range
+/// of hues too). Several figures of it, of any colour, size and angle, are scattered over a
+/// background that says nothing of the class, so that most crops show one, and the mean colour
+/// tells nothing. Pictures are spread as photographs in real sets are: most have one common format,
+/// the others half to twice the side and any shape from 1:2 to 2:1; JPEG of quality 60 to 95, 4:4:4
+/// and 4:2:0, some 4:2:2, grey or progressive; one in twenty is a PNG.
 ///
-/// Picture `i` depends on the seed, the number of classes, the side and `i` alone; it belongs to class `i % classes`.
+/// Picture `i` depends on the seed, the number of classes, the side and `i` alone; it belongs to
+/// class `i % classes`.
 ///
 /// ```
 /// use warpfeed::pack::synth::Synth;
@@ -78,7 +84,8 @@ impl Synth {
         self
     }
 
-    /// The longer side of most pictures, in pixels, 32 to 4096; some have half of it, some twice as much. ImageNet's is 500.
+    /// The longer side of most pictures, in pixels, 32 to 4096; some have half of it, some twice as
+    /// much. ImageNet's is 500.
     pub fn side(mut self, pixels: u32) -> Self {
         self.side = pixels;
         self
@@ -95,12 +102,14 @@ impl Synth {
     /// It is written beside `dir` and renamed at the end: what stands at `dir` is whole.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a number out of range, or if `dir` is there and not empty; [`ErrorKind::Io`] if it cannot be written.
+    /// [`ErrorKind::Config`] for a number out of range, or if `dir` is there and not empty;
+    /// [`ErrorKind::Io`] if it cannot be written.
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.write_with(dir, |_| ())
     }
 
-    /// [`write`](Synth::write) that calls `written` with each picture's number of bytes, from many threads.
+    /// [`write`](Synth::write) that calls `written` with each picture's number of bytes, from many
+    /// threads.
     ///
     /// # Errors
     /// As [`write`](Synth::write).
@@ -197,7 +206,8 @@ impl Synth {
         (size, coding, Scene::draw(size, self.figure(index), &mut rng).paint())
     }
 
-    /// As in ImageNet, where two thirds are 500 pixels long with a ratio of 4:3 or 3:2, and one in four is upright.
+    /// As in ImageNet, where two thirds are 500 pixels long with a ratio of 4:3 or 3:2, and one in
+    /// four is upright.
     fn size(&self, rng: &mut Rng) -> Size {
         let (long, short) = match draw(rng, 0, 99) {
             0..45 => (self.side, self.side * 3 / 4),
@@ -390,7 +400,8 @@ mod tests {
         }
     }
 
-    /// The nearest of the classes' mean colours tells the class of few other pictures: what is learnt must be form.
+    /// The nearest of the classes' mean colours tells the class of few other pictures: what is
+    /// learnt must be form.
     #[test]
     fn the_mean_colour_does_not_tell_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)

@@ -32,17 +32,19 @@ struct Placed {
 }
 
 impl Scene {
-    /// Figures in the cells of a jittered grid, two to three cells along the shorter side, so that a crop of a tenth of the area shows
-    /// most of one.
+    /// Figures in the cells of a jittered grid, two to three cells along the shorter side, so that
+    /// a crop of a tenth of the area shows most of one.
     pub(super) fn draw(size: Size, figure: Figure, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
-        // The background is of medium level, the figures darker and brighter: they stand out whatever their hues.
+        // The background is of medium level, the figures darker and brighter: they stand out
+        // whatever their hues.
         let level = draw(rng, 85, 165);
         let mut shade = |by: i32| colour(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
         let background = [shade(-25), shade(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
-        // Cells of a quarter, an eleventh and a thirtieth of the shorter side, and how strong each is at most.
+        // Cells of a quarter, an eleventh and a thirtieth of the shorter side, and how strong each
+        // is at most.
         let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, most)| {
             let strength = draw(rng, 5, most);
             Noise::new(width, height, (short / part).max(2), strength, rng)
@@ -90,7 +92,8 @@ impl Scene {
         }
         if self.grain > 0 {
             let mut rng = Rng::new(self.grain_seed, 0, 0);
-            // One draw a pixel: two bytes of it for the level, and one for each channel at half the strength.
+            // One draw a pixel: two bytes of it for the level, and one for each channel at half the
+            // strength.
             for pixel in rgb.as_chunks_mut::<3>().0 {
                 let bits = rng.next_u64();
                 let part = |n: u32| ((bits >> (8 * n)) & 255) as i32 - 128;
@@ -139,7 +142,8 @@ impl Placed {
     }
 }
 
-/// Cosine and sine in 1/1024 of the angle whose half has the tangent `t` / 256: a rational rotation, without trigonometry.
+/// Cosine and sine in 1/1024 of the angle whose half has the tangent `t` / 256: a rational
+/// rotation, without trigonometry.
 fn turn(t: i32) -> (i32, i32) {
     let (square, one) = (t * t, 256 * 256);
     ((one - square) * 1024 / (one + square), 2 * t * 256 * 1024 / (one + square))

@@ -1,8 +1,8 @@
 //! The two meta pages of an LMDB file, read before LMDB maps it.
 //!
-//! LMDB trusts the file: it maps what the meta page claims, and touching a page beyond the end of the file kills the process. What can
-//! be told from the outside is so checked here. Layout: `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`, data version 1, 64 bit,
-//! native byte order.
+//! LMDB trusts the file: it maps what the meta page claims, and touching a page beyond the end of
+//! the file kills the process. What can be told from the outside is so checked here. Layout:
+//! `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`, data version 1, 64 bit, native byte order.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,13 +17,14 @@ const META_BYTES: usize = 152;
 /// liblmdb's `MAX_PAGESIZE` is 64 KiB; below 256 bytes no page could hold the header of one.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 
-/// Whether `start`, the first bytes of a file, are those of an LMDB file of this machine's byte order.
+/// Whether `start`, the first bytes of a file, are those of an LMDB file of this machine's byte
+/// order.
 pub(in crate::source) fn is_lmdb(start: &[u8]) -> bool {
     start.get(16..20).is_some_and(|magic| magic == MAGIC.to_ne_bytes())
 }
 
-/// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its newer meta page claims.
-/// Returns the bytes of the map that its writer asked for.
+/// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its
+/// newer meta page claims. Returns the bytes of the map that its writer asked for.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = File::open(data).map_err(io)?;

@@ -25,10 +25,13 @@ pub trait Layout: Send + Sync {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
 }
 
-/// MessagePack maps with WebDataset's field names, as `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})` writes them.
+/// MessagePack maps with WebDataset's field names, as `msgpack.packb({"__key__": "n014/x", "jpg":
+/// jpeg, "cls": 3})` writes them.
 ///
-/// - `cls`, an integer or decimal text, is the label; `__key__` the sample's key, and the database's key stands in for it.
-/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are passed over: a field is bytes.
+/// - `cls`, an integer or decimal text, is the label; `__key__` the sample's key, and the
+///   database's key stands in for it.
+/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are passed over:
+///   a field is bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
@@ -51,7 +54,8 @@ impl Layout for MsgPack {
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
                 ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at} is no integer"))),
-                // Python users name a field after the file; every source of the same data has the same names.
+                // Python users name a field after the file; every source of the same data has the
+                // same names.
                 ("jpeg", Value::Bytes(bytes)) => sample.push("jpg", bytes)?,
                 (name, Value::Bytes(bytes)) => sample.push(name, bytes)?,
                 (_, value) => reader.skip(value)?,
@@ -85,7 +89,8 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Values that are the encoded picture and nothing else, without labels. The field is named after the format, from the first bytes.
+/// Values that are the encoded picture and nothing else, without labels. The field is named after
+/// the format, from the first bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bare;
 
@@ -112,7 +117,8 @@ pub(in crate::source) fn image_format(bytes: &[u8]) -> Option<&'static str> {
 
 /// The layout of a database whose first value is `value`.
 pub(super) fn detect(value: &[u8]) -> Result<Box<dyn Layout>> {
-    // A PNG begins with the byte of a MessagePack map of nine pairs, so pictures are looked for first.
+    // A PNG begins with the byte of a MessagePack map of nine pairs, so pictures are looked for
+    // first.
     if image_format(value).is_some() {
         return Ok(Box::new(Bare));
     }

@@ -27,7 +27,8 @@ use super::pages::fetch;
 use super::{Sample, Source};
 use crate::error::{Error, Result};
 
-/// The key under which the names of the classes stand, a MessagePack array of texts. A database without it is fine.
+/// The key under which the names of the classes stand, a MessagePack array of texts. A database
+/// without it is fine.
 pub(crate) const CLASSES_KEY: &str = "__classes__";
 
 /// Samples in an LMDB database, without copying: fields borrow from the memory map.
@@ -43,27 +44,34 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 ///     sample = msgpack.unpackb(txn.get(b"00000000"))
 /// ```
 ///
-/// **Keys.** Decimal keys of one width, zero-padded, `0` to `n - 1` without a gap, give the sample's index. Opening looks at all
-/// keys of a small database, and at the first, the last and a thousand places between them of a large one (one with more than
-/// 16 MiB of pages that hold keys). Should a large one have a gap all the same, that sample is an error when it is read. Any
-/// other keys are listed once on opening, in the order of the database; decimal keys without padding are put in the order of
-/// their numbers. Keys of the form `__name__` are not samples; `__classes__` holds the names of the classes as a MessagePack array of texts.
+/// **Keys.** Decimal keys of one width, zero-padded, `0` to `n - 1` without a gap, give the
+/// sample's index. Opening looks at all keys of a small database, and at the first, the last and a
+/// thousand places between them of a large one (one with more than 16 MiB of pages that hold keys).
+/// Should a large one have a gap all the same, that sample is an error when it is read. Any other
+/// keys are listed once on opening, in the order of the database; decimal keys without padding are
+/// put in the order of their numbers. Keys of the form `__name__` are not samples; `__classes__`
+/// holds the names of the classes as a MessagePack array of texts.
 ///
-/// **Values.** [`MsgPack`] or [`Bare`], told apart by the first sample, or any [`Layout`] of your own.
+/// **Values.** [`MsgPack`] or [`Bare`], told apart by the first sample, or any [`Layout`] of your
+/// own.
 ///
-/// **Other processes** may write meanwhile, and make the database larger: the source goes on seeing the state it was opened in.
-/// To see a newer one, open it anew, which costs a few pages of reading. LMDB keeps track of that in a lock file
-/// beside the data; where that cannot be written (a read-only file system) the database is opened without, and must then not be written.
-/// Copying a new file over one that is open, or cutting it short, is undefined, as for every memory-mapped file. Within a process,
-/// opening one database several times is fine; another LMDB library on the same file is not.
+/// **Other processes** may write meanwhile, and make the database larger: the source goes on seeing
+/// the state it was opened in. To see a newer one, open it anew, which costs a few pages of
+/// reading. LMDB keeps track of that in a lock file beside the data; where that cannot be written
+/// (a read-only file system) the database is opened without, and must then not be written. Copying
+/// a new file over one that is open, or cutting it short, is undefined, as for every memory-mapped
+/// file. Within a process, opening one database several times is fine; another LMDB library on the
+/// same file is not.
 ///
-/// **What that costs a writer.** The source holds read transactions from its opening to its drop, a loader's as long as the
-/// loader lives. Until then no writer can use pages again that were freed after the opening. So the file grows by every page
-/// that is written: for each commit the new values and the pages of the tree above them, 3 or 4 pages of 4 KiB as a rule, even
-/// if the values only replace others. Appending 1,000 samples in one commit costs next to nothing beside their bytes;
-/// replacing the same 1,000 a hundred times costs a hundred times their bytes. The first commits after the drop use the freed
-/// pages again; the file itself never gets smaller. A growth of 64 MiB, and each doubling of it, is a warning when an epoch
-/// begins; [`growth_limit`](Lmdb::growth_limit) makes it an error.
+/// **What that costs a writer.** The source holds read transactions from its opening to its drop, a
+/// loader's as long as the loader lives. Until then no writer can use pages again that were freed
+/// after the opening. So the file grows by every page that is written: for each commit the new
+/// values and the pages of the tree above them, 3 or 4 pages of 4 KiB as a rule, even if the values
+/// only replace others. Appending 1,000 samples in one commit costs next to nothing beside their
+/// bytes; replacing the same 1,000 a hundred times costs a hundred times their bytes. The first
+/// commits after the drop use the freed pages again; the file itself never gets smaller. A growth
+/// of 64 MiB, and each doubling of it, is a warning when an epoch begins;
+/// [`growth_limit`](Lmdb::growth_limit) makes it an error.
 pub struct Lmdb {
     snapshot: Snapshot,
     layout: Box<dyn Layout>,
@@ -91,10 +99,12 @@ enum Keys {
 }
 
 impl Lmdb {
-    /// Opens a database, a folder with `data.mdb` or a single file, whose values are MessagePack maps or encoded pictures.
+    /// Opens a database, a folder with `data.mdb` or a single file, whose values are MessagePack
+    /// maps or encoded pictures.
     ///
     /// # Errors
-    /// If it does not exist, is no LMDB database, is cut short, holds no samples, or the first value is of neither kind.
+    /// If it does not exist, is no LMDB database, is cut short, holds no samples, or the first
+    /// value is of neither kind.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::new(path.as_ref(), None)
     }
@@ -149,10 +159,12 @@ impl Lmdb {
 
     /// Lets the file grow by `bytes` while it is open, and no more. No limit by default.
     ///
-    /// For a loader that lives long beside a process that writes: what that process frees cannot be used again before the
-    /// loader is dropped, and the file grows (see [`Lmdb`]). An epoch that begins after it has grown by more is an error of
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source). Dropping the loader and opening another one, which goes on where the
-    /// first one stood ([`Loader::resume`](crate::Loader::resume)), lets the pages go.
+    /// For a loader that lives long beside a process that writes: what that process frees cannot be
+    /// used again before the loader is dropped, and the file grows (see [`Lmdb`]). An epoch that
+    /// begins after it has grown by more is an error of
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source). Dropping the loader and opening another
+    /// one, which goes on where the first one stood ([`Loader::resume`](crate::Loader::resume)),
+    /// lets the pages go.
     #[must_use]
     pub fn growth_limit(mut self, bytes: u64) -> Self {
         self.growth_limit = Some(bytes);
@@ -259,17 +271,19 @@ impl Keys {
     }
 }
 
-/// Pages with keys up to which all keys are looked at: 16 MiB of 4 KiB, some 600,000 keys whose values have pages of their own.
+/// Pages with keys up to which all keys are looked at: 16 MiB of 4 KiB, some 600,000 keys whose
+/// values have pages of their own.
 const FEW_PAGES: usize = 4096;
 /// Places that are looked at in a larger database.
 const PLACES: usize = 1000;
 
 /// The keys, if they are zero-padded decimals without a gap.
 ///
-/// All keys are looked at if they lie in a few pages. Else this is told from the first key, the last one, their number, and a
-/// thousand places between them. That is no proof: a missing key and one that does not belong, far from all places, pass. Then
-/// the missing one is an error when it is read. So an epoch of all samples without an error is the proof: `len` different keys
-/// of a database of `len` keys are all of them.
+/// All keys are looked at if they lie in a few pages. Else this is told from the first key, the
+/// last one, their number, and a thousand places between them. That is no proof: a missing key and
+/// one that does not belong, far from all places, pass. Then the missing one is an error when it is
+/// read. So an epoch of all samples without an error is the proof: `len` different keys of a
+/// database of `len` keys are all of them.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;
@@ -278,7 +292,8 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // Everything after the digits is metadata, or this is no such database; a handful is counted, no more.
+    // Everything after the digits is metadata, or this is no such database; a handful is counted,
+    // no more.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {

@@ -1,4 +1,5 @@
-//! MessagePack in place: values borrow from the bytes, every length is checked against what is left.
+//! MessagePack in place: values borrow from the bytes, every length is checked against what is
+//! left.
 
 use rmp::Marker;
 
@@ -77,8 +78,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Passes over what `value` contains, without recursion: `depth` of nesting costs nothing, so a hostile value cannot exhaust the stack.
-    /// Each turn consumes a byte at least.
+    /// Passes over what `value` contains, without recursion: `depth` of nesting costs nothing, so a
+    /// hostile value cannot exhaust the stack. Each turn consumes a byte at least.
     pub(super) fn skip(&mut self, value: Value<'a>) -> Result<()> {
         let elements = |value: Value| match value {
             Value::Array(len) => u64::from(len),

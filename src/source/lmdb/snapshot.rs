@@ -1,16 +1,22 @@
-//! Read transactions that all see one state of a database, and slices into its map that live as long as they do.
+//! Read transactions that all see one state of a database, and slices into its map that live as
+//! long as they do.
 //!
 //! # Invariants
-//! 1. *One environment a file and process.* LMDB's locks belong to the process: a second environment of the same file would release the
-//!    first one's on closing. `ENVIRONMENTS` holds every open one; its mutex is held while one is opened, shared or closed.
-//! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before `environment`, and fields drop in that order.
-//! 3. *Slices outlive the lock, not the snapshot.* A page that a transaction can see is neither changed nor reused before the last
-//!    transaction that began at or before that state has ended, and the map stays where it is, since nothing resizes the map of an
-//!    environment opened for reading here. All transactions of a snapshot live until it is dropped; so do the bytes.
-//! 4. *A transaction is used by one thread at a time*, through its mutex. `NO_TLS` unties it from the thread that began it.
+//! 1. *One environment a file and process.* LMDB's locks belong to the process: a second
+//!    environment of the same file would release the first one's on closing. `ENVIRONMENTS` holds
+//!    every open one; its mutex is held while one is opened, shared or closed.
+//! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before
+//!    `environment`, and fields drop in that order.
+//! 3. *Slices outlive the lock, not the snapshot.* A page that a transaction can see is neither
+//!    changed nor reused before the last transaction that began at or before that state has ended,
+//!    and the map stays where it is, since nothing resizes the map of an environment opened for
+//!    reading here. All transactions of a snapshot live until it is dropped; so do the bytes.
+//! 4. *A transaction is used by one thread at a time*, through its mutex. `NO_TLS` unties it from
+//!    the thread that began it.
 //!
-//! What lies outside: LMDB has no checksums and trusts its pages, so a file that another program damages or cuts short while it is open
-//! can end in wrong bytes or a bus error, as with any memory-mapped file. Opening checks the length; nothing checks it later.
+//! What lies outside: LMDB has no checksums and trusts its pages, so a file that another program
+//! damages or cuts short while it is open can end in wrong bytes or a bus error, as with any
+//! memory-mapped file. Opening checks the length; nothing checks it later.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -24,15 +30,17 @@ use lmdb::{Database, EnvironmentFlags, RoTransaction, Transaction};
 use super::header;
 use crate::error::{Error, Result};
 
-/// How many transactions a process can have open in all processes together. The first to open a database sets the size of its lock file.
+/// How many transactions a process can have open in all processes together. The first to open a
+/// database sets the size of its lock file.
 const MAX_READERS: u32 = 1024;
 
 /// How often a snapshot is begun anew because another process committed meanwhile.
 const TRIES: usize = 64;
 
-/// Addresses that a database gets at least, so that another process can make it larger while it is open. They cost no memory;
-/// an x86-64 process has 128 times as many. The map of an environment that is in use cannot be moved (invariant 3), and a
-/// second environment of the same file cannot be had (invariant 1).
+/// Addresses that a database gets at least, so that another process can make it larger while it is
+/// open. They cost no memory; an x86-64 process has 128 times as many. The map of an environment
+/// that is in use cannot be moved (invariant 3), and a second environment of the same file cannot
+/// be had (invariant 1).
 const ROOM: u64 = 1 << 40;
 
 pub(super) struct Snapshot {
@@ -46,7 +54,8 @@ pub(super) struct Snapshot {
 
 struct Slot(RoTransaction<'static>);
 
-// SAFETY: with NO_TLS, set in `open_environment`, a transaction may move between threads as long as only one uses it (invariant 4).
+// SAFETY: with NO_TLS, set in `open_environment`, a transaction may move between threads as long as
+// only one uses it (invariant 4).
 unsafe impl Send for Slot {}
 
 impl Snapshot {
@@ -54,11 +63,12 @@ impl Snapshot {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..TRIES {
-            // Anew each time: an environment that no other snapshot has is closed after a try, and then gets a larger map.
+            // Anew each time: an environment that no other snapshot has is closed after a try, and
+            // then gets a larger map.
             let environment = Shared::open(path)?;
             let Environment { env, database } = environment.get();
-            // SAFETY: the slots are dropped here, or kept beside the environment, which outlives them by invariant 2: `Shared`
-            // keeps it at a fixed address behind an `Arc`.
+            // SAFETY: the slots are dropped here, or kept beside the environment, which outlives
+            // them by invariant 2: `Shared` keeps it at a fixed address behind an `Arc`.
             match unsafe { begin(env) } {
                 Ok(Some(slots)) => {
                     return Ok(Snapshot { slots, database: *database, path: path.to_owned(), environment });
@@ -90,14 +100,16 @@ impl Snapshot {
         // A panic cannot leave a transaction half used: no foreign code runs under the lock.
         let txn = self.slots[slot % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner);
         match txn.0.get(self.database, &key) {
-            // SAFETY: the bytes live as long as the snapshot and never change (invariant 3), not only as long as the lock.
+            // SAFETY: the bytes live as long as the snapshot and never change (invariant 3), not
+            // only as long as the lock.
             Ok(value) => Ok(Some(unsafe { std::slice::from_raw_parts::<'a>(value.as_ptr(), value.len()) })),
             Err(lmdb::Error::NotFound) => Ok(None),
             Err(e) => Err(lmdb_error(&self.path, e)),
         }
     }
 
-    /// Number of the last transaction that was committed to the database, here or in another process.
+    /// Number of the last transaction that was committed to the database, here or in another
+    /// process.
     pub(super) fn last_commit(&self) -> Result<usize> {
         let env = &self.environment.get().env;
         env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
@@ -123,7 +135,8 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
     let mut slots = Vec::new();
     while slots.len() < want {
         match env.begin_ro_txn() {
-            // SAFETY: lengthens the borrow of the environment, which outlives the transaction as the caller promises.
+            // SAFETY: lengthens the borrow of the environment, which outlives the transaction as
+            // the caller promises.
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
@@ -135,7 +148,8 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment with the handle of its main database. Handles are taken once, before anybody reads: `mdb_dbi_open` writes to what readers look at.
+/// An environment with the handle of its main database. Handles are taken once, before anybody
+/// reads: `mdb_dbi_open` writes to what readers look at.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
@@ -144,7 +158,8 @@ struct Environment {
 /// An environment shared by all that have the same file open. `None` only while it is dropped.
 struct Shared(Option<Arc<Environment>>);
 
-/// What tells a file from all others: device and inode, so that a database that was replaced under its name is another one.
+/// What tells a file from all others: device and inode, so that a database that was replaced under
+/// its name is another one.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
@@ -187,18 +202,21 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("dropped once");
-        // Clones are made and dropped under the lock alone, so these two are the list's and this one.
+        // Clones are made and dropped under the lock alone, so these two are the list's and this
+        // one.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
-        // Closes while nobody can open the file anew; `open` was declared first, so it is unlocked last.
+        // Closes while nobody can open the file anew; `open` was declared first, so it is unlocked
+        // last.
         drop(environment);
     }
 }
 
 /// Frees the reader slots that dead processes held. A failure leaves them taken, no more.
 fn free_dead_slots(env: &lmdb::Environment) {
-    // SAFETY: the environment is open. No slot of a living process is touched, nor one of this process.
+    // SAFETY: the environment is open. No slot of a living process is touched, nor one of this
+    // process.
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
@@ -215,7 +233,8 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
         // Windows maps no more than the file has.
         if let (true, Ok(room)) = (cfg!(unix), usize::try_from(map.saturating_mul(2).max(ROOM))) {
             match builder.set_map_size(room).open(path) {
-                // So many addresses cannot be had (`ulimit -v`): LMDB then takes as many as the writer did.
+                // So many addresses cannot be had (`ulimit -v`): LMDB then takes as many as the
+                // writer did.
                 Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
                 result => return result,
             };
@@ -223,7 +242,8 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
         builder.open(path)
     };
     match open(flags) {
-        // The lock file cannot be made or written. Without it other processes do not know that this one reads.
+        // The lock file cannot be made or written. Without it other processes do not know that this
+        // one reads.
         Err(lmdb::Error::Other(libc::EACCES | libc::EROFS | libc::EPERM)) => {
             tracing::info!(
                 "{}: read-only, opened without LMDB's lock; it must not be written meanwhile",

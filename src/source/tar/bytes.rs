@@ -10,7 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) trait Bytes {
     fn len(&self) -> u64;
 
-    /// The `len` bytes from `at` on, which lie inside; `scratch` is theirs if they have to be put somewhere.
+    /// The `len` bytes from `at` on, which lie inside; `scratch` is theirs if they have to be put
+    /// somewhere.
     fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 }
 
@@ -65,7 +66,8 @@ impl Bytes for Unmapped {
 /// What is read of one sample at a time at most, as of a file in a folder.
 const MOST: u64 = 1 << 31;
 
-/// `len` bytes of `scratch`, which stays as long as it gets, so that nothing is zeroed once it has room for the largest sample.
+/// `len` bytes of `scratch`, which stays as long as it gets, so that nothing is zeroed once it has
+/// room for the largest sample.
 ///
 /// # Errors
 /// If that is more than 2 GiB, or than there is.

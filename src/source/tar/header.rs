@@ -1,4 +1,5 @@
-//! One tar header: a block of 512 bytes, and the records of a PAX header (POSIX.1-2024 `pax`, GNU tar's `tar.h`).
+//! One tar header: a block of 512 bytes, and the records of a PAX header (POSIX.1-2024 `pax`, GNU
+//! tar's `tar.h`).
 
 use std::borrow::Cow;
 
@@ -39,7 +40,8 @@ pub(in crate::source) fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| block[0] != 0 && Header::parse(block).is_ok())
 }
 
-/// Octal digits between spaces and NULs, or, with the top bit of the first byte set, a big-endian number (GNU).
+/// Octal digits between spaces and NULs, or, with the top bit of the first byte set, a big-endian
+/// number (GNU).
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field.split_last_chunk().filter(|_| field.len() > 8)?;
@@ -62,7 +64,8 @@ fn text(field: &[u8]) -> Cow<'_, str> {
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// The sample's key where its file name could not say it; this crate's own record, which other readers pass over.
+    /// The sample's key where its file name could not say it; this crate's own record, which other
+    /// readers pass over.
     pub(super) key: Option<Vec<u8>>,
 }
 

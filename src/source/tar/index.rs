@@ -6,7 +6,8 @@ use super::bytes::Bytes;
 use super::header::{BLOCK, Header, Pax};
 use crate::error::{Error, Result};
 
-/// The member that holds the names of the classes, a JSON array. WebDataset passes over members of the form `__name__`.
+/// The member that holds the names of the classes, a JSON array. WebDataset passes over members of
+/// the form `__name__`.
 pub(crate) const CLASSES_MEMBER: &str = "__classes__";
 
 /// The samples of one shard. A sample costs its key, 16 bytes, and 24 bytes for each field.
@@ -51,17 +52,20 @@ impl Index {
 
     /// Reads every header of the tar in `bytes`.
     ///
-    /// WebDataset's rules: a member's key is its path up to the first dot of its base name, the rest in lower case is the field's name, and
-    /// neighbours with one key are one sample. Folders, links, hidden files, and files without an extension belong to no sample.
+    /// WebDataset's rules: a member's key is its path up to the first dot of its base name, the
+    /// rest in lower case is the field's name, and neighbours with one key are one sample. Folders,
+    /// links, hidden files, and files without an extension belong to no sample.
     ///
     /// # Errors
-    /// Naming the offset in the file, for everything that does not add up. No number is believed before it is compared to the length of `bytes`.
+    /// Naming the offset in the file, for everything that does not add up. No number is believed
+    /// before it is compared to the length of `bytes`.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
         Scan { bytes, index: Index::default(), name_ids: HashMap::new(), stem: String::new() }.run()
     }
 }
 
-/// Bytes of what is not a sample's, such as a PAX header: more than this is no such thing, and no memory is taken for it.
+/// Bytes of what is not a sample's, such as a PAX header: more than this is no such thing, and no
+/// memory is taken for it.
 const MOST: u64 = 16 << 20;
 
 struct Scan<'a> {
@@ -93,7 +97,8 @@ impl Scan<'_> {
             }
             let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
             let header = Header::parse(block).map_err(bad)?;
-            // A link's size is that of the file it names; only these kinds of member are without data whatever they claim.
+            // A link's size is that of the file it names; only these kinds of member are without
+            // data whatever they claim.
             let size = match header.kind {
                 b'1'..=b'6' => 0,
                 b'x' | b'g' | b'L' | b'K' => header.size,
@@ -114,7 +119,8 @@ impl Scan<'_> {
                     long_name = Some(name.strip_suffix(b"\0").unwrap_or(name).to_vec());
                 }
                 b'x' => pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
-                // Global records of path or size would make every file the same one; nobody writes them. `K` is the target of a link.
+                // Global records of path or size would make every file the same one; nobody writes
+                // them. `K` is the target of a link.
                 b'g' | b'K' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
@@ -132,12 +138,14 @@ impl Scan<'_> {
                     (long_name, pax) = (None, Pax::default());
                 }
             }
-            // Data is filled up to whole blocks; the last may miss its filling, then the end marker is missing too.
+            // Data is filled up to whole blocks; the last may miss its filling, then the end marker
+            // is missing too.
             at = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
     }
 
-    /// Checks that nothing follows the end marker at `at`: samples behind a hole would be lost in silence.
+    /// Checks that nothing follows the end marker at `at`: samples behind a hole would be lost in
+    /// silence.
     fn end(&self, at: u64) -> Result<()> {
         let mut scratch = Vec::new();
         let mut looked = at;
@@ -187,7 +195,8 @@ impl Scan<'_> {
         };
         index.fields.push(Field { offset: start, len, name });
         index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
-        // A field twice, or one too many, makes a sample bad and not the shard: whoever reads it is told.
+        // A field twice, or one too many, makes a sample bad and not the shard: whoever reads it is
+        // told.
         Ok(())
     }
 }

@@ -7,10 +7,12 @@
 //! 5. `shards`: from a path to the list of shards.
 //!
 //! # Invariants
-//! 1. Shards are mapped for reading and never written here. A map stays valid after its file is closed, renamed or removed; a file that
-//!    another process has cut short before a sample is read is caught by [`fetch`] (see there for one that it cuts short while the sample is used), one that it
-//!    overwrites yields other bytes.
-//! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` compare them to its length.
+//! 1. Shards are mapped for reading and never written here. A map stays valid after its file is
+//!    closed, renamed or removed; a file that another process has cut short before a sample is read
+//!    is caught by [`fetch`] (see there for one that it cuts short while the sample is used), one
+//!    that it overwrites yields other bytes.
+//! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` compare them to its
+//!    length.
 #![allow(unsafe_code)]
 
 mod bytes;
@@ -40,29 +42,36 @@ use super::sample::MAX_FIELDS;
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 
-/// From this size on a shard's index is kept beside it: reading the headers of a smaller one takes no longer than reading the index.
+/// From this size on a shard's index is kept beside it: reading the headers of a smaller one takes
+/// no longer than reading the index.
 const KEEP_INDEX: u64 = 16 << 20;
 
 /// Samples in tar files by WebDataset's rules, without copying: fields borrow from the memory map.
 ///
-/// - **Fields.** Neighbouring files that share a path up to the first dot of the base name are one sample: `n014/x.jpg` and
-///   `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`. Field names are in lower case, `jpg` for both of JPEG's extensions.
-/// - **Labels** are decimal text in the field `cls`. The **names of the classes** stand in a member called `__classes__`, a JSON array;
-///   WebDataset passes over members of this form. All shards that have it must agree.
-/// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, links, hidden files and files without an extension are
-///   passed over.
-/// - **Bad samples.** One with a field twice, or with more than 16, is an error when it is read. The others are sound.
+/// - **Fields.** Neighbouring files that share a path up to the first dot of the base name are one
+///   sample: `n014/x.jpg` and `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`.
+///   Field names are in lower case, `jpg` for both of JPEG's extensions.
+/// - **Labels** are decimal text in the field `cls`. The **names of the classes** stand in a member
+///   called `__classes__`, a JSON array; WebDataset passes over members of this form. All shards
+///   that have it must agree.
+/// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, links, hidden files and
+///   files without an extension are passed over.
+/// - **Bad samples.** One with a field twice, or with more than 16, is an error when it is read.
+///   The others are sound.
 ///
-/// **Changes.** A shard that is written to while it is open is noticed by the first worker that reads of it in an epoch. From
-/// then on every sample of it is an error. A shard that no epoch reads of is never looked at.
+/// **Changes.** A shard that is written to while it is open is noticed by the first worker that
+/// reads of it in an epoch. From then on every sample of it is an error. A shard that no epoch
+/// reads of is never looked at.
 ///
-/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB and more the result is kept in
-/// `NAME.tar.index` beside it, if the folder can be written; it is made anew when the tar's size or time has changed, and can be deleted at
-/// any time.
+/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB and
+/// more the result is kept in `NAME.tar.index` beside it, if the folder can be written; it is made
+/// anew when the tar's size or time has changed, and can be deleted at any time.
 ///
-/// **Mapped or not.** [`open`](Tar::open) maps all shards: that takes addresses, not memory, and no file stays open, so that ten thousand shards meet no limit
-/// on open files. A file that was cut short since it was opened is noticed when a sample is read, on Linux 5.14 and newer; one that is cut short while samples are
-/// in use, as some nearly always are while a loader's workers are busy, ends the process with `SIGBUS`, and so does anything else that takes mapped bytes away. For
+/// **Mapped or not.** [`open`](Tar::open) maps all shards: that takes addresses, not memory, and no
+/// file stays open, so that ten thousand shards meet no limit on open files. A file that was cut
+/// short since it was opened is noticed when a sample is read, on Linux 5.14 and newer; one that is
+/// cut short while samples are in use, as some nearly always are while a loader's workers are busy,
+/// ends the process with `SIGBUS`, and so does anything else that takes mapped bytes away. For
 /// files that may be cut short there is [`open_unmapped`](Tar::open_unmapped), which reads instead.
 #[derive(Debug)]
 pub struct Tar {
@@ -93,20 +102,24 @@ enum Medium {
 }
 
 impl Tar {
-    /// Opens one tar file, all `*.tar` of a folder in the order of their names, or those of a pattern such as `train-{000..099}.tar`
-    /// (also `{a,b}`, and several of them).
+    /// Opens one tar file, all `*.tar` of a folder in the order of their names, or those of a
+    /// pattern such as `train-{000..099}.tar` (also `{a,b}`, and several of them).
     ///
     /// # Errors
-    /// If one of them does not exist, is no tar file or a damaged one (with the offset), or there are no samples.
+    /// If one of them does not exist, is no tar file or a damaged one (with the offset), or there
+    /// are no samples.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(path.as_ref(), true)
     }
 
-    /// The same without a memory map: samples are read at their place in the file, into memory of the worker's. Whatever happens to the file or the medium
-    /// is then an error of the sample, never a signal: for network file systems, for media that fail, for files that others may cut short.
+    /// The same without a memory map: samples are read at their place in the file, into memory of
+    /// the worker's. Whatever happens to the file or the medium is then an error of the sample,
+    /// never a signal: for network file systems, for media that fail, for files that others may cut
+    /// short.
     ///
-    /// Costs a copy of the encoded bytes and a system call for each field, which together take about as long as the page faults of a map when the file is in
-    /// memory, and an open file for each shard: for thousands of them raise the limit (`ulimit -n`).
+    /// Costs a copy of the encoded bytes and a system call for each field, which together take
+    /// about as long as the page faults of a map when the file is in memory, and an open file for
+    /// each shard: for thousands of them raise the limit (`ulimit -n`).
     ///
     /// # Errors
     /// As [`open`](Tar::open).
@@ -118,13 +131,15 @@ impl Tar {
         let paths = shards::expand(path)?;
         let shards: Vec<Shard> = match paths.len() {
             1 => vec![Shard::open(&paths[0], mapped)?],
-            // Cold headers are waited for, not computed, hence more threads than cores. The pool is gone before the loader's starts.
+            // Cold headers are waited for, not computed, hence more threads than cores. The pool is
+            // gone before the loader's starts.
             n => rayon::ThreadPoolBuilder::new()
                 .num_threads(n.min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
                 .install(|| paths.par_iter().map(|path| Shard::open(path, mapped)).collect::<Vec<_>>())
-                // In order, so that of several bad shards the first is named, whichever thread was faster.
+                // In order, so that of several bad shards the first is named, whichever thread was
+                // faster.
                 .into_iter()
                 .collect::<Result<_>>()?,
         };
@@ -198,10 +213,11 @@ impl Shard {
         })
     }
 
-    /// Looks whether the file is what was opened, once for each of `looks`. Others that read of this shard meanwhile wait for
-    /// the answer; those that read of other shards do not.
+    /// Looks whether the file is what was opened, once for each of `looks`. Others that read of
+    /// this shard meanwhile wait for the answer; those that read of other shards do not.
     fn look(&self, looks: u64) -> Result<()> {
-        // What was looked at is the file, which no other thread of this process writes to: there is nothing to be ordered.
+        // What was looked at is the file, which no other thread of this process writes to: there is
+        // nothing to be ordered.
         if self.looked.load(Ordering::Relaxed) >= looks {
             return Ok(());
         }
@@ -265,7 +281,8 @@ impl Shard {
 }
 
 impl Shard {
-    /// The error of pages up to byte `end` that cannot be had. If the file still has them, the medium failed, perhaps for a moment.
+    /// The error of pages up to byte `end` that cannot be had. If the file still has them, the
+    /// medium failed, perhaps for a moment.
     fn lost(&self, error: Error, end: u64) -> Error {
         let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
         if still_long { error.transient() } else { error }
@@ -276,7 +293,8 @@ impl Tar {
     /// The shard that sample `index` is in, the sample's key and its fields.
     fn locate(&self, index: usize) -> (&Shard, &str, &[index::Field]) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
-        // Of shards without samples, which begin where the next one does, the last one before `index` is not empty.
+        // Of shards without samples, which begin where the next one does, the last one before
+        // `index` is not empty.
         let number = self.starts.partition_point(|&start| start <= index) - 1;
         let shard = &self.shards[number];
         let (key, fields) = shard.index.sample(index - self.starts[number]);
@@ -302,7 +320,8 @@ impl Source for Tar {
     }
 
     fn check(&self) -> Result<()> {
-        // A look at every shard would make the epoch wait for all of them: seconds, for 10,000 on a network.
+        // A look at every shard would make the epoch wait for all of them: seconds, for 10,000 on a
+        // network.
         self.looks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -1,10 +1,13 @@
 //! The index of `x.tar`, kept in `x.tar.index` so that the headers need not be read again.
 //!
-//! Little-endian. `magic` 8 bytes (its last is the version), length of the tar, its modification time in ns, numbers of samples, fields, field names and classes,
-//! length of all keys (each `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset, `u64` length,
-//! `u32` name), names and classes (`u32` length, bytes), the keys, and the FNV-1a hash of everything before it.
+//! Little-endian. `magic` 8 bytes (its last is the version), length of the tar, its modification
+//! time in ns, numbers of samples, fields, field names and classes, length of all keys (each
+//! `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset,
+//! `u64` length, `u32` name), names and classes (`u32` length, bytes), the keys, and the FNV-1a
+//! hash of everything before it.
 //!
-//! The file is only a copy of what the tar says: whatever is wrong with it, the tar is read instead.
+//! The file is only a copy of what the tar says: whatever is wrong with it, the tar is read
+//! instead.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
@@ -77,8 +80,9 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out
 }
 
-/// `None` for everything that is not exactly what `encode` writes for a tar of this length and time. Any byte is taken for hostile: no
-/// vector is reserved before the bytes for it are known to be there, and no offset is kept that lies outside the tar.
+/// `None` for everything that is not exactly what `encode` writes for a tar of this length and
+/// time. Any byte is taken for hostile: no vector is reserved before the bytes for it are known to
+/// be there, and no offset is kept that lies outside the tar.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     let (body, hash) = bytes.split_last_chunk()?;
     if fnv1a(body) != u64::from_le_bytes(*hash) {
@@ -180,7 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// Changed numbers under a hash that was made to fit: nothing panics, nothing reaches outside the tar or the keys.
+        /// Changed numbers under a hash that was made to fit: nothing panics, nothing reaches
+        /// outside the tar or the keys.
         #[test]
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let mut bytes = encode(&index(), 4096, 77);

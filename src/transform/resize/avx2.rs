@@ -1,8 +1,10 @@
 //! Two pixels, or 32 values of a row, at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only where the CPU has AVX2: [`Backend`](super::Backend) is chosen by asking it.
-//! 2. Every load and store lies in a slice whose length is asserted on entry, before the first of them.
+//! 1. Functions marked `target_feature` run only where the CPU has AVX2:
+//!    [`Backend`](super::Backend) is chosen by asking it.
+//! 2. Every load and store lies in a slice whose length is asserted on entry, before the first of
+//!    them.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -33,7 +35,8 @@ pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32,
             // An odd last row is read twice, the second time for a coefficient of 0.
             let lower = if taps.len() == 2 { upper + stride } else { upper };
             let tap = _mm256_set1_epi32(i32::from(first as u16) | i32::from(second) << 16);
-            // SAFETY: invariant 2: both rows are among the `taps.len()` rows, and `at + STEP <= length`.
+            // SAFETY: invariant 2: both rows are among the `taps.len()` rows, and `at + STEP <=
+            // length`.
             let (a, b) = unsafe { (load32(rows, upper), load32(rows, lower)) };
             let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
             let zero = _mm256_setzero_si256();
@@ -73,7 +76,8 @@ fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
     let groups = table.outputs.div_ceil(GROUP);
     assert!(out.len() == table.outputs * 3 && row.len() >= table.reach);
     assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * depth);
-    // Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits; then those of pixels 2 and 3.
+    // Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits; then those of
+    // pixels 2 and 3.
     let near = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
     let far = _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
     // The fourth byte of each pixel goes.
@@ -86,8 +90,8 @@ fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
         for (vector, sum) in sums.iter_mut().enumerate() {
             let place = (group * 4 + vector) * LANES;
             for quad in 0..depth.div_ceil(2) {
-                // SAFETY: invariant 2: `reach` covers 16 bytes from the last quad of the furthest start; `starts` and `pairs` have the
-                // lengths asserted above.
+                // SAFETY: invariant 2: `reach` covers 16 bytes from the last quad of the furthest
+                // start; `starts` and `pairs` have the lengths asserted above.
                 let pixels = unsafe {
                     let at =
                         |lane: usize| row.as_ptr().add(*table.starts.get_unchecked(place + lane) as usize + quad * 12);

@@ -2,8 +2,9 @@ use std::ops::Range;
 
 /// The filter of one axis: which source positions each output reads, and with which weights.
 ///
-/// The triangle filter of Pillow's `Resample.c` (`BILINEAR`): support of one output step, or of one source pixel where the picture grows, weights that
-/// sum to 1. They are then rounded to 16 bits with as many fractional bits as the largest of them allows, as `fast_image_resize` does, so that
+/// The triangle filter of Pillow's `Resample.c` (`BILINEAR`): support of one output step, or of one
+/// source pixel where the picture grows, weights that sum to 1. They are then rounded to 16 bits
+/// with as many fractional bits as the largest of them allows, as `fast_image_resize` does, so that
 /// the results are bit for bit the same.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
@@ -40,10 +41,11 @@ struct Taps {
 }
 
 impl Axis {
-    /// Computes the filter, and says whether it is another than last time. Allocates only to grow beyond all earlier ones.
+    /// Computes the filter, and says whether it is another than last time. Allocates only to grow
+    /// beyond all earlier ones.
     ///
-    /// The window lies within the source and is not empty, so that every output has a tap: its middle is half a position from some
-    /// source position at most.
+    /// The window lies within the source and is not empty, so that every output has a tap: its
+    /// middle is half a position from some source position at most.
     pub(super) fn prepare(&mut self, key: Key) -> bool {
         if self.key == Some(key) {
             return false;
@@ -81,7 +83,8 @@ impl Axis {
             self.widest = self.widest.max(self.weights.len() - from);
             self.taps.push(Taps { start: first, from: from as u32, to: self.weights.len() as u32 });
         }
-        // Fractional bits: as many as keep the largest coefficient below 2^15, and at most 21, which keeps sums below 2^31.
+        // Fractional bits: as many as keep the largest coefficient below 2^15, and at most 21,
+        // which keeps sums below 2^31.
         while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
             self.precision += 1;
         }
@@ -107,7 +110,8 @@ impl Axis {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// Source position of the first tap of `output`, and the coefficients from there on. Never empty.
+    /// Source position of the first tap of `output`, and the coefficients from there on. Never
+    /// empty.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])

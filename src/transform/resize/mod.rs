@@ -5,12 +5,13 @@
 //! 3. `scalar`: the portable backend, which the others equal bit for bit.
 //! 4. `avx2`, `avx512`: the vector backends.
 //!
-//! For each output row the source rows are summed first, into one row that stays in the first-level cache, and that row is then summed
-//! sideways into its place. The order is always this one, so that rounding, and with it every pixel, is the same on every machine.
+//! For each output row the source rows are summed first, into one row that stays in the first-level
+//! cache, and that row is then summed sideways into its place. The order is always this one, so
+//! that rounding, and with it every pixel, is the same on every machine.
 //!
 //! **Invariants**
-//! 1. A vector [`Backend`] is made only where the CPU has the instructions it is named for; it is private, and [`Backend::choose`] and the
-//!    tests, which make one, ask first.
+//! 1. A vector [`Backend`] is made only where the CPU has the instructions it is named for; it is
+//!    private, and [`Backend::choose`] and the tests, which make one, ask first.
 
 #![allow(unsafe_code)]
 
@@ -31,8 +32,8 @@ use crate::transform::{Plan, Window};
 
 /// Crop, antialiased bilinear resize and flip of one image after the other; its scratch is kept.
 ///
-/// The filter is the triangle that Pillow and torchvision (`antialias=True`) use. The pixels equal those of `fast_image_resize` bit for bit,
-/// and do not depend on the CPU.
+/// The filter is the triangle that Pillow and torchvision (`antialias=True`) use. The pixels equal
+/// those of `fast_image_resize` bit for bit, and do not depend on the CPU.
 #[derive(Debug)]
 pub struct Resizer {
     across: Axis,
@@ -126,11 +127,13 @@ impl Resizer {
         Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), reach: 0, backend }
     }
 
-    /// Writes what `plan` makes of `pixels` to `dst`: `u8`, HWC, `plan.output.width * plan.output.height * 3` bytes. All of `dst` is
-    /// overwritten; what it held before does not matter, and nothing is read from it.
+    /// Writes what `plan` makes of `pixels` to `dst`: `u8`, HWC, `plan.output.width *
+    /// plan.output.height * 3` bytes. All of `dst` is overwritten; what it held before does not
+    /// matter, and nothing is read from it.
     ///
     /// # Errors
-    /// If `pixels` does not cover `plan.region`, `dst` is of another length, or the plan's window is empty.
+    /// If `pixels` does not cover `plan.region`, `dst` is of another length, or the plan's window
+    /// is empty.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         let region = pixels.locate(plan.region)?;
         let expected = plan.output.area() * 3;
@@ -141,7 +144,8 @@ impl Resizer {
                 format!("{found} bytes for an image of {}x{}, which takes {expected}", output.width, output.height),
             ));
         }
-        // The window from the picture's pixels to those that are stored, counted from the region's corner.
+        // The window from the picture's pixels to those that are stored, counted from the region's
+        // corner.
         let unit = f64::from(1u32 << pixels.reduction());
         let (ox, oy) = pixels.origin();
         let within = |start: f64, length: f64, origin: u32, limit: u32| {

@@ -22,7 +22,8 @@ pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32,
     }
 }
 
-/// One row: each pixel the sum of pixels beside each other. `row` begins with the first position of the axis's span.
+/// One row: each pixel the sum of pixels beside each other. `row` begins with the first position of
+/// the axis's span.
 pub(super) fn horizontal(row: &[u8], axis: &Axis, out: &mut [u8]) {
     let (precision, origin, row) = (axis.precision(), axis.span().start, row.as_chunks::<3>().0);
     for (output, out) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {

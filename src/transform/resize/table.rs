@@ -2,8 +2,9 @@ use super::axis::Axis;
 
 /// Taps of a row, laid out for vectors: each vector works on `lanes` pixels at once, 16 bytes each.
 ///
-/// A group is four vectors, hence `4 * lanes` pixels; lane `l` of vector `i` is pixel `4 * l + i` of the group, the order in which two packing
-/// instructions put them side by side. Taps go in pairs, since the multiply-add takes two products at a time; odd ones are paired with a
+/// A group is four vectors, hence `4 * lanes` pixels; lane `l` of vector `i` is pixel `4 * l + i`
+/// of the group, the order in which two packing instructions put them side by side. Taps go in
+/// pairs, since the multiply-add takes two products at a time; odd ones are paired with a
 /// coefficient of 0.
 #[derive(Debug, Default)]
 pub(super) struct Table {

@@ -1,7 +1,8 @@
 //! AVX-512: sixteen lanes in the elements of vectors, one symbol of each at a time.
 //!
-//! Windows and table entries are gathered, and values computed, for all lanes at once. Coefficients are in zigzag order here: a 32-bit
-//! scatter then also clears the next coefficient, which is either still to come or already zero.
+//! Windows and table entries are gathered, and values computed, for all lanes at once. Coefficients
+//! are in zigzag order here: a 32-bit scatter then also clears the next coefficient, which is
+//! either still to come or already zero.
 
 use std::arch::x86_64::*;
 
@@ -17,11 +18,12 @@ pub(super) struct Links {
     pub(super) next: [u32; LINKS],
 }
 
-/// Decodes the first `count` lanes until at least one of them has reached its end; all stop exactly where they are.
+/// Decodes the first `count` lanes until at least one of them has reached its end; all stop exactly
+/// where they are.
 ///
 /// # Safety
-/// The invariants of [`super::Machine`] hold for `memory`, `links` and the first `count` of `lanes`, and the processor has AVX-512 F,
-/// BW, DQ and VL.
+/// The invariants of [`super::Machine`] hold for `memory`, `links` and the first `count` of
+/// `lanes`, and the processor has AVX-512 F, BW, DQ and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, count: usize) {
     let busy = ((1u32 << count) - 1) as u16;
@@ -45,7 +47,8 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
     let limit = _mm512_set1_epi32(memory.limit as u32 as i32);
     let number = |n: i32| _mm512_set1_epi32(n);
     loop {
-        // SAFETY: every busy lane stands at `limit` or before it, behind which four bytes are there to read; the others are masked.
+        // SAFETY: every busy lane stands at `limit` or before it, behind which four bytes are there
+        // to read; the others are masked.
         let window = unsafe {
             let bytes = _mm512_srli_epi32::<3>(bit);
             _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), busy, bytes, memory.stream.cast())
@@ -90,8 +93,8 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
         let place = _mm512_add_epi32(at, advance);
         let ends = _mm512_cmpge_epu32_mask(place, last);
         let place = _mm512_min_epu32(place, last);
-        // SAFETY: a busy lane has not reached its end, and has room for one block behind it; the coefficient behind `place` is in its
-        // own block or the next one.
+        // SAFETY: a busy lane has not reached its end, and has room for one block behind it; the
+        // coefficient behind `place` is in its own block or the next one.
         unsafe {
             let value = _mm512_and_si512(value, number(0xffff));
             _mm512_mask_i32scatter_epi32::<2>(memory.coefficients.cast(), busy, place, value);
@@ -134,7 +137,8 @@ unsafe fn one(memory: &Memory, bit: u32, table: u32) -> Step {
         let bytes = memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned();
         (bytes, &*memory.tables.add(table as usize).cast::<Table>())
     };
-    // No code: the lane goes to the end of everything, where its owner sees that it left its segment.
+    // No code: the lane goes to the end of everything, where its owner sees that it left its
+    // segment.
     let none = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
     table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(none)
 }

@@ -1,19 +1,23 @@
 //! Huffman decoding of many segments side by side.
 //!
-//! Decoding a symbol is a chain of dependent steps, so that one segment alone leaves most of a core idle. Restart segments, and the
-//! streams of different pictures, do not depend on each other: each goes into a lane, and lanes advance in turn.
+//! Decoding a symbol is a chain of dependent steps, so that one segment alone leaves most of a core
+//! idle. Restart segments, and the streams of different pictures, do not depend on each other: each
+//! goes into a lane, and lanes advance in turn.
 //!
 //! 1. `table`: look-up tables that give runs and values of one or two symbols in one step.
 //! 2. `scalar`: one to three lanes in plain registers.
 //! 3. `avx512`: sixteen lanes in vectors.
 //!
-//! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file changes the fields that they name.
-//! - `stream` is followed by [`SLACK_BYTES`] that belong to nobody, and a lane's `bit` is at most `limit`, the first bit of those. A
-//!   backend looks at it once a block or more often, which moves it by less than 256 bytes, and reads at most 24 bytes from it on.
-//! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A backend stores at `at` or later in the same
-//!   block, or at the coefficient behind that, and stops at `end`.
-//! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's `link` and every link's `next` are
-//!   indices of links.
+//! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file
+//! changes the fields that they name.
+//! - `stream` is followed by [`SLACK_BYTES`] that belong to nobody, and a lane's `bit` is at most
+//!   `limit`, the first bit of those. A backend looks at it once a block or more often, which moves
+//!   it by less than 256 bytes, and reads at most 24 bytes from it on.
+//! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A
+//!   backend stores at `at` or later in the same block, or at the coefficient behind that, and
+//!   stops at `end`.
+//! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's
+//!   `link` and every link's `next` are indices of links.
 //! - Memory grows, and never shrinks while a lane is busy.
 
 #[cfg(target_arch = "x86_64")]
@@ -33,8 +37,9 @@ use table::{STRIDE, Table};
 pub(super) const LANES: usize = 16;
 /// Lanes in plain registers.
 const SCALAR_LANES: usize = 3;
-/// Vectors gather from the tables of all lanes, which have to stay in the first-level cache. Two pictures have as many tables of their own;
-/// pictures that share the standard ones have four in all.
+/// Vectors gather from the tables of all lanes, which have to stay in the first-level cache. Two
+/// pictures have as many tables of their own; pictures that share the standard ones have four in
+/// all.
 #[cfg(target_arch = "x86_64")]
 const FEW_TABLES: usize = 8;
 /// With fewer busy lanes than this, plain registers are faster than vectors.
@@ -90,7 +95,8 @@ struct Memory {
     links: *const Link,
 }
 
-/// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share one.
+/// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share
+/// one.
 struct Pattern {
     links: Range<usize>,
     /// DC and AC table of each block, of which an MCU has at most ten.
@@ -180,7 +186,8 @@ impl Machine {
         self.busy < lanes
     }
 
-    /// Finds or makes the pattern of an MCU from the DC and AC tables of its blocks. `None` if too many are in use.
+    /// Finds or makes the pattern of an MCU from the DC and AC tables of its blocks. `None` if too
+    /// many are in use.
     ///
     /// # Errors
     /// If a specification is no table.
@@ -247,8 +254,8 @@ impl Machine {
             return Ok(i);
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
-        // Of those in nobody's use the one not asked for the longest, if the picture at hand has not asked for it: it counts as a user
-        // only once it has all of its tables.
+        // Of those in nobody's use the one not asked for the longest, if the picture at hand has
+        // not asked for it: it counts as a user only once it has all of its tables.
         let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
         match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
@@ -265,9 +272,11 @@ impl Machine {
         }
     }
 
-    /// Sets memory apart for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit 32 bits, as vectors hold them.
+    /// Sets memory apart for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit
+    /// 32 bits, as vectors hold them.
     pub(super) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
-        // What follows a segment's end is not another's, so that a lane that leaves its segment stands beyond its end.
+        // What follows a segment's end is not another's, so that a lane that leaves its segment
+        // stands beyond its end.
         let bytes = bytes + SLACK_BYTES;
         if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
             return Some(self.free.swap_remove(i));
@@ -319,7 +328,8 @@ impl Machine {
         blocks + SLACK_BLOCKS
     }
 
-    /// Starts a lane at `bit` of the stream, which decodes `count` blocks, whole MCUs, to block `first` and on. Returns its number.
+    /// Starts a lane at `bit` of the stream, which decodes `count` blocks, whole MCUs, to block
+    /// `first` and on. Returns its number.
     pub(super) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
@@ -345,7 +355,8 @@ impl Machine {
             tables: self.tables.as_ptr().cast(),
             links: self.links.as_ptr(),
         };
-        // SAFETY: `start` made every busy lane valid, and memory has not shrunk since. The backend is one that this processor has.
+        // SAFETY: `start` made every busy lane valid, and memory has not shrunk since. The backend
+        // is one that this processor has.
         unsafe {
             match self.backend {
                 Backend::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
@@ -385,7 +396,8 @@ impl Machine {
 mod tests {
     use super::*;
 
-    /// A picture of ten blocks whose first table is not asked for again until the last ones are made.
+    /// A picture of ten blocks whose first table is not asked for again until the last ones are
+    /// made.
     #[test]
     fn a_table_is_not_replaced_by_another_of_its_picture() {
         let mut machine = Machine::new(Backend::Scalar);

@@ -1,7 +1,8 @@
 //! One to three lanes in plain registers: while one lane waits for its look-up, the others go on.
 //!
-//! Whether a block ends is decided by a branch, which is mispredicted about once a block. That costs less than what it takes at every
-//! look-up to choose the next table and the next place by conditional moves.
+//! Whether a block ends is decided by a branch, which is mispredicted about once a block. That
+//! costs less than what it takes at every look-up to choose the next table and the next place by
+//! conditional moves.
 
 use super::table::{BITS, Entry, LONGEST, LONGEST_CODE, ODD, Table};
 use super::{Lanes, Link, Memory, SLACK_BYTES};
@@ -10,10 +11,12 @@ use super::{Lanes, Link, Memory, SLACK_BYTES};
 const HELD: usize = 56;
 /// Bytes behind the place of its next bit where a lane reads next, at most.
 const AHEAD: usize = 8;
-/// Two look-ups from one refill to the next. A lane looks whether the stream has ended when a block begins; a block has 64 symbols at most.
+/// Two look-ups from one refill to the next. A lane looks whether the stream has ended when a block
+/// begins; a block has 64 symbols at most.
 const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
-/// Decodes the first `count` lanes, one to three, until at least one of them has reached its end; that one stops exactly there.
+/// Decodes the first `count` lanes, one to three, until at least one of them has reached its end;
+/// that one stops exactly there.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] hold for `memory` and for the first `count` of `lanes`.
@@ -58,14 +61,16 @@ struct Lane {
     table: *const Table,
     /// The last coefficient of the block.
     last: *mut i16,
-    /// The latest coefficient, counted from `last`: -63 is the block's first, 0 its end, and -64 stands before it.
+    /// The latest coefficient, counted from `last`: -63 is the block's first, 0 its end, and -64
+    /// stands before it.
     place: isize,
     link: *const Link,
     /// What `last` is when the lane is finished.
     end: *mut i16,
 }
 
-/// Everything is spelled out for each lane, since the compiler leaves a loop over lanes as one and their state in memory.
+/// Everything is spelled out for each lane, since the compiler leaves a loop over lanes as one and
+/// their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
     macro_rules! each {
@@ -93,9 +98,11 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
     });
     macro_rules! steps {
         ($all:lifetime) => {
-            // One step of each lane in turn, so that what a lane waits for lies within what the processor looks ahead.
+            // One step of each lane in turn, so that what a lane waits for lies within what the
+            // processor looks ahead.
             each!(I {
-                // SAFETY: the lane has not reached its end, and holds as many bits as a look-up takes.
+                // SAFETY: the lane has not reached its end, and holds as many bits as a look-up
+                // takes.
                 unsafe {
                     if !step(&mut lane[I]) && !turn(memory, &mut lane[I]) {
                         break $all;
@@ -131,7 +138,8 @@ impl Lane {
     #[inline(always)]
     unsafe fn load(memory: &Memory, lanes: &Lanes, i: usize) -> Lane {
         let (bit, at) = (lanes.bit[i] as usize, lanes.at[i] as usize);
-        // SAFETY: offsets and indices of a valid lane are inside of the memory that they belong to, which has a block behind `end`.
+        // SAFETY: offsets and indices of a valid lane are inside of the memory that they belong to,
+        // which has a block behind `end`.
         let mut lane = unsafe {
             Lane {
                 bits: 0,
@@ -172,7 +180,8 @@ impl Lane {
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// Leaves the lane finished, behind the end of all segments, where its owner sees that it left its own.
+    /// Leaves the lane finished, behind the end of all segments, where its owner sees that it left
+    /// its own.
     #[inline(always)]
     fn lose(&mut self, memory: &Memory) {
         self.next = memory.beyond();
@@ -210,7 +219,8 @@ fn second_value(entry: &Entry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
 }
 
-/// Decodes the one or two symbols of a look-up. `false` if the block ends with them or the entry does not hold: then nothing is done.
+/// Decodes the one or two symbols of a look-up. `false` if the block ends with them or the entry
+/// does not hold: then nothing is done.
 ///
 /// # Safety
 /// The lane is valid, and holds [`LONGEST`] bits.
@@ -233,13 +243,15 @@ unsafe fn step(lane: &mut Lane) -> bool {
     true
 }
 
-/// Does what [`step`] left, and goes on to the next block if this one ends. `false` if there is none.
+/// Does what [`step`] left, and goes on to the next block if this one ends. `false` if there is
+/// none.
 ///
 /// # Safety
 /// As [`step`].
 #[inline(always)]
 unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
-    // SAFETY: the lane is valid, and stays in its block, or goes on to the next one, which it has unless it was the last.
+    // SAFETY: the lane is valid, and stays in its block, or goes on to the next one, which it has
+    // unless it was the last.
     unsafe {
         let entry = look_up(lane);
         let first = lane.place + isize::from(entry.first);
@@ -253,7 +265,8 @@ unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
             }
         } else {
             *lane.last.offset(first) = entry.values[0];
-            // Where the symbol is the block's end this stores a zero in the last place, where one is.
+            // Where the symbol is the block's end this stores a zero in the last place, where one
+            // is.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
             lane.take(entry.head());
@@ -266,13 +279,15 @@ unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
     }
 }
 
-/// Decodes the DC coefficient of the block that the lane stands before. `false` if the stream has ended.
+/// Decodes the DC coefficient of the block that the lane stands before. `false` if the stream has
+/// ended.
 ///
 /// # Safety
 /// The lane is valid, and has not reached its end.
 #[inline(always)]
 unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
-    // SAFETY: the lane is valid, and so is its link. After the block before there is slack enough to refill from.
+    // SAFETY: the lane is valid, and so is its link. After the block before there is slack enough
+    // to refill from.
     unsafe {
         refill(lane);
         let entry = look_up(lane);
@@ -295,7 +310,8 @@ unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
     true
 }
 
-/// Decodes one symbol whose code has `shortest` bits or more, for which the entry does not hold. `false` if there is no such code.
+/// Decodes one symbol whose code has `shortest` bits or more, for which the entry does not hold.
+/// `false` if there is no such code.
 ///
 /// # Safety
 /// The lane is valid, and has not reached its end.

@@ -1,22 +1,24 @@
 use crate::decode::jpeg::huffman::{Code, Spec};
 use crate::error::{Error, Result};
 
-/// Bits that a look-up of values sees. Tables should stay in the first-level cache, and most photographs bring their own.
+/// Bits that a look-up of values sees. Tables should stay in the first-level cache, and most
+/// photographs bring their own.
 pub(super) const BITS: usize = 11;
 
 /// Bits that a look-up of a code sees.
 pub(super) const CODE_BITS: usize = 10;
 
-/// A Huffman table for the interleaved decoders. One look-up gives the length of codes and values together, how far the coefficient
-/// index moves, and the values themselves.
+/// A Huffman table for the interleaved decoders. One look-up gives the length of codes and values
+/// together, how far the coefficient index moves, and the values themselves.
 ///
 /// Most entries of `pairs` are two symbols, since a symbol with its value has five bits on average.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Table {
     pub(super) pairs: [Entry; 1 << BITS],
-    /// For vectors, which compute the value: length of all, advance, length of the code, and 32 less the value's size, 8 bits each. 0 where
-    /// a code is longer, or more than [`WINDOW`] bits with its value.
+    /// For vectors, which compute the value: length of all, advance, length of the code, and 32
+    /// less the value's size, 8 bits each. 0 where a code is longer, or more than [`WINDOW`] bits
+    /// with its value.
     pub(super) codes: [u32; 1 << CODE_BITS],
     /// One past the largest code of each length, moved up to 16 bits; 0 if there is none.
     limit: [u32; 17],
@@ -28,12 +30,15 @@ pub(super) struct Table {
 
 /// What a window begins with: one symbol and its value, or two.
 ///
-/// - `first` and `second` move the place of the latest coefficient to that of the first value, and from there to that of the second.
-/// - A symbol alone is the second one. Before its value a zero is stored at the next place, where nothing is yet.
-/// - A single value may go on behind the window: the bits that follow are to be added, of which `rest` says how many.
-/// - Where `first` leads to the last coefficient or beyond it, the entry does not hold: a pair's first value ends the block, a symbol alone
-///   stands at the last place, or `first` is [`ODD`], since the code is longer than the window, or as long and its value's sign unknown,
-///   or none.
+/// - `first` and `second` move the place of the latest coefficient to that of the first value, and
+///   from there to that of the second.
+/// - A symbol alone is the second one. Before its value a zero is stored at the next place, where
+///   nothing is yet.
+/// - A single value may go on behind the window: the bits that follow are to be added, of which
+///   `rest` says how many.
+/// - Where `first` leads to the last coefficient or beyond it, the entry does not hold: a pair's
+///   first value ends the block, a symbol alone stands at the last place, or `first` is [`ODD`],
+///   since the code is longer than the window, or as long and its value's sign unknown, or none.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Entry {
@@ -124,7 +129,8 @@ impl Table {
             let first = code << (BITS - length);
             let single = Entry { length: total as u8, first: 1, second: advance, rest: NONE, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
-                // The window has the value's upper bits, with the first of them its sign; the lower ones count the same either way.
+                // The window has the value's upper bits, with the first of them its sign; the lower
+                // ones count the same either way.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {
                     let least = extend((bits as u32) << behind, size) as i16;
@@ -184,7 +190,8 @@ impl Table {
         }
     }
 
-    /// The symbol that the 64-bit `window` begins with, whose code has `shortest` bits or more, the long way. `None` if no code does.
+    /// The symbol that the 64-bit `window` begins with, whose code has `shortest` bits or more, the
+    /// long way. `None` if no code does.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {
@@ -197,7 +204,8 @@ impl Table {
 }
 
 impl Step {
-    /// The step for a code of `length` bits that is followed by a value of `size` bits in the `window`.
+    /// The step for a code of `length` bits that is followed by a value of `size` bits in the
+    /// `window`.
     pub(super) fn new(length: u32, advance: u8, size: u32, window: u64) -> Step {
         let bits = ((window << length) >> 1 >> (63 - size)) as u32;
         Step { length: length + size, advance, value: extend(bits, size) }

@@ -1,8 +1,10 @@
 //! AVX2: two blocks, or 16 to 32 samples, at a time.
 //!
 //! **Invariants**
-//! - `KERNELS` is only reached through `Backend::Avx2`, which exists where the processor has AVX2: the entries rely on it.
-//! - Every pointer is made from a slice whose length was asserted, in the same function, to cover all vectors read or written.
+//! - `KERNELS` is only reached through `Backend::Avx2`, which exists where the processor has AVX2:
+//!   the entries rely on it.
+//! - Every pointer is made from a slice whose length was asserted, in the same function, to cover
+//!   all vectors read or written.
 
 use std::arch::x86_64::*;
 
@@ -62,7 +64,8 @@ fn idct<const ZIGZAG: bool>(
         for row in 0..4 {
             let two = _mm256_packs_epi16(rows[2 * row], rows[2 * row + 1]);
             let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_xor_si256(two, _mm256_set1_epi8(-128)));
-            // SAFETY: 16 samples of the last row end at `7 * stride + 16 * i + 16`, at most what was asserted.
+            // SAFETY: 16 samples of the last row end at `7 * stride + 16 * i + 16`, at most what
+            // was asserted.
             unsafe {
                 let to = samples.as_mut_ptr().add(2 * row * stride + 16 * i);
                 _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(two));
@@ -72,7 +75,8 @@ fn idct<const ZIGZAG: bool>(
     }
 }
 
-/// The places in each row in natural order that are filled from each eight coefficients in zigzag order, twice sixteen bytes.
+/// The places in each row in natural order that are filled from each eight coefficients in zigzag
+/// order, twice sixteen bytes.
 const SORT: [[[i8; 32]; 8]; 8] = {
     let mut sort = [[[-1; 32]; 8]; 8];
     let mut k = 0;
@@ -88,7 +92,8 @@ const SORT: [[[i8; 32]; 8]; 8] = {
     sort
 };
 
-/// Eight rows in natural order from 64 coefficients in zigzag order, in each 128-bit half. A row takes from three to six of the vectors.
+/// Eight rows in natural order from 64 coefficients in zigzag order, in each 128-bit half. A row
+/// takes from three to six of the vectors.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn natural(zigzag: &[__m256i; 8]) -> [__m256i; 8] {
@@ -121,7 +126,8 @@ const fn pair(a: i32, b: i32) -> i32 {
     (a & 0xffff) | (b << 16)
 }
 
-/// One dimension of the transform, of a column in each 16-bit element; see `scalar::pass` for the numbers.
+/// One dimension of the transform, of a column in each 16-bit element; see `scalar::pass` for the
+/// numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pass<const SHIFT: i32>(x: &mut [__m256i; 8]) {
@@ -238,8 +244,8 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// Bytes ahead of those written from which on pixels are brought into the cache. Pictures of a group are larger than the second-level
-/// cache together, and written a few rows at a time.
+/// Bytes ahead of those written from which on pixels are brought into the cache. Pictures of a
+/// group are larger than the second-level cache together, and written a few rows at a time.
 const AHEAD: usize = 2048;
 
 #[target_feature(enable = "avx2")]
@@ -267,8 +273,8 @@ fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [__m256i; 3] {
     let half = |at: usize| {
         let centre = _mm256_set1_epi16(128);
         let (y, cb, cr) = (wide(y, at), _mm256_sub_epi16(wide(cb, at), centre), _mm256_sub_epi16(wide(cr, at), centre));
-        // The factors' whole parts are added apart, so that 16 bits are enough for what is left of them:
-        // 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
+        // The factors' whole parts are added apart, so that 16 bits are enough for what is left of
+        // them: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
         let one = _mm256_set1_epi16(1);
         let scaled = |v, factor| {
             let high = _mm256_mulhi_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(factor));
@@ -288,8 +294,8 @@ fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [__m256i; 3] {
     std::array::from_fn(|i| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(first[i], second[i])))
 }
 
-/// For each channel, the pixel that stands at each byte of the one block of 16 bytes, out of the three that 16 pixels make, in which
-/// that byte is of this channel.
+/// For each channel, the pixel that stands at each byte of the one block of 16 bytes, out of the
+/// three that 16 pixels make, in which that byte is of this channel.
 const SPREAD: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
     let mut byte = 0;

@@ -1,8 +1,10 @@
 //! AVX-512: four blocks at a time. What is bound by memory or by shuffles stays with AVX2.
 //!
 //! **Invariants**
-//! - `KERNELS` is only reached through `Backend::Avx512`, which exists where the processor has AVX-512 F and BW, and AVX2.
-//! - Every pointer is made from a slice whose length was asserted, in the same function, to cover all vectors read or written.
+//! - `KERNELS` is only reached through `Backend::Avx512`, which exists where the processor has
+//!   AVX-512 F and BW, and AVX2.
+//! - Every pointer is made from a slice whose length was asserted, in the same function, to cover
+//!   all vectors read or written.
 
 use std::arch::x86_64::*;
 
@@ -68,7 +70,8 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
             let two = _mm512_packs_epi16(rows[2 * row], rows[2 * row + 1]);
             let order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
             let two = _mm512_permutexvar_epi64(order, _mm512_xor_si512(two, _mm512_set1_epi8(-128)));
-            // SAFETY: 32 samples of the last row end at `7 * stride + 32 * i + 32`, at most what was asserted.
+            // SAFETY: 32 samples of the last row end at `7 * stride + 32 * i + 32`, at most what
+            // was asserted.
             unsafe {
                 let to = samples.as_mut_ptr().add(2 * row * stride + 32 * i);
                 _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(two));
@@ -83,7 +86,8 @@ const fn pair(a: i32, b: i32) -> i32 {
     (a & 0xffff) | (b << 16)
 }
 
-/// One dimension of the transform, of a column in each 16-bit element; see `scalar::pass` for the numbers.
+/// One dimension of the transform, of a column in each 16-bit element; see `scalar::pass` for the
+/// numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn pass<const SHIFT: u32>(x: &mut [__m512i; 8]) {

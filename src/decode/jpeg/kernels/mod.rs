@@ -1,4 +1,5 @@
-//! The arithmetic from coefficients to pixels, once for each instruction set and the same to the last bit in all of them.
+//! The arithmetic from coefficients to pixels, once for each instruction set and the same to the
+//! last bit in all of them.
 //!
 //! 1. `scalar`: plain Rust, what the others are compared with.
 //! 2. `avx2`: two blocks and 32 pixels at a time.
@@ -24,22 +25,25 @@ pub(super) type Transform =
 /// See [`Kernels::ycc`].
 pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 
-/// One set of functions. Their slices say how much they read and write; where a vector goes beyond that, into [`PADDING`], the length
-/// asked for here contains it.
+/// One set of functions. Their slices say how much they read and write; where a vector goes beyond
+/// that, into [`PADDING`], the length asked for here contains it.
 pub(super) struct Kernels {
-    /// Dequantises and transforms the blocks that begin at `offsets` in the coefficients, and writes them side by side: eight rows of
-    /// `8 * offsets.len()` samples, `stride` apart. Writes up to [`PADDING`] more samples a row.
+    /// Dequantises and transforms the blocks that begin at `offsets` in the coefficients, and
+    /// writes them side by side: eight rows of `8 * offsets.len()` samples, `stride` apart. Writes
+    /// up to [`PADDING`] more samples a row.
     pub(super) idct: Transform,
     /// The same, of coefficients in zigzag order, as lanes store them.
     pub(super) idct_of_lanes: Transform,
-    /// Twice as many samples, by the triangle filter (`h2v1_fancy_upsample`). `row` begins one sample early; `n` samples make `2 * n`.
-    /// Reads and writes up to [`PADDING`] more.
+    /// Twice as many samples, by the triangle filter (`h2v1_fancy_upsample`). `row` begins one
+    /// sample early; `n` samples make `2 * n`. Reads and writes up to [`PADDING`] more.
     pub(super) h2v1: fn(row: &[u8], n: usize, wide: &mut [u8]),
-    /// A row between two (`h1v2_fancy_upsample`), three parts of `near` and one of `far`. `bias` is 1 above `near` and 2 below it.
+    /// A row between two (`h1v2_fancy_upsample`), three parts of `near` and one of `far`. `bias` is
+    /// 1 above `near` and 2 below it.
     pub(super) h1v2: fn(near: &[u8], far: &[u8], n: usize, bias: u8, between: &mut [u8]),
     /// Both at once (`h2v2_fancy_upsample`); the rows begin one sample early.
     pub(super) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),
-    /// Y, Cb, Cr to interleaved RGB of exactly `rgb.len() / 3` pixels (`ycc_rgb_convert`). Reads up to [`PADDING`] more samples.
+    /// Y, Cb, Cr to interleaved RGB of exactly `rgb.len() / 3` pixels (`ycc_rgb_convert`). Reads up
+    /// to [`PADDING`] more samples.
     pub(super) ycc: Convert,
 }
 
@@ -57,7 +61,8 @@ pub(super) enum Backend {
 }
 
 impl Backend {
-    /// The best one that this processor has, or the one that the environment variable `WARPFEED_JPEG` names, if it has that.
+    /// The best one that this processor has, or the one that the environment variable
+    /// `WARPFEED_JPEG` names, if it has that.
     pub(super) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();

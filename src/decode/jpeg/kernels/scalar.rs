@@ -1,8 +1,9 @@
 //! Plain Rust.
 //!
-//! The transform is libjpeg's accurate integer one (Loeffler, Ligtenberg and Moschytz, 1989; 13-bit constants), with the widths of
-//! libjpeg-turbo's SIMD code: products with the quantisation table and sums of two inputs wrap at 16 bits, results between the passes
-//! saturate there. Coefficients of a real picture come nowhere near either.
+//! The transform is libjpeg's accurate integer one (Loeffler, Ligtenberg and Moschytz, 1989; 13-bit
+//! constants), with the widths of libjpeg-turbo's SIMD code: products with the quantisation table
+//! and sums of two inputs wrap at 16 bits, results between the passes saturate there. Coefficients
+//! of a real picture come nowhere near either.
 
 use super::Kernels;
 use crate::decode::jpeg::header::NATURAL;

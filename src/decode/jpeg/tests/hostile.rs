@@ -1,4 +1,5 @@
-//! Restart markers that are missing, extra, out of order or not as many as the headers say: the pixels of libjpeg, or an error with its place.
+//! Restart markers that are missing, extra, out of order or not as many as the headers say: the
+//! pixels of libjpeg, or an error with its place.
 
 use proptest::prelude::*;
 
@@ -95,7 +96,8 @@ proptest! {
         let options = Options { restart, ..Options::new(80, h, v) };
         let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);
         for edit in &edits {
-            // An edit before this one may have put a marker where the headers are no longer followed by data.
+            // An edit before this one may have put a marker where the headers are no longer
+            // followed by data.
             if Header::read(&jpeg).is_ok_and(|header| header.scan.data + 2 < jpeg.len()) {
                 edit.apply(&mut jpeg);
             }

@@ -1,5 +1,6 @@
-//! Small pictures of every sampling, whole, in part and damaged, decoded in one group: no C code makes them, so that Miri can watch every access.
-//! Outside of Miri they are compared with libjpeg as well.
+//! Small pictures of every sampling, whole, in part and damaged, decoded in one group: no C code
+//! makes them, so that Miri can watch every access. Outside of Miri they are compared with libjpeg
+//! as well.
 //!
 //! ```bash
 //! cargo +nightly miri test --lib decode::jpeg::tests::small
