@@ -47,7 +47,7 @@ pub(crate) use nvidia::Nvidia;
 #[doc(hidden)]
 pub use ops::SampleOps;
 pub use ring::DeviceStats;
-pub(crate) use ring::{Filled, Held, Ring, Supply};
+pub(crate) use ring::{CAPTURE, Filled, Held, Ring, Supply};
 pub(crate) use spec::Spec;
 
 /// What the ring asks of an accelerator: streams of work that run beside the host, and events that

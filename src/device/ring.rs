@@ -56,7 +56,7 @@ const POLL: Duration = Duration::from_micros(100);
 const TICK: Duration = Duration::from_millis(20);
 
 /// How long a consumer waits for slots that wait for the end of a capture.
-const CAPTURE: Duration = Duration::from_secs(1);
+pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
 /// How long a ring that is dropped looks whether its streams have ended: their work, if it waits
 /// for nobody, takes less.
 const GRACE: Duration = Duration::from_millis(20);

@@ -41,6 +41,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::batch::{Free, Full, Home, Keeper};
+use crate::device::CAPTURE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
 
@@ -65,8 +66,6 @@ pub(crate) use worker::{Limits, MAX_GROUP, Work};
 
 /// How often a consumer that waits looks whether anything can still come.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a consumer waits for slots that wait for the end of a capture.
-const CAPTURE: Duration = Duration::from_secs(1);
 /// How often a stall is logged.
 const STALL: Duration = Duration::from_secs(30);
 

@@ -152,6 +152,15 @@ fn slots_that_are_given_back_early_are_seen() {
     }
 }
 
+/// Holds `stream` up until the result is dropped.
+fn hold(stream: &SimStream) -> Sender<()> {
+    let (open, gate) = bounded(0);
+    stream.run(move |_| {
+        let _ = gate.recv();
+    });
+    open
+}
+
 fn one_slot() -> Slot {
     (0..BYTES).map(|_| AtomicU8::new(0)).collect()
 }
@@ -176,10 +185,7 @@ fn a_slot_that_waits_for_a_slow_stream_holds_up_no_other() {
     let (slow, quick) = (sim.stream().unwrap(), sim.stream().unwrap());
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
-    let (open, gate) = bounded::<()>(0);
-    slow.run(move |_| {
-        let _ = gate.recv();
-    });
+    let open = hold(&slow);
     for stream in [&slow, &quick] {
         let mark = sim.event().unwrap();
         sim.record(&mark, stream).unwrap();
@@ -195,10 +201,7 @@ fn a_slot_that_waits_for_a_slow_stream_holds_up_no_other() {
 fn dropping_the_loader_waits_for_no_device_and_frees_what_is_kept_in_the_end() {
     let sim = Sim::new(Mistake::None, 0);
     let stream = sim.stream().unwrap();
-    let (open, gate) = bounded::<()>(0);
-    stream.run(move |_| {
-        let _ = gate.recv();
-    });
+    let open = hold(&stream);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
@@ -252,10 +255,7 @@ fn with_an_old_driver_nobody_but_the_thread_waits() {
     let sim = Sim::new(Mistake::None, 0);
     sim.state().cannot_mark.store(true, Relaxed);
     let stream = sim.stream().unwrap();
-    let (open, gate) = bounded::<()>(0);
-    stream.run(move |_| {
-        let _ = gate.recv();
-    });
+    let open = hold(&stream);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     for _ in 0..SLOTS {
