@@ -8,28 +8,27 @@ mod sampling;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, SOFT_LABEL, Slots, Writer};
+use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
 use crate::decode::{Auto, Decode};
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
-use crate::device::SampleOps;
 use crate::engine::{
-    Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Opened, Parts,
-    Position, Scratch, ScratchPlan, Settings, State, Tuner, Work, some_batches,
+    Batches, Bounds, Engine, HostFeed, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts, Run, Scratch,
+    ScratchPlan, Settings, State, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::field::{Device, FieldKind, Fields, Format, Image, Label};
 use crate::order::{Last, Rank, Schedule};
+use crate::recipe::Recipe;
 use crate::source::{self, Concat, Join, Source};
-use crate::trace::{self, Counters, Trace};
+use crate::trace::{self, Trace};
 use crate::transform::{Augment, Transform};
-use labels::check_soft_labels;
 use limits::check_retries;
 use memory::{Demand, Room, host_memory};
 use sampling::Sampling;
@@ -73,7 +72,8 @@ pub struct Loader {
     normalize: Option<Normalize>,
     dtype: Option<Dtype>,
     layout: Layout,
-    fields: Vec<Field>,
+    fields: Vec<(String, FieldKind)>,
+    without: Vec<String>,
     on_error: OnError,
     timeout: Duration,
     memory_limit: Option<usize>,
@@ -119,6 +119,16 @@ impl Input {
             }
         }
     }
+}
+
+/// What a sample may claim before anything is made of it, and how often it may be asked for.
+#[derive(Clone, Copy)]
+struct Limits {
+    retries: usize,
+    /// Pixels of a picture.
+    pixels: u64,
+    /// Bytes of all fields together.
+    sample_bytes: u64,
 }
 
 /// How large a batch is.
@@ -202,6 +212,7 @@ impl Loader {
             dtype: None,
             layout: Layout::default(),
             fields: Vec::new(),
+            without: Vec::new(),
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
@@ -407,13 +418,37 @@ impl Loader {
         self
     }
 
-    /// Delivers one more field of every sample: its bytes must be a little-endian array of `dtype`
-    /// and `shape`, without a header.
+    /// Delivers the field `name` of every sample, of the kind that is given: see
+    /// [`field`](crate::field). A field called `image` or `label` replaces the one that there is by
+    /// default.
     ///
     /// Found in the batch with [`HostBatch::field`] under the same name. A sample without it, or
-    /// with another number of bytes, is an error.
-    pub fn field(mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Self {
-        self.fields.push(Field { name: name.to_owned(), dtype, shape: shape.to_vec() });
+    /// whose bytes do not fit the kind, is an error.
+    ///
+    /// ```no_run
+    /// use warpfeed::field::Numbers;
+    /// use warpfeed::{Dtype, Loader};
+    ///
+    /// let batches = Loader::new("train.lmdb").field("emb", Numbers::new(Dtype::F32, [768])).host()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn field(mut self, name: &str, kind: impl Into<FieldKind>) -> Self {
+        self.fields.push((name.to_owned(), kind.into()));
+        self
+    }
+
+    /// Leaves out a field that there is by default: `image` or `label`. Without an image nothing is
+    /// decoded, and the augmentation has no effect.
+    ///
+    /// ```no_run
+    /// use warpfeed::field::Rows;
+    /// use warpfeed::{Dtype, Loader};
+    ///
+    /// let batches = Loader::new("texts.tar").without("image").field("tokens", Rows::new(Dtype::I64, [], 512)).host()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn without(mut self, name: &str) -> Self {
+        self.without.push(name.to_owned());
         self
     }
 
@@ -454,56 +489,74 @@ impl Loader {
     /// be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit), or what
     /// the machine has left.
     pub fn host(self) -> Result<Batches<HostBatch>> {
-        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         let (layout, pinned) = (self.layout, self.pinned);
-        let mut opening = self.open(dtype, layout, None, pinned, |_, _| 0)?;
-        let memory = host_memory(opening.plan.bytes, opening.slots(), pinned, opening.schedule.rank())?;
-        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&opening.plan, memory)).collect();
-        let plan = MemoryPlan {
-            pinned_bytes: slots.iter().filter(|s| s.is_pinned()).count() * opening.plan.bytes,
-            ..opening.memory_plan()
-        };
-        let (room, resume, trace) = (opening.prefetch.least + 1, opening.resume, opening.trace.take());
-        let keeper = (plan.pinned_bytes > 0).then(keeper).flatten();
-        let engine = Engine::new(opening.into_parts(slots, keeper))?;
-        begin_trace(trace, engine.work())?;
-        let opened = Opened::new(&engine, plan, room, resume);
-        Ok(Batches::new(Box::new(HostFeed(engine)), opened))
+        let format = self.format(layout)?;
+        let parts = self.open(format, None, pinned, |_, _| 0)?;
+        let memory = host_memory(parts.schema.bytes, parts.memory.slots, pinned, parts.schedule.rank())?;
+        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schema, memory)).collect();
+        let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schema.bytes;
+        let keeper = (pinned_bytes > 0).then(keeper).flatten();
+        let memory = MemoryPlan { pinned_bytes, ..parts.memory };
+        let (trace, room) = (parts.trace.clone(), parts.prefetch.least + 1);
+        let engine = Engine::new(parts, slots, keeper)?;
+        begin_trace(trace, engine.run())?;
+        let shared = engine.shared(memory, room);
+        Ok(Batches::new(Box::new(HostFeed(engine)), shared))
     }
 
-    /// Checks the options and opens the source; images are to be written as `dtype` in `layout`,
-    /// into memory that is `pinned` or not. `device` is none for batches that stay on the host;
-    /// with `Some(true)` a slot's last field is a record a sample of what the device is to do with
-    /// it. `beside` is what a number of batches ahead takes beside the slots, in bytes.
+    /// How the host writes images that a batch has in `layout`.
+    fn format(&self, layout: Layout) -> Result<Format> {
+        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
+        if dtype == Dtype::U8 && self.normalize.is_some() {
+            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
+        }
+        let normalize = self.normalize.unwrap_or(Normalize::UNIT);
+        Ok(Format { size: self.augment.output_size(), dtype, layout, normalize })
+    }
+
+    /// The names and kinds of all fields: those there are by default first.
+    fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
+        let (classes, unlabelled) = (self.soft_labels, self.unlabelled);
+        let label = Label::new().unlabelled(unlabelled);
+        let label = classes.map_or(label, |(classes, smoothing)| label.soft(classes, smoothing));
+        let mut fields: Vec<(String, FieldKind)> =
+            vec![("image".to_owned(), Image::new().into()), ("label".to_owned(), label.into())];
+        for name in &self.without {
+            let Some(place) = fields.iter().position(|(field, _)| field == name) else {
+                return Err(Error::config(format!(
+                    "without({name:?}): by default there are the fields \"image\" and \"label\", each to be left out once"
+                )));
+            };
+            fields.remove(place);
+        }
+        let defaults = fields.len();
+        for (name, kind) in &self.fields {
+            match fields[..defaults].iter_mut().find(|(field, _)| field == name) {
+                Some((_, default)) => *default = kind.clone(),
+                None => fields.push((name.clone(), kind.clone())),
+            }
+        }
+        Ok(fields)
+    }
+
+    /// Checks the options and opens the source; images are to be written by the host as `format`
+    /// says, into memory that is `pinned` or not. `device` is none for batches that stay on the
+    /// host. `beside` is what a number of batches ahead takes beside the slots, in bytes.
     fn open(
         self,
-        dtype: Dtype,
-        layout: Layout,
-        device: Option<bool>,
+        format: Format,
+        device: Option<Device>,
         pinned: bool,
-        beside: impl Fn(&Plan, usize) -> usize,
-    ) -> Result<Opening> {
-        let (on_host, ops) = (device.is_none(), device.unwrap_or(false));
-        check_soft_labels(self.soft_labels)?;
+        beside: impl Fn(&Schema, usize) -> usize,
+    ) -> Result<Parts> {
         check_retries(self.limits.retries)?;
         let rank = match self.place {
             Place::Given { rank, world } => Rank::new(rank, world)?,
             Place::Environment => Rank::of_launcher()?,
         };
         let global_batch = self.batch.of_all(rank.world)?;
-        if dtype == Dtype::U8 && self.normalize.is_some() {
-            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
-        }
-        let normalize = self.normalize.unwrap_or(Normalize::UNIT);
         self.augment.check()?;
-        if let Some(twice) = self.fields.iter().enumerate().find_map(|(i, f)| {
-            let taken = ["image", "label"].contains(&f.name.as_str())
-                || (f.name == SOFT_LABEL && self.soft_labels.is_some())
-                || self.fields[..i].iter().any(|g| g.name == f.name);
-            taken.then_some(&f.name)
-        }) {
-            return Err(Error::config(format!("field {twice:?} is there already")));
-        }
+        let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
 
         let (source, mixture) = self.input.open(self.mapped, self.sampling.join()?)?;
         if source.is_empty() {
@@ -511,7 +564,7 @@ impl Loader {
         }
         let processors = processors::processors(&rank);
         let workers = match self.workers {
-            0 => Bounds { least: processors, most: (4 * processors).clamp(32, 256).max(processors) },
+            0 => Bounds::exactly(processors),
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
                     "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) finds a number"
@@ -519,71 +572,57 @@ impl Loader {
             }
             n => Bounds::exactly(n),
         };
-        let size = self.augment.output_size();
-        let (h, w) = (size.height as usize, size.width as usize);
-        let shape = match layout {
-            Layout::Nhwc => vec![h, w, 3],
-            Layout::Nchw => vec![3, h, w],
-        };
         let skip = self.sampling.skip;
         let order =
             self.sampling.open(&*source, mixture, self.seed, global_batch, workers.least, self.limits.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule, skip, source.len())?;
-        let batch = schedule.places() as usize;
-        let mut fields = vec![
-            Field { name: "image".into(), dtype, shape },
-            Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] },
-        ];
-        fields.extend(self.fields);
-        fields.extend(ops.then(|| Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] }));
-        let plan = Plan::new(batch, fields)?;
-        let plan = Arc::new(match self.soft_labels.filter(|_| on_host) {
-            Some((classes, _)) => plan.with_soft_labels(classes)?,
-            None => plan,
-        });
+        let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
         let room = Room::of(self.memory_limit);
         // An image, and a copy of the last one of a batch that workers mix.
-        let image = size.area() as usize * 3;
-        let mixing = if self.augment.mixes() && !ops { size.area() as usize * 3 * dtype.bytes() } else { 0 };
+        let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
+        let mixing = if self.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
         let scratch = ScratchPlan::ample(workers.most, processors, image + mixing);
         let prefetch = match self.prefetch {
-            0 => room.automatic_prefetch(pinned, &plan, &scratch, &beside),
+            0 => room.automatic_prefetch(pinned, &schema, &scratch, &beside),
             n => Bounds::exactly(n),
         };
-        let demand = Demand { plan: &plan, prefetch, scratch, least_workers: workers.least, beside: &beside };
+        let demand = Demand { schema: &schema, prefetch, scratch, least_workers: workers.least, beside: &beside };
         let (host_bytes, scratch) = room.grant(&demand)?;
         let workers = Bounds { most: scratch.workers, ..workers };
-        let settings = Arc::new(Settings::new(processors, workers, prefetch));
-        let work = Work {
+        let recipe = Recipe {
             source,
             decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new().max_pixels(self.limits.pixels))),
             augment: self.augment,
             transforms: self.transforms,
-            writer: Writer::new(size, dtype, layout, normalize)?,
-            ops,
+            fields,
             seed: self.seed,
-            mixes: on_host,
-            soft_labels: self.soft_labels,
-            unlabelled: self.unlabelled,
+            retries: self.limits.retries,
+            max_pixels: self.limits.pixels,
+            sample_bytes: self.limits.sample_bytes,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
-            run: AtomicU64::new(0),
-            counters: Arc::new(Counters::new(workers.most)),
-            tuner: Tuner::new(&settings),
-            settings,
-            limits: self.limits,
-            scratch: Scratch::new(scratch),
-            #[cfg(feature = "progress")]
-            progress: self.progress,
         };
-        let resume = self.resume.map(|state| state.check(&work, &schedule)).transpose()?;
-        Ok(Opening {
-            work,
-            resume,
+        let resume = self.resume.map(|state| state.check(&recipe, &schedule)).transpose()?;
+        let slots = Settings::slots_for(prefetch.most);
+        Ok(Parts {
+            recipe,
+            run: Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch)),
             schedule,
-            plan,
-            host_bytes,
+            memory: MemoryPlan {
+                slots,
+                slots_in_use: slots,
+                slot_bytes: schema.bytes,
+                host_bytes,
+                pinned_bytes: 0,
+                device_bytes: 0,
+                staging_bytes: 0,
+                scratch_bytes: scratch.total(),
+                worker_scratch_bytes: scratch.fixed + scratch.own,
+                shared_scratch_bytes: scratch.shared,
+            },
+            schema,
             prefetch,
+            resume,
             on_error: self.on_error,
             timeout: self.timeout,
             trace: self.trace,
@@ -608,25 +647,11 @@ impl Share {
     }
 }
 
-/// A loader whose options are checked and whose source is open; what is left is memory and threads.
-struct Opening {
-    work: Work,
-    resume: Option<Position>,
-    schedule: Schedule,
-    plan: Arc<Plan>,
-    /// Bytes of all host slots.
-    host_bytes: usize,
-    prefetch: Bounds,
-    on_error: OnError,
-    timeout: Duration,
-    trace: Option<(PathBuf, trace::Schedule)>,
-}
-
 /// Makes the file of the trace and begins it. The last step of opening, so that a loader that is
 /// refused leaves a file of that name as it was.
-fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, work: &Work) -> Result<()> {
+fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) -> Result<()> {
     if let Some((path, schedule)) = trace {
-        work.counters.trace_to(Trace::new(&path, schedule, work.settings.workers.most)?);
+        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers.most)?);
     }
     Ok(())
 }
@@ -640,35 +665,6 @@ fn keeper() -> Option<MakeKeeper> {
 #[cfg(not(feature = "cuda"))]
 fn keeper() -> Option<MakeKeeper> {
     None
-}
-
-impl Opening {
-    /// Host slots, as many as may be in use at most.
-    fn slots(&self) -> usize {
-        Settings::slots_for(self.prefetch.most)
-    }
-
-    /// What is known of the memory before any of it is allocated.
-    fn memory_plan(&self) -> MemoryPlan {
-        let scratch = self.work.scratch.plan();
-        MemoryPlan {
-            slots: self.slots(),
-            slots_in_use: self.slots(),
-            slot_bytes: self.plan.bytes,
-            host_bytes: self.host_bytes,
-            pinned_bytes: 0,
-            device_bytes: 0,
-            staging_bytes: 0,
-            scratch_bytes: scratch.total(),
-            worker_scratch_bytes: scratch.fixed + scratch.own,
-            shared_scratch_bytes: scratch.shared,
-        }
-    }
-
-    fn into_parts(self, slots: Vec<crate::batch::Free>, keeper: Option<MakeKeeper>) -> Parts {
-        let Opening { work, schedule, on_error, timeout, .. } = self;
-        Parts { work, schedule, slots, on_error, timeout, keeper }
-    }
 }
 
 impl IntoIterator for Loader {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{Dtype, Free, Full};
+use super::{COUNT, Dtype, Field, Free, Full, Role, Span};
 use crate::error::{Error, Result};
 use crate::transform::Mixing;
 
@@ -96,9 +96,13 @@ impl HostBatch {
         self.full().header().number
     }
 
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw).
+    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). Of
+    /// several pictures it is the one called `image`, or else the first.
+    ///
+    /// # Panics
+    /// If the loader was opened without a picture.
     pub fn images(&self) -> View<'_> {
-        self.view(0)
+        self.view(self.full().schema().images().expect("the loader was opened without a picture: it has no images"))
     }
 
     /// The labels, N of them.
@@ -106,33 +110,47 @@ impl HostBatch {
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have
     /// none. With [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without the label.
     pub fn labels(&self) -> Result<&[i64]> {
+        let span = self.full().schema().find(Role::Label).ok_or_else(no_label_field)?;
         if !self.full().header().labelled {
             let (id, key) = (self.full().header().picks[0].sample, &self.full().meta(0).key);
             return Err(no_labels(id, key));
         }
-        Ok(self.view(1).as_i64().expect("labels are i64"))
+        Ok(self.view(span).as_i64().expect("labels are i64"))
     }
 
     /// The labels as f32 rows of (N, classes), if
     /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
     pub fn soft_labels(&self) -> Option<View<'_>> {
-        self.full().plan().soft.map(|span| self.view(span))
+        self.full().schema().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
     /// [`soft_labels`](HostBatch::soft_labels) has them, or one asked for with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<View<'_>> {
-        if name == "label" && !self.full().header().labelled {
-            return None;
-        }
-        let span = self.full().plan().spans.iter().position(|s| s.field.name == name)?;
-        Some(self.view(span))
+        let span = self.full().schema().named(name)?;
+        let hidden = self.full().schema().spans[span].role == Role::Label && !self.full().header().labelled;
+        (!hidden).then(|| self.view(span))
+    }
+
+    /// How many rows of the field `name` each of the N samples has, where samples differ in that
+    /// ([`Rows`](crate::field::Rows)). The field has padding behind them.
+    pub fn counts(&self, name: &str) -> Option<&[i64]> {
+        let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
+        let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
+        self.view(span).as_i64()
+    }
+
+    /// What the batch is made of: the name, element type and shape of each field, one sample's.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        let delivered = |span: &&Span| !matches!(span.role, Role::Records { .. });
+        self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
     }
 
     fn view(&self, span: usize) -> View<'_> {
-        let field = &self.full().plan().spans[span].field;
+        let field = &self.full().schema().spans[span].field;
         View { dtype: field.dtype, len: self.len(), sample_shape: &field.shape, bytes: self.full().bytes(span) }
     }
 
@@ -157,6 +175,11 @@ impl HostBatch {
     pub fn mixing(&self) -> Option<&Mixing> {
         self.full().header().mixing.as_ref()
     }
+}
+
+/// The error of who reads labels of a loader without the field.
+pub(crate) fn no_label_field() -> Error {
+    Error::config("labels: the loader was opened without(\"label\")")
 }
 
 /// The error of who reads labels that are not there: those of a batch whose first sample is `id`.
@@ -198,12 +221,12 @@ impl Drop for HostBatch {
 
 impl std::fmt::Debug for HostBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (epoch, number) = (self.epoch(), self.number());
-        f.debug_struct("HostBatch")
-            .field("epoch", &epoch)
-            .field("number", &number)
-            .field("images", &self.images())
-            .finish()
+        let mut shown = f.debug_struct("HostBatch");
+        shown.field("epoch", &self.epoch()).field("number", &self.number());
+        for field in self.fields() {
+            shown.field(&field.name, &self.field(&field.name));
+        }
+        shown.finish()
     }
 }
 
@@ -277,7 +300,7 @@ impl<'a> View<'a> {
 }
 
 /// The type of a field's elements in Rust: `u8`, `f32`, `f16`, `bf16` or `i64`.
-pub trait Element: bytemuck::AnyBitPattern + sealed::Sealed {
+pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// Its name in the schema.
     const DTYPE: Dtype;
 }

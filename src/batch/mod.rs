@@ -21,13 +21,13 @@ mod soft;
 mod write;
 
 #[cfg(feature = "cuda")]
-pub(crate) use host::no_labels;
+pub(crate) use host::{no_label_field, no_labels};
 pub use host::{Element, HostBatch, View};
 pub(crate) use host::{Home, Keeper};
 pub(crate) use memory::Memory;
 pub(crate) use mix::mix;
-pub(crate) use schema::{ALIGN, Plan, SOFT_LABEL};
+pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
-pub(crate) use slot::{Free, Full, Part, Slots};
+pub(crate) use slot::{Free, Full, Header, Part, Row, Slots};
 pub(crate) use soft::soft_label;
 pub use write::Writer;

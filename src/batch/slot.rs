@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Memory, Plan};
+use super::{Memory, Schema};
 use crate::error::Error;
 use crate::order::Pick;
 use crate::transform::{Erase, Mixing};
@@ -46,14 +46,14 @@ pub(crate) struct Meta {
     pub(crate) key: String,
     /// Whether it has a label.
     pub(crate) labelled: bool,
-    /// What is erased in an image that waits to be mixed.
-    pub(crate) erase: Option<Erase>,
+    /// What is erased in each picture that waits to be mixed, by its place among the pictures.
+    pub(crate) erase: Vec<Option<Erase>>,
     /// Why the sample could not be delivered.
     pub(crate) fault: Option<Error>,
 }
 
 struct Slot {
-    plan: Arc<Plan>,
+    schema: Arc<Schema>,
     memory: Memory,
     header: UnsafeCell<Header>,
     metas: Box<[UnsafeCell<Meta>]>,
@@ -67,16 +67,16 @@ unsafe impl Sync for Slot {}
 impl Slot {
     /// Bytes of field `span` of the samples in `range`.
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
-        let span = &self.plan.spans[span];
+        let span = &self.schema.spans[span];
         assert!(
-            range.start <= range.end && range.end <= self.plan.batch,
+            range.start <= range.end && range.end <= self.schema.batch,
             "samples {range:?} of a batch of {}",
-            self.plan.batch
+            self.schema.batch
         );
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
-        // SAFETY: `Plan::new` laid the spans one after the other inside `memory`, and the range is
+        // SAFETY: `Schema::new` laid the spans one after the other inside `memory`, and the range is
         // inside the span (asserted above).
         std::ptr::slice_from_raw_parts_mut(unsafe { self.memory.base().add(start) }, len)
     }
@@ -86,12 +86,12 @@ impl Slot {
 pub(crate) struct Slots;
 
 impl Slots {
-    /// A free slot over `memory`, which holds at least `plan.bytes`.
-    pub(crate) fn make(plan: &Arc<Plan>, memory: Memory) -> Free {
-        assert!(memory.len() >= plan.bytes, "slot memory of {} bytes for a plan of {}", memory.len(), plan.bytes);
-        let metas = (0..plan.batch).map(|_| UnsafeCell::default()).collect();
-        let header = UnsafeCell::new(Header { picks: Vec::with_capacity(plan.batch), ..Header::default() });
-        Free(Arc::new(Slot { plan: plan.clone(), memory, header, metas, left: AtomicUsize::new(0) }))
+    /// A free slot over `memory`, which holds at least `schema.bytes`.
+    pub(crate) fn make(schema: &Arc<Schema>, memory: Memory) -> Free {
+        assert!(memory.len() >= schema.bytes, "slot memory of {} bytes for a schema of {}", memory.len(), schema.bytes);
+        let metas = (0..schema.batch).map(|_| UnsafeCell::default()).collect();
+        let header = UnsafeCell::new(Header { picks: Vec::with_capacity(schema.batch), ..Header::default() });
+        Free(Arc::new(Slot { schema: schema.clone(), memory, header, metas, left: AtomicUsize::new(0) }))
     }
 }
 
@@ -102,13 +102,13 @@ impl Free {
     /// Starts a batch: `set` writes the header (whose memory is kept), then the samples are handed
     /// out in parts of `group`.
     ///
-    /// `header.picks` must hold between 1 and the plan's number of samples when `set` returns.
+    /// `header.picks` must hold between 1 and the schema's number of samples when `set` returns.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let header = unsafe { &mut *self.0.header.get() };
         set(header);
         let len = header.picks.len();
-        assert!(0 < len && len <= self.0.plan.batch, "{len} samples for a slot of {}", self.0.plan.batch);
+        assert!(0 < len && len <= self.0.schema.batch, "{len} samples for a slot of {}", self.0.schema.batch);
         self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
         let slot = self.0;
         (0..len).step_by(group).map(move |start| Part { slot: slot.clone(), range: start..len.min(start + group) })
@@ -116,7 +116,7 @@ impl Free {
 
     /// Samples it has room for.
     pub(crate) fn batch(&self) -> usize {
-        self.0.plan.batch
+        self.0.schema.batch
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
@@ -139,8 +139,8 @@ impl Part {
         unsafe { &*self.slot.header.get() }
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.slot.plan
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.slot.schema
     }
 
     /// Places in the batch that this part fills.
@@ -172,6 +172,32 @@ impl Part {
     }
 }
 
+/// One sample's place in a batch that is being filled.
+pub(crate) struct Row<'a> {
+    part: &'a mut Part,
+    place: usize,
+}
+
+impl<'a> Row<'a> {
+    /// The sample at `place`, which is in the part's range.
+    pub(crate) fn new(part: &'a mut Part, place: usize) -> Self {
+        Row { part, place }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        self.part.header()
+    }
+
+    pub(crate) fn meta(&mut self) -> &mut Meta {
+        self.part.meta(self.place)
+    }
+
+    /// Bytes of the sample in `span`.
+    pub(crate) fn bytes(&mut self, span: usize) -> &mut [u8] {
+        self.part.bytes(span, self.place)
+    }
+}
+
 /// A slot with all its samples in it.
 pub(crate) struct Full(Arc<Slot>);
 
@@ -186,8 +212,8 @@ impl Full {
         unsafe { &mut *self.0.header.get() }
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.0.plan
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.0.schema
     }
 
     /// Number of samples in the batch.
@@ -229,12 +255,12 @@ impl Full {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{Dtype, Field};
+    use crate::batch::{Dtype, Field, Role};
 
     fn free(batch: usize) -> Free {
-        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
-        let plan = Arc::new(Plan::new(batch, fields).unwrap());
-        Slots::make(&plan, Memory::heap(plan.bytes).unwrap())
+        let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
+        let schema = Arc::new(Schema::new(batch, [(field, Role::Picture)]).unwrap());
+        Slots::make(&schema, Memory::heap(schema.bytes).unwrap())
     }
 
     fn begin(free: Free, samples: usize, group: usize) -> Vec<Part> {

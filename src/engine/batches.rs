@@ -5,15 +5,16 @@ use serde::Serialize;
 
 use super::faults::{Fault, Faults};
 use super::resume::{self, Probe};
-use super::{Engine, Settings, State, Work, length};
+use super::{Run, Settings, State, length};
 use crate::batch::HostBatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
+use crate::recipe::Recipe;
 use crate::source::Source;
 use crate::trace::Stats;
 
 /// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is
-/// opened. Scratch is taken by workers when they need it.
+/// shared. Scratch is taken by workers when they need it.
 ///
 /// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside
 /// them, by estimates from the pictures' headers
@@ -108,11 +109,12 @@ pub(crate) trait Feed: Send {
 
 /// What is known of an open loader, whatever it delivers.
 #[derive(Clone)]
-pub(crate) struct Opened {
-    pub(crate) work: Arc<Work>,
+pub(crate) struct Shared {
+    pub(crate) recipe: Arc<Recipe>,
+    pub(crate) run: Arc<Run>,
     pub(crate) schedule: Schedule,
     pub(crate) faults: Arc<Mutex<Faults>>,
-    pub(crate) plan: MemoryPlan,
+    pub(crate) memory: MemoryPlan,
     /// Batches that the consumer may keep at least while others are made.
     pub(crate) room: usize,
     /// Where it is to go on.
@@ -126,31 +128,18 @@ pub(crate) struct Position {
     pub(crate) batch: u64,
 }
 
-impl Opened {
-    pub(crate) fn new(engine: &Engine, plan: MemoryPlan, room: usize, resume: Option<Position>) -> Self {
-        Opened {
-            work: engine.work().clone(),
-            schedule: engine.schedule.clone(),
-            faults: engine.faults().clone(),
-            plan,
-            room,
-            resume,
-        }
-    }
-}
-
 /// An open loader: workers running, buffers allocated. [`epoch`](Batches::epoch) delivers.
 ///
 /// Dropping it stops the workers and joins their threads; batches still in the user's hands stay
 /// valid. It is `Send`, and so may be handed to another thread; it is not `Sync`, since one thread
 /// at a time asks for batches.
 ///
-/// It belongs to the process that opened it. After `fork` the child has no worker threads: there
+/// It belongs to the process that shared it. After `fork` the child has no worker threads: there
 /// every batch is an error, and dropping it gives nothing back.
 pub struct Batches<B> {
     /// Leaves in drop only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
-    opened: Opened,
+    shared: Shared,
     process: u32,
     /// Where it began.
     first: Position,
@@ -160,9 +149,9 @@ pub struct Batches<B> {
 }
 
 impl<B> Batches<B> {
-    pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, opened: Opened) -> Self {
-        let first = opened.resume.unwrap_or(Position { epoch: 0, batch: 0 });
-        Batches { feed: Some(feed), opened, process: std::process::id(), first, at: first, probes: OnceLock::new() }
+    pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, shared: Shared) -> Self {
+        let first = shared.resume.unwrap_or(Position { epoch: 0, batch: 0 });
+        Batches { feed: Some(feed), shared, process: std::process::id(), first, at: first, probes: OnceLock::new() }
     }
 
     /// The feed, if this is the process that it belongs to.
@@ -176,7 +165,7 @@ impl<B> Batches<B> {
         match self.feed() {
             Some(feed) => feed.next(),
             None => Some(Err(Error::config(format!(
-                "the loader was opened by process {process}, this is {}: worker threads do not survive fork; open it after forking",
+                "the loader was shared by process {process}, this is {}: worker threads do not survive fork; open it after forking",
                 std::process::id()
             )))),
         }
@@ -202,7 +191,7 @@ impl<B> Batches<B> {
 
     /// Begins `epoch` where it is to begin.
     fn enter(&mut self, epoch: u64) -> Cursor {
-        match self.opened.resume {
+        match self.shared.resume {
             Some(saved) if epoch < saved.epoch => self.begin(epoch, u64::MAX),
             Some(saved) if epoch == saved.epoch => self.enter_at(epoch, saved.batch),
             _ => self.enter_at(epoch, 0),
@@ -211,7 +200,7 @@ impl<B> Batches<B> {
 
     /// Begins `epoch` at batch `first`, which is where the run then stands.
     fn enter_at(&mut self, epoch: u64, first: u64) -> Cursor {
-        self.opened.resume = None;
+        self.shared.resume = None;
         let cursor = self.begin(epoch, first);
         self.reach(&cursor);
         cursor
@@ -219,7 +208,7 @@ impl<B> Batches<B> {
 
     fn begin(&mut self, epoch: u64, first: u64) -> Cursor {
         // Where the order panics, the feed gives its error in the place of the first batch.
-        let end = length::batches(&self.opened.schedule, epoch).unwrap_or(first.saturating_add(1));
+        let end = length::batches(&self.shared.schedule, epoch).unwrap_or(first.saturating_add(1));
         tracing::debug!(epoch, first, end, "epoch begins");
         if let Some(feed) = self.feed() {
             feed.start(epoch, first.min(end));
@@ -229,7 +218,7 @@ impl<B> Batches<B> {
             next: first.min(end),
             end,
             #[cfg(feature = "progress")]
-            bar: self.opened.work.progress.then(|| super::progress::bar(epoch, first.min(end), end)),
+            bar: false.then(|| super::progress::bar(epoch, first.min(end), end)),
         }
     }
 
@@ -274,9 +263,9 @@ impl<B> Batches<B> {
     /// The first call reads eight samples, the others cost nothing. Within an epoch it is
     /// [`Epoch::state`].
     pub fn state(&self) -> State {
-        let Opened { work, schedule, .. } = &self.opened;
-        let probes = self.probes.get_or_init(|| resume::probe(work, schedule)).clone();
-        State::new(work, schedule, self.at.epoch, self.at.batch, probes)
+        let Shared { recipe, schedule, .. } = &self.shared;
+        let probes = self.probes.get_or_init(|| resume::probe(recipe, schedule)).clone();
+        State::new(recipe, schedule, self.at.epoch, self.at.batch, probes)
     }
 
     /// The first `n` batches of epoch 0, made once and then served again and again without work:
@@ -302,7 +291,7 @@ impl<B> Batches<B> {
     /// `n` is 0 or more than the loader has room for, which is the
     /// [prefetch](crate::Loader::prefetch) that was set, and 1; 3 where it is automatic.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
-        let room = self.opened.room;
+        let room = self.shared.room;
         if n == 0 || n > room {
             return Err(Error::config(format!(
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
@@ -326,52 +315,52 @@ impl<B> Batches<B> {
     /// If an [`Order`](crate::order::Order) of your own does when asked for its length. Of such an
     /// epoch [`epoch`](Batches::epoch) gives an error.
     pub fn batches(&self, epoch: u64) -> u64 {
-        self.opened.schedule.batches(epoch)
+        self.shared.schedule.batches(epoch)
     }
 
     /// Which of the processes that train together this loader serves.
     pub fn rank(&self) -> Rank {
-        self.opened.schedule.rank()
+        self.shared.schedule.rank()
     }
 
     /// Number of samples in the source.
     pub fn samples(&self) -> usize {
-        self.opened.work.source.len()
+        self.shared.recipe.source.len()
     }
 
     /// Names of the classes by label, if the source knows them.
     pub fn classes(&self) -> &[String] {
-        self.opened.work.source.classes()
+        self.shared.recipe.source.classes()
     }
 
     /// The source.
     pub fn source(&self) -> &Arc<dyn Source> {
-        &self.opened.work.source
+        &self.shared.recipe.source
     }
 
     /// The memory it holds.
     pub fn plan(&self) -> MemoryPlan {
-        MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.opened.plan }
+        MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared.memory }
     }
 
     /// Batches made ahead of the consumer. Where [`Loader::prefetch`](crate::Loader::prefetch) is
     /// automatic that is the number now.
     pub fn prefetch(&self) -> usize {
-        self.opened.work.settings.prefetch()
+        self.shared.run.settings.prefetch()
     }
 
     /// Worker threads. Where [`Loader::workers`](crate::Loader::workers) is automatic that is the
     /// number now.
     pub fn workers(&self) -> usize {
-        self.opened.work.settings.workers()
+        self.shared.run.settings.workers()
     }
 
     /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what
     /// limits it.
     pub fn stats(&self) -> Stats {
-        let Opened { work, plan, .. } = &self.opened;
-        let settings = &work.settings;
-        let mut stats = work.counters.stats();
+        let Shared { run, memory, .. } = &self.shared;
+        let settings = &run.settings;
+        let mut stats = run.counters.stats();
         (stats.workers, stats.most_workers) = (settings.workers(), settings.most_workers());
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
         let time = settings.time();
@@ -380,7 +369,7 @@ impl<B> Batches<B> {
         stats.delayed_seconds = settings.delayed();
         stats.slots = Settings::slots_for(stats.prefetch);
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
-            (plan.host_bytes, plan.pinned_bytes, plan.device_bytes);
+            (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
         stats
     }
 
@@ -388,7 +377,7 @@ impl<B> Batches<B> {
     /// epoch and batch where it failed first, and why; see [`OnError::Skip`](crate::OnError::Skip).
     /// At most `at_most` and one more.
     pub fn faults(&self) -> Vec<Fault> {
-        self.opened.faults.lock().expect("nothing panics while holding it").listed().to_vec()
+        self.shared.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 }
 
@@ -411,7 +400,7 @@ impl<B> Drop for Batches<B> {
 
 impl<B> fmt::Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batches").field("source", &self.opened.work.source.kind()).field("plan", &self.plan()).finish()
+        f.debug_struct("Batches").field("source", &self.shared.recipe.source.kind()).field("plan", &self.plan()).finish()
     }
 }
 
@@ -448,7 +437,7 @@ impl Cursor {
             // What the program does now, with the epoch still alive, is none of its time. (After
             // `fork` no lock of the parent's may be taken.)
             if batches.feed().is_some() {
-                batches.opened.work.end();
+                batches.shared.run.end();
             }
             return None;
         }
@@ -530,7 +519,7 @@ impl<B> Drop for Epoch<'_, B> {
 }
 
 /// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be
-/// opened, the only item is the error.
+/// shared, the only item is the error.
 ///
 /// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout)
 /// of a consumer that holds every batch.
@@ -551,8 +540,8 @@ impl fmt::Debug for IntoIter {
 }
 
 impl IntoIter {
-    pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
-        IntoIter(match opened {
+    pub(crate) fn new(shared: Result<Batches<HostBatch>>) -> Self {
+        IntoIter(match shared {
             Ok(mut batches) => {
                 let cursor = batches.enter(batches.first_epoch());
                 Pass::Open(Box::new(batches), cursor)

@@ -1,15 +1,17 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
-use super::retry::{guarded, panicked};
-use super::{Broken, Filled, Settings, Work};
-use crate::batch::{Free, Part};
+use super::crew::Crew;
+use super::engine::{Broken, Filled};
+use super::pool::Spawner;
+use super::{Run, Settings};
+use crate::batch::Free;
 use crate::error::{Error, Result};
 use crate::order::{Pick, Schedule};
+use crate::recipe::{Recipe, guarded, panicked};
 use crate::trace::{self, WAIT_FOR_SLOT};
 
 /// A run: the batches `first..end` of `epoch`.
@@ -24,12 +26,14 @@ pub(super) struct Start {
 ///
 /// It is the only one that waits for slots, so that no worker ever does.
 pub(super) struct Coordinator {
-    pub(super) work: Arc<Work>,
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) run: Arc<Run>,
     pub(super) schedule: Schedule,
     pub(super) started: Receiver<Start>,
     pub(super) freed: Receiver<Free>,
     pub(super) free: Sender<Free>,
-    pub(super) parts: Sender<Part>,
+    pub(super) crew: Arc<Crew>,
+    pub(super) pool: Spawner,
     pub(super) broken: Sender<Filled>,
 }
 
@@ -41,7 +45,7 @@ impl Coordinator {
         while let Some(Start { run, epoch, first, end }) = next_start.take() {
             if let Err(e) = self.check() {
                 // Of a run that is not wanted any more nobody takes the error.
-                if self.work.run.load(Ordering::Relaxed) == run {
+                if self.run.is_wanted(run) {
                     let _ = self.broken.send(Err(Broken { run, number: first, error: e }));
                 }
                 next_start = self.started.recv().ok();
@@ -57,15 +61,15 @@ impl Coordinator {
                             Err(_) => return,
                         },
                         recv(self.freed) -> slot => match slot {
-                            Ok(slot) => if let Some(slot) = self.work.settings.keep(slot) { break Some(slot) },
+                            Ok(slot) => if let Some(slot) = self.run.settings.keep(slot) { break Some(slot) },
                             Err(_) => return,
                         },
                     }
                 };
                 drop(range);
                 let Some(slot) = slot else { break };
-                self.work.counters.slot(epoch, number, since);
-                let wanted = self.work.run.load(Ordering::Relaxed) == run;
+                self.run.counters.slot(epoch, number, since);
+                let wanted = self.run.is_wanted(run);
                 let picked = if wanted { self.pick(epoch, number, &mut picks) } else { Ok(()) };
                 if !wanted || picked.is_err() {
                     let _ = self.free.send(slot);
@@ -74,17 +78,17 @@ impl Coordinator {
                     }
                     break;
                 }
-                let group = Settings::group(slot.batch(), self.work.settings.workers());
+                let group = Settings::group(slot.batch(), self.run.settings.workers());
                 let parts = slot.begin(group, |header| {
                     (header.run, header.epoch, header.number) = (run, epoch, number);
                     std::mem::swap(&mut header.picks, &mut picks);
-                    // A batch of one has no partners.
-                    let partners = header.picks.len() > 1;
-                    let mixing = partners.then(|| self.work.augment.mixing(self.work.seed, epoch, number));
+                    // A batch of one has no partners, and one without images nothing to mix.
+                    let partners = header.picks.len() > 1 && !self.recipe.fields.images.is_empty();
+                    let mixing = partners.then(|| self.recipe.augment.mixing(self.recipe.seed, epoch, number));
                     header.mixing = mixing.flatten();
                 });
                 for part in parts {
-                    let _ = self.parts.send(part);
+                    self.crew.give(part, &self.pool);
                 }
             }
             if next_start.is_none() {
@@ -94,13 +98,13 @@ impl Coordinator {
     }
 
     fn check(&self) -> Result<()> {
-        guarded(|| self.work.source.check())
+        guarded(|| self.recipe.source.check())
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
     /// Asks the order, which may be the user's, for the places of a batch.
     fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) -> Result<()> {
-        let len = self.work.source.len() as u64;
+        let len = self.recipe.source.len() as u64;
         guarded(|| {
             self.schedule.fill(epoch, number, picks);
             Ok(())

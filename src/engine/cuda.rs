@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
-use super::{Engine, Feed, Work};
-use crate::batch::{Free, Full};
+use super::{Engine, Feed, Run};
+use crate::batch::{Free, Full, Role};
 use crate::device::{CudaBatch, DeviceStats, Filled, Nvidia, Ring, SampleOps, Supply};
 use crate::error::Result;
 use crate::order::Pick;
@@ -14,29 +14,29 @@ use crate::transform::Mixing;
 /// Delivers batches in device memory: full slots go through the prefetch ring.
 pub(crate) struct CudaFeed {
     pub(crate) ring: Ring<Nvidia>,
-    pub(crate) work: Arc<Work>,
+    pub(crate) run: Arc<Run>,
 }
 
 impl Feed for CudaFeed {
     type Batch = CudaBatch;
 
     fn start(&mut self, epoch: u64, first: u64) {
-        self.work.begin();
+        self.run.begin();
         self.ring.start(epoch, first);
     }
 
     fn next(&mut self) -> Option<Result<CudaBatch>> {
         let _range = trace::range(WAIT);
-        let asked = self.work.counters.asked(self.ring.ready());
+        let asked = self.run.counters.asked(self.ring.ready());
         let batch = self.ring.next()?.map(CudaBatch);
         if let Ok(batch) = &batch {
-            self.work.delivered(batch.epoch(), batch.number(), batch.len(), asked);
+            self.run.delivered(batch.epoch(), batch.number(), batch.len(), asked);
         }
         Some(batch)
     }
 
     fn stop(&mut self) {
-        self.work.end();
+        self.run.end();
         self.ring.stop();
     }
 
@@ -68,14 +68,17 @@ impl Supply for Engine {
     }
 }
 
-/// Enters the mixing into the batch's records, which the convert kernel reads. They are the slot's
-/// last field.
+/// Enters the mixing into the batch's records, which the convert kernel reads.
 fn mix_records(full: &mut Full, mixing: &Mixing) {
     let count = full.len();
-    let span = full.plan().spans.len() - 1;
-    let (records, _) = full.bytes_mut(span).as_chunks_mut::<{ SampleOps::BYTES }>();
-    for (place, record) in records.iter_mut().enumerate() {
-        SampleOps::write_mixing(record, Mixing::partner(place, count), mixing);
+    for span in 0..full.schema().spans.len() {
+        if !matches!(full.schema().spans[span].role, Role::Records { .. }) {
+            continue;
+        }
+        let (records, _) = full.bytes_mut(span).as_chunks_mut::<{ SampleOps::BYTES }>();
+        for (place, record) in records.iter_mut().enumerate() {
+            SampleOps::write_mixing(record, Mixing::partner(place, count), mixing);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use super::retry::{guarded, panicked};
+use crate::recipe::{guarded, panicked};
 use crate::error::{Error, Result};
 use crate::order::Schedule;
 

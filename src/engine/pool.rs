@@ -1,63 +1,54 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use crossbeam::channel::{Receiver, Sender, bounded};
-
 use super::Settings;
 use super::settings::Bounds;
 use crate::error::{Error, ErrorKind, Result};
+use crate::recipe::Reports;
 
-/// The crate's own rayon pool, never the global one, with threads that are joined when it is
+/// The loader's own rayon pool, never the global one, with threads that are joined when it is
 /// dropped.
 ///
 /// rayon ends its threads some time after a pool is dropped; a loader that frees page-locked memory
 /// must know that they have ended.
-///
-/// The threads run their body before rayon's own loop, which looks for tasks at every other thread
-/// before it sleeps: for n threads that start or end at once these are n * n looks. Here a thread
-/// enters rayon's loop when the pool is about to end, and leaves it at once.
 pub(crate) struct Pool {
-    pool: Option<rayon::ThreadPool>,
+    /// Leaves in drop only.
+    pool: Option<Arc<rayon::ThreadPool>>,
     threads: Threads,
-    /// One body for each thread; closed, the threads end.
-    bodies: Sender<Arc<Body>>,
-    settings: Arc<Settings>,
 }
 
-type Body = dyn Fn(usize) + Send + Sync;
+/// Gives tasks to a pool. The pool ends when the last of these, and the pool itself, are dropped.
+pub(super) type Spawner = Arc<rayon::ThreadPool>;
+
+type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 impl Pool {
     /// As many threads as `settings` may put to use; where that number is automatic and they cannot
     /// all be started, as many as it begins with.
-    pub(crate) fn new(settings: Arc<Settings>) -> Result<Self> {
+    pub(super) fn new(settings: Arc<Settings>, reports: Arc<Reports>) -> Result<Self> {
         let Bounds { least, most } = settings.workers;
-        let (pool, threads, bodies) = build(most).or_else(|e| {
+        build(most, &settings, &reports).or_else(|e| {
             if least == most {
                 return Err(e);
             }
-            tracing::warn!("{e}; {least} have to do");
+            tracing::warn!("{e}; continuing with {least} threads");
             settings.limit_workers(least);
-            build(least)
-        })?;
-        Ok(Pool { pool: Some(pool), threads, bodies, settings })
+            build(least, &settings, &reports)
+        })
     }
 
-    /// Starts `body` once on every thread, with the thread's index.
-    pub(crate) fn start(&self, body: impl Fn(usize) + Send + Sync + 'static) {
-        let pool = self.pool.as_ref().expect("the pool leaves in drop only");
-        let body: Arc<Body> = Arc::new(body);
-        for _ in 0..pool.current_num_threads() {
-            self.bodies.send(body.clone()).expect("the pool's start handler holds the receiver");
-        }
+    pub(super) fn spawner(&self) -> Spawner {
+        self.pool.clone().expect("the pool leaves in drop only")
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.spawner().current_num_threads()
     }
 }
 
-type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
-
-fn build(workers: usize) -> Result<(rayon::ThreadPool, Threads, Sender<Arc<Body>>)> {
+fn build(workers: usize, settings: &Arc<Settings>, reports: &Arc<Reports>) -> Result<Pool> {
     let threads = Threads::default();
-    let started = threads.clone();
-    let (bodies, given): (_, Receiver<Arc<Body>>) = bounded(workers);
+    let (started, settings, reports) = (threads.clone(), settings.clone(), reports.clone());
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(workers)
         .thread_name(|i| format!("warpfeed-{i}"))
@@ -67,20 +58,18 @@ fn build(workers: usize) -> Result<(rayon::ThreadPool, Threads, Sender<Arc<Body>
             started.lock().expect("nothing panics while holding it").push(handle);
             Ok(())
         })
-        .start_handler(move |index| {
-            if let Ok(body) = given.recv() {
-                body(index);
-            }
+        .start_handler(move |_| {
+            reports.serve();
+            settings.enters();
         })
         // Without it rayon ends the process. The panic hook has printed what is to be said.
         .panic_handler(|_| ())
         .build();
     match pool {
-        Ok(pool) => Ok((pool, threads, bodies)),
+        Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads }),
         Err(e) => {
-            // Those that were started wait for a body. Until they have ended they count, and fewer
-            // could not be started either.
-            drop(bodies);
+            // Those that were started end. Until they have ended they count, and fewer could not be
+            // started either.
             join(&threads);
             let text = format!("cannot start {workers} worker threads: {e}");
             Err(Error::new(ErrorKind::Io, text).with_source(e))
@@ -91,26 +80,14 @@ fn build(workers: usize) -> Result<(rayon::ThreadPool, Threads, Sender<Arc<Body>
 fn join(threads: &Threads) {
     let threads = std::mem::take(&mut *threads.lock().expect("nothing panics while holding it"));
     for thread in threads {
-        // A panic of a thread was passed on by its body.
+        // A panic of a thread was passed on by its task.
         let _ = thread.join();
-    }
-}
-
-impl Pool {
-    /// Lets threads end as soon as they leave their body. Called before the bodies are made to end,
-    /// so that none enters rayon's loop.
-    pub(crate) fn close(&mut self) {
-        drop(self.pool.take());
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.close();
-        // Threads that were never given a body end too.
-        let (closed, _) = bounded(0);
-        self.bodies = closed;
-        self.settings.close();
+        drop(self.pool.take());
         join(&self.threads);
     }
 }
@@ -122,40 +99,27 @@ mod tests {
     use super::*;
 
     fn pool(workers: usize) -> Pool {
-        Pool::new(Arc::new(Settings::new(2, Bounds::exactly(workers), Bounds::exactly(1)))).unwrap()
+        let settings = Arc::new(Settings::new(2, Bounds::exactly(workers), Bounds::exactly(1)));
+        Pool::new(settings, Reports::new()).unwrap()
     }
 
     #[test]
-    fn every_thread_runs_the_body_once_as_a_thread_of_the_pool() {
-        let (ran, of_pool) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let workers = pool(9);
-        let counts = (ran.clone(), of_pool.clone());
-        workers.start(move |index| {
-            counts.0.fetch_add(1 << index, Ordering::SeqCst);
-            let own = rayon::current_thread_index() == Some(index) && rayon::current_num_threads() == 9;
-            // What a transform of the user's gives to rayon is done by the same thread.
-            let (a, b) = rayon::join(rayon::current_thread_index, rayon::current_thread_index);
-            counts.1.fetch_add(usize::from(own && a == b && a == Some(index)), Ordering::SeqCst);
-        });
-        drop(workers);
-        assert_eq!((ran.load(Ordering::SeqCst), of_pool.load(Ordering::SeqCst)), ((1 << 9) - 1, 9));
-    }
-
-    #[test]
-    fn a_panic_of_a_body_does_not_end_the_process_and_the_others_go_on() {
+    fn every_task_has_run_when_the_pool_is_gone_and_a_panic_ends_nothing_else() {
         let ran = Arc::new(AtomicUsize::new(0));
         let workers = pool(3);
-        let count = ran.clone();
-        workers.start(move |index| {
-            assert!(index != 1, "body 1 panics");
-            count.fetch_add(1, Ordering::SeqCst);
-        });
+        for index in 0..50 {
+            let count = ran.clone();
+            workers.spawner().spawn_fifo(move || {
+                assert!(index != 7, "task 7 panics");
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        }
         drop(workers);
-        assert_eq!(ran.load(Ordering::SeqCst), 2);
+        assert_eq!(ran.load(Ordering::SeqCst), 49);
     }
 
     #[test]
-    fn a_pool_that_was_never_started_ends() {
+    fn a_pool_that_was_never_used_ends() {
         drop(pool(4));
     }
 }

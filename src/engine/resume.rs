@@ -1,9 +1,9 @@
 use serde::{Deserialize, Serialize};
 
-use super::retry::{guarded, retried};
-use super::{Position, Work};
+use super::Position;
 use crate::error::{Error, Result};
 use crate::order::Schedule;
+use crate::recipe::{Recipe, guarded, retried};
 
 /// The form of [`State`] that this version writes and reads.
 const VERSION: u32 = 1;
@@ -72,14 +72,14 @@ impl State {
     }
 
     /// The state of a loader that goes on with `batch` of `epoch`.
-    pub(crate) fn new(work: &Work, schedule: &Schedule, epoch: u64, batch: u64, probes: Vec<Probe>) -> Self {
+    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, epoch: u64, batch: u64, probes: Vec<Probe>) -> Self {
         State {
             version: VERSION,
             epoch,
             batch,
-            seed: work.seed,
+            seed: recipe.seed,
             global_batch: schedule.global_batch(),
-            samples: work.source.len() as u64,
+            samples: recipe.source.len() as u64,
             // Of an epoch that the order panics at none is to be resumed: `check` asks for its
             // batches.
             epoch_samples: guarded(|| Ok(schedule.order().len(epoch))).unwrap_or(0),
@@ -87,8 +87,8 @@ impl State {
         }
     }
 
-    /// Where a loader of `work` in the order of `schedule` goes on, if it may.
-    pub(crate) fn check(&self, work: &Work, schedule: &Schedule) -> Result<Position> {
+    /// Where a loader of `recipe` in the order of `schedule` goes on, if it may.
+    pub(crate) fn check(&self, recipe: &Recipe, schedule: &Schedule) -> Result<Position> {
         let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
             Err(Error::config(format!("resume: the state was saved with {what} {saved}, this loader has {now}")))
         };
@@ -99,7 +99,7 @@ impl State {
         let epoch = self.epoch;
         // The order may be the user's, and has perhaps never been asked about such an epoch.
         let asked = guarded(|| {
-            let now = State::new(work, schedule, epoch, self.batch, probe(work, schedule));
+            let now = State::new(recipe, schedule, epoch, self.batch, probe(recipe, schedule));
             Ok((now, schedule.batches(epoch)))
         });
         let (now, batches) = asked.map_err(|e| {
@@ -141,8 +141,8 @@ impl State {
 
 /// Looks at a few places of epoch 0 from its first position to its last. Costs reading as many
 /// samples.
-pub(crate) fn probe(work: &Work, schedule: &Schedule) -> Vec<Probe> {
-    let (order, samples) = (schedule.order(), work.source.len() as u64);
+pub(crate) fn probe(recipe: &Recipe, schedule: &Schedule) -> Vec<Probe> {
+    let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };
     let mut scratch = Vec::new();
     let positions = (0..PROBES).map(|i| (u128::from(last) * u128::from(i) / u128::from(PROBES - 1)) as u64);
@@ -150,12 +150,8 @@ pub(crate) fn probe(work: &Work, schedule: &Schedule) -> Vec<Probe> {
         .map(|position| {
             let sample = guarded(|| Ok(order.index(0, position))).ok();
             let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
-                let again = || {
-                    work.counters.retried();
-                    true
-                };
-                let key = || Ok(work.source.read(sample as usize, &mut scratch)?.key().to_owned());
-                retried(work.limits.retries, sample, again, key).ok()
+                let key = || Ok(recipe.source.read(sample as usize, &mut scratch)?.key().to_owned());
+                retried(recipe.retries, sample, || true, key).ok()
             });
             Probe { position, sample, key }
         })

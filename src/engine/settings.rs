@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 
-use super::MAX_GROUP;
+use super::worker::MAX_GROUP;
 use crate::batch::Free;
 use crate::trace::Task;
 
@@ -285,12 +285,12 @@ mod tests {
     use crossbeam::channel::unbounded;
 
     use super::*;
-    use crate::batch::{Dtype, Field, Memory, Plan, Slots};
+    use crate::batch::{Dtype, Field, Memory, Role, Schema, Slots};
 
     fn slots(count: usize) -> Vec<Free> {
-        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
-        let plan = Arc::new(Plan::new(2, fields).unwrap());
-        (0..count).map(|_| Slots::make(&plan, Memory::heap(plan.bytes).unwrap())).collect()
+        let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
+        let schema = Arc::new(Schema::new(2, [(field, Role::Picture)]).unwrap());
+        (0..count).map(|_| Slots::make(&schema, Memory::heap(schema.bytes).unwrap())).collect()
     }
 
     #[test]

@@ -2,12 +2,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{Loader, begin_trace};
-use crate::batch::{Dtype, Layout, Memory, Normalize, Plan, Slots, Writer};
+use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, PinMode, Pinned, Stream};
-use crate::device::{CudaBatch, MAX_AXES, Nvidia, Ring, Spec};
-use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan, Opened};
-use crate::error::{Error, Result};
+use crate::device::{CudaBatch, Nvidia, Ring, Spec};
+use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan};
+use crate::error::Result;
+use crate::field::{Device, Format};
 
 impl Loader {
     /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered
@@ -30,57 +31,50 @@ impl Loader {
     /// # Errors
     /// As [`host`](Loader::host); [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has
     /// too little left, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
-    pub fn cuda(mut self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
+    pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         let context = Context::of(stream)?;
-        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
-        if dtype == Dtype::U8 && self.normalize.is_some() {
-            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
-        }
-        let normalize = self.normalize.take().unwrap_or(Normalize::UNIT);
-        let size = self.augment.output_size();
-        Writer::new(size, dtype, self.layout, normalize)?;
-        if let Some(field) = self.fields.iter().find(|f| f.shape.len() >= MAX_AXES) {
-            let (name, axes) = (&field.name, field.shape.len());
-            return Err(Error::config(format!("field {name:?} has {axes} axes, at most {} may be", MAX_AXES - 1)));
-        }
+        let format = self.format(self.layout)?;
+        let Format { size, dtype, layout, normalize } = format;
+        Writer::new(size, dtype, layout, normalize)?;
         // Bytes that are used as they come are erased where they are written; everything else after
         // normalisation.
-        let ops = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
-        let (layout, soft_labels) = (self.layout, self.soft_labels);
-        let spec = |plan: &Plan| Spec {
-            batch: plan.batch,
+        let records = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
+        let soft_labels = self.soft_labels;
+        let spec = |schema: &Schema| Spec {
+            batch: schema.batch,
             height: size.height as usize,
             width: size.width as usize,
             dtype,
             layout,
             normalize,
-            fields: plan.spans[1..plan.spans.len() - usize::from(ops)].iter().map(|s| s.field.clone()).collect(),
-            ops,
+            fields: schema.spans[1..schema.spans.len() - usize::from(records)].iter().map(|s| s.field.clone()).collect(),
+            ops: records,
             soft_labels,
         };
-        let beside = |plan: &Plan, prefetch| spec(plan).memory(prefetch).total();
-        let mut opening = self.open(Dtype::U8, Layout::Nhwc, Some(ops), true, beside)?;
+        let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
+        let host = Format { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
+        let mut parts = self.open(host, Some(Device { records }), true, beside)?;
 
-        let spec = spec(&opening.plan);
+        let spec = spec(&parts.schema);
         // An automatic number is of the host's slots alone: they even out what varies, and the
         // device's memory is the model's.
-        let (prefetch, timeout, resume) = (opening.prefetch.least, opening.timeout, opening.resume);
-        let (device, slots, slot_bytes) = (spec.memory(prefetch), opening.slots(), opening.plan.bytes);
-        let plan = MemoryPlan {
-            pinned_bytes: opening.host_bytes,
+        let (prefetch, timeout) = (parts.prefetch.least, parts.timeout);
+        let (device, slots, slot_bytes) = (spec.memory(prefetch), parts.memory.slots, parts.schema.bytes);
+        let memory = MemoryPlan {
+            pinned_bytes: parts.memory.host_bytes,
             device_bytes: device.total(),
             staging_bytes: device.staging * device.staging_bytes,
-            ..opening.memory_plan()
+            ..parts.memory
         };
-        let memory = |_| Ok(Slots::make(&opening.plan, pinned_memory(&context, slot_bytes)?));
-        let slots = (0..slots).map(memory).collect::<Result<Vec<_>>>()?;
-        let trace = opening.trace.take();
-        let engine = Engine::new(opening.into_parts(slots, None))?;
-        let (opened, work) = (Opened::new(&engine, plan, prefetch + 1, resume), engine.work().clone());
-        let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, work.counters.clone());
+        let slot = |_| Ok(Slots::make(&parts.schema, pinned_memory(&context, slot_bytes)?));
+        let slots = (0..slots).map(slot).collect::<Result<Vec<_>>>()?;
+        let trace = parts.trace.take();
+        let engine = Engine::new(parts, slots, None)?;
+        let (shared, run) = (engine.shared(memory, prefetch + 1), engine.run().clone());
+        let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, run.counters.clone());
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
-        begin_trace(trace, &work)?;
-        Ok(Batches::new(Box::new(CudaFeed { ring, work }), opened))
+        begin_trace(trace, &run)?;
+        Ok(Batches::new(Box::new(CudaFeed { ring, run }), shared))
     }
 }
 

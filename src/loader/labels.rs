@@ -1,7 +1,6 @@
 //! What becomes of labels.
 
 use super::Loader;
-use crate::error::{Error, Result};
 
 impl Loader {
     /// Delivers labels also as f32 rows of (N, `classes`), mixed as the images are
@@ -35,15 +34,5 @@ impl Loader {
     pub fn unlabelled(mut self, unlabelled: bool) -> Self {
         self.unlabelled = unlabelled;
         self
-    }
-}
-
-pub(super) fn check_soft_labels(soft_labels: Option<(usize, f32)>) -> Result<()> {
-    match soft_labels {
-        Some((0, _)) => Err(Error::config("soft_labels(0, ..): there is at least one class")),
-        Some((_, smoothing)) if !(0.0..=1.0).contains(&smoothing) => {
-            Err(Error::config(format!("soft_labels: a smoothing of {smoothing}; needs 0 to 1")))
-        }
-        _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{Memory, Plan};
+use crate::batch::{Memory, Schema};
 use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rank;
@@ -23,20 +23,20 @@ impl Room {
         limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
     }
 
-    /// What an automatic number of batches of `plan` ahead may be, with `beside(plan, n)` bytes on
+    /// What an automatic number of batches of `schema` ahead may be, with `beside(schema, n)` bytes on
     /// the device for n of them. More than it begins with only where `scratch` has room too.
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
-        plan: &Plan,
+        schema: &Schema,
         scratch: &ScratchPlan,
-        beside: impl Fn(&Plan, usize) -> usize,
+        beside: impl Fn(&Schema, usize) -> usize,
     ) -> Bounds {
-        let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
+        let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schema.bytes);
         match self {
             Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { 0 };
-                host(prefetch).saturating_add(beside(plan, prefetch.min(AHEAD))).saturating_add(scratch)
+                host(prefetch).saturating_add(beside(schema, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
             Room::Available(left) => {
                 let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
@@ -54,23 +54,23 @@ impl Room {
 
     /// Bytes of all host slots, and what workers may take beside them, if there is room for both.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<(usize, ScratchPlan)> {
-        let Demand { plan, prefetch, scratch, least_workers, .. } = *demand;
-        let Some(need) = self.need(demand, plan, prefetch.most).filter(|need| *need <= self.bytes()) else {
+        let Demand { schema, prefetch, scratch, least_workers, .. } = *demand;
+        let Some(need) = self.need(demand, schema, prefetch.most).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
         // The program needs memory too; with a limit that is not asked.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
         let fixed = scratch.fixed.saturating_mul(least_workers);
-        let host = Settings::slots_for(prefetch.most) * plan.bytes;
+        let host = Settings::slots_for(prefetch.most) * schema.bytes;
         Ok((host, scratch.within(left.saturating_add(fixed), least_workers)))
     }
 
-    /// Bytes that are needed with batches of `plan`, `prefetch` of them ahead; none if they cannot
+    /// Bytes that are needed with batches of `schema`, `prefetch` of them ahead; none if they cannot
     /// be counted.
-    fn need(self, demand: &Demand<'_>, plan: &Plan, prefetch: usize) -> Option<usize> {
-        let host = Settings::slots_for(prefetch).checked_mul(plan.bytes)?;
-        let device = (demand.beside)(plan, prefetch.min(demand.prefetch.least));
+    fn need(self, demand: &Demand<'_>, schema: &Schema, prefetch: usize) -> Option<usize> {
+        let host = Settings::slots_for(prefetch).checked_mul(schema.bytes)?;
+        let device = (demand.beside)(schema, prefetch.min(demand.prefetch.least));
         let fixed = demand.scratch.fixed.checked_mul(demand.least_workers)?;
         // The device's memory is for its driver to refuse, where no limit is set.
         let all = host.checked_add(device)?.checked_add(fixed)?;
@@ -79,11 +79,11 @@ impl Room {
 
     /// What is needed, what there is, and what would fit.
     fn refusal(self, demand: &Demand<'_>) -> Error {
-        let Demand { plan, prefetch, scratch, least_workers, beside } = *demand;
-        let (ahead, batch, slots) = (prefetch.most, plan.batch, Settings::slots_for(prefetch.most));
-        let all = slots.checked_mul(plan.bytes);
+        let Demand { schema, prefetch, scratch, least_workers, beside } = *demand;
+        let (ahead, batch, slots) = (prefetch.most, schema.batch, Settings::slots_for(prefetch.most));
+        let all = slots.checked_mul(schema.bytes);
         // Two numbers that read the same would say nothing.
-        let exact = self.need(demand, plan, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
+        let exact = self.need(demand, schema, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
         let size = |bytes| size(bytes, exact);
         let what = if ahead == 1 {
             format!("one batch of {batch} ahead")
@@ -92,8 +92,8 @@ impl Room {
         };
         let verb = if ahead == 1 { "needs" } else { "need" };
         let sum = all.map_or_else(|| "more bytes than can be counted".to_owned(), size);
-        let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(plan.bytes));
-        let device = beside(plan, prefetch.least);
+        let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schema.bytes));
+        let device = beside(schema, prefetch.least);
         if device > 0 {
             text += &format!(", and {} on the device", size(device));
         }
@@ -105,11 +105,10 @@ impl Room {
             Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
             Room::Available(left) => format!("; this machine or its container has {} left: ", size(left)),
         };
-        let fits = |plan: &Plan, ahead| self.need(demand, plan, ahead).is_some_and(|need| need <= self.bytes());
-        let fields = || plan.spans.iter().map(|span| span.field.clone()).collect();
-        let fewer = largest(ahead - 1, |ahead| fits(plan, ahead));
-        let smaller = largest(batch - 1, |batch| Plan::new(batch, fields()).is_ok_and(|plan| fits(&plan, ahead)));
-        let least = || largest(batch - 1, |batch| Plan::new(batch, fields()).is_ok_and(|plan| fits(&plan, 1)));
+        let fits = |schema: &Schema, ahead| self.need(demand, schema, ahead).is_some_and(|need| need <= self.bytes());
+        let fewer = largest(ahead - 1, |ahead| fits(schema, ahead));
+        let smaller = largest(batch - 1, |batch| schema.of_batch(batch).is_ok_and(|schema| fits(&schema, ahead)));
+        let least = || largest(batch - 1, |batch| schema.of_batch(batch).is_ok_and(|schema| fits(&schema, 1)));
         text += &match (fewer, smaller) {
             (Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch({batch})"),
             (Some(ahead), None) => format!("prefetch({ahead}) fits"),
@@ -126,13 +125,13 @@ impl Room {
 /// What a loader would take.
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) schema: &'a Schema,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
     /// Workers that it begins with.
     pub(super) least_workers: usize,
     /// Bytes on the device for a number of batches ahead.
-    pub(super) beside: &'a dyn Fn(&Plan, usize) -> usize,
+    pub(super) beside: &'a dyn Fn(&Schema, usize) -> usize,
 }
 
 /// The largest number from 1 to `most` that fits, where all smaller ones do too.

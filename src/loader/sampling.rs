@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::{Input, Loader, Proportions};
-use crate::engine::retried;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
+use crate::recipe::retried;
 use crate::source::{self, Join, Source};
 
 /// Which samples come, and in which order.

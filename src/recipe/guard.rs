@@ -51,7 +51,7 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Says whose panic it was, and where, before what it said; other errors stay as they are.
-pub(super) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
+pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     if e.kind() != ErrorKind::Panic {
         return e;
     }

@@ -23,14 +23,14 @@ thread_local! {
 
 /// What a loader has reported.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
+pub(crate) struct Reports {
     places: Mutex<Vec<(String, u32, u32)>>,
     left_out: AtomicU64,
 }
 
 impl Reports {
     /// Reports of a new loader; the hook is in place from now on.
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         static HOOK: Once = Once::new();
         // A hook cannot be changed by a thread that is panicking.
         if !std::thread::panicking() {
@@ -47,12 +47,12 @@ impl Reports {
     }
 
     /// The calling thread works for this loader.
-    pub(super) fn serve(self: &Arc<Self>) {
+    pub(crate) fn serve(self: &Arc<Self>) {
         REPORTS.set(Some(self.clone()));
     }
 
     /// Panics that were not reported.
-    pub(super) fn left_out(&self) -> u64 {
+    pub(crate) fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
 

@@ -1,0 +1,122 @@
+//! Parts of batches as tasks of the pool.
+//!
+//! A task takes parts from a queue, in order, until the queue is empty. There are at most as many
+//! tasks as threads, so that in the middle of an epoch nothing is spawned, and nothing allocated.
+//! Between two parts a task offers its thread to other tasks of the pool: those of a transform that
+//! calls rayon. A task that is given a thread which already works on a part, since a transform
+//! waits there for its own tasks, leaves at once: a part is never begun inside another one.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crossbeam::channel::{Receiver, Sender, bounded};
+
+use super::Run;
+use super::engine::{Broken, Filled};
+use super::pool::Spawner;
+use super::worker::Worker;
+use crate::batch::{Free, Part};
+use crate::recipe::{Recipe, guarded, panicked};
+
+/// The queue of parts, and who works on them.
+pub(super) struct Crew {
+    recipe: Arc<Recipe>,
+    run: Arc<Run>,
+    given: Sender<Part>,
+    queue: Receiver<Part>,
+    /// Tasks that take parts now, or that wait for a thread.
+    tasks: AtomicUsize,
+    /// The memory of each thread, made with its first part: one that is never in use takes none.
+    workers: Box<[Mutex<Option<Worker>>]>,
+    filled: Sender<Filled>,
+    free: Sender<Free>,
+}
+
+thread_local! {
+    /// Whether the thread is in a task of a crew.
+    static WORKS: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Crew {
+    /// For a pool of `threads` threads; at most `parts` parts wait at a time.
+    pub(super) fn new(
+        recipe: &Arc<Recipe>,
+        run: &Arc<Run>,
+        threads: usize,
+        parts: usize,
+        filled: &Sender<Filled>,
+        free: &Sender<Free>,
+    ) -> Arc<Self> {
+        let (given, queue) = bounded(parts);
+        Arc::new(Crew {
+            recipe: recipe.clone(),
+            run: run.clone(),
+            given,
+            queue,
+            tasks: AtomicUsize::new(0),
+            workers: (0..threads).map(|_| Mutex::default()).collect(),
+            filled: filled.clone(),
+            free: free.clone(),
+        })
+    }
+
+    /// Hands a part to the threads of `pool`.
+    pub(super) fn give(self: &Arc<Self>, part: Part, pool: &Spawner) {
+        self.given.send(part).expect("the crew holds the receiver");
+        if self.enters() {
+            let crew = self.clone();
+            pool.spawn_fifo(move || crew.work());
+        }
+    }
+
+    /// Counts one more task, if there is room for one.
+    fn enters(&self) -> bool {
+        let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
+        self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    /// A task.
+    fn work(self: Arc<Self>) {
+        let index = rayon::current_thread_index().expect("tasks run in the pool");
+        if WORKS.get() {
+            self.tasks.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        WORKS.set(true);
+        loop {
+            while let Ok(part) = self.queue.try_recv() {
+                self.serve(index, part);
+                rayon::yield_now();
+                // A task may have come to this thread then, and have left.
+                if !self.queue.is_empty() && self.enters() {
+                    let crew = self.clone();
+                    rayon::spawn_fifo(move || crew.work());
+                }
+            }
+            self.tasks.fetch_sub(1, Ordering::SeqCst);
+            // A part may have come in between, and its giver found as many tasks as there may be.
+            if self.queue.is_empty() || !self.enters() {
+                break;
+            }
+        }
+        WORKS.set(false);
+    }
+
+    fn serve(&self, index: usize, part: Part) {
+        let served = guarded(|| {
+            let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let worker = worker.get_or_insert_with(|| Worker::new(self.recipe.clone(), self.run.clone(), index));
+            let Some(full) = worker.run(part) else { return Ok(()) };
+            if self.run.is_wanted(full.header().run) {
+                let _ = self.filled.send(Ok(full));
+            } else {
+                let _ = self.free.send(full.release());
+            }
+            Ok(())
+        });
+        if let Err(e) = served {
+            let _ = self.filled.send(Err(Broken::thread(panicked(e, || format!("worker {index} panicked")))));
+        }
+    }
+}

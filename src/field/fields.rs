@@ -1,0 +1,145 @@
+use std::sync::Arc;
+
+use super::image::{Format, ImageField, MixScratch};
+use super::kind::{FieldKind, Inner};
+use super::{Kind, Label, Place};
+use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
+use crate::device::SampleOps;
+use crate::error::{Error, Result};
+use crate::source::{Sample, Source};
+use crate::transform::Plan;
+
+/// The fields of a loader, each with its place in the batch.
+pub(crate) struct Fields {
+    pub(crate) images: Vec<ImageField>,
+    label: Option<(Label, usize)>,
+    others: Vec<Other>,
+    mixed_here: bool,
+}
+
+struct Other {
+    name: String,
+    kind: Arc<dyn Kind>,
+    first: usize,
+    arrays: usize,
+}
+
+/// What the host leaves to a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Device {
+    /// Whether each image brings a record a sample of what the device does to it.
+    pub(crate) records: bool,
+}
+
+impl Fields {
+    /// The fields of these names and kinds, and the arrays that they have in a batch. Images are
+    /// written as `format` says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a name that occurs twice, and what a
+    /// kind says of its options.
+    pub(crate) fn new(
+        fields: &[(String, FieldKind)],
+        format: Format,
+        device: Option<Device>,
+    ) -> Result<(Fields, Vec<(Field, Role)>)> {
+        let mut arrays = Vec::new();
+        let mut made = Fields { images: Vec::new(), label: None, others: Vec::new(), mixed_here: device.is_none() };
+        for (name, FieldKind(kind)) in fields {
+            let span = arrays.len();
+            match kind {
+                Inner::Image(image) => {
+                    made.images.push(ImageField {
+                        image: image.clone(),
+                        number: made.images.len(),
+                        span,
+                        records: None,
+                        mixed_here: device.is_none(),
+                        writer: Writer::new(format.size, format.dtype, format.layout, format.normalize)?,
+                    });
+                    arrays.push(format.array(name));
+                }
+                Inner::Label(label) => {
+                    label.check()?;
+                    if made.label.replace((*label, span)).is_some() {
+                        return Err(Error::config(format!("field {name:?}: a loader has one label")));
+                    }
+                    arrays.push(label.array(name));
+                }
+                Inner::Other(kind) => {
+                    let own = kind.arrays(name)?;
+                    made.others.push(Other { name: name.clone(), kind: kind.clone(), first: span, arrays: own.len() });
+                    arrays.extend(own.into_iter().map(|field| (field, Role::Plain)));
+                }
+            }
+        }
+        if arrays.is_empty() {
+            return Err(Error::config("a batch has no fields: all were left out"));
+        }
+        if device.is_some_and(|device| device.records) {
+            for image in &mut made.images {
+                image.records = Some(arrays.len());
+                let record = Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] };
+                arrays.push((record, Role::Records { of: image.span }));
+            }
+        }
+        // A device makes its rows of shares itself, so that they need not cross the bus.
+        if device.is_none() {
+            arrays.extend(made.label.and_then(|(label, _)| label.soft_array()));
+        } else if let Some((label, _)) = made.label.filter(|(label, _)| label.shares().is_some()) {
+            // Their name is taken there too.
+            let (field, _) = label.soft_array().expect("shares are wanted");
+            if arrays.iter().any(|(other, _)| other.name == field.name) {
+                return Err(taken(&field.name));
+            }
+        }
+        let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
+            !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
+        });
+        if let Some((_, (field, _))) = twice {
+            return Err(taken(&field.name));
+        }
+        Ok((made, arrays))
+    }
+
+    /// The label, if the loader has one.
+    pub(crate) fn label(&self) -> Option<&Label> {
+        self.label.as_ref().map(|(label, _)| label)
+    }
+
+    /// Writes everything of `sample` but its images.
+    pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
+        if let Some((label, span)) = &self.label {
+            label.write(*span, sample, &mut Row::new(part, place))?;
+        }
+        for Other { name, kind, first, arrays } in &self.others {
+            kind.write(name, sample, plan, &mut Place::new(Row::new(part, place), *first, *arrays))?;
+        }
+        Ok(())
+    }
+
+    /// What is done to a batch when all its samples are there, before those that failed are
+    /// replaced.
+    pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
+        if let Some((label, _)) = &self.label {
+            label.judge(source, full);
+        }
+    }
+
+    /// Mixes the images, if that is done here and this batch is mixed.
+    pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
+        let Some(mixing) = full.header().mixing.filter(|_| self.mixed_here) else { return Ok(()) };
+        self.images.iter().try_for_each(|image| image.mix(&mixing, full, scratch))
+    }
+
+    /// Writes what depends on the whole batch.
+    pub(crate) fn finish(&self, full: &mut Full) {
+        if let Some((label, _)) = &self.label {
+            label.soften(full);
+        }
+    }
+}
+
+fn taken(name: &str) -> Error {
+    Error::config(format!("field {name:?} is there already"))
+}

@@ -1,0 +1,158 @@
+use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Role, Row, Writer};
+use crate::device::SampleOps;
+use crate::decode::{Pixels, Size};
+use crate::error::{Error, Result};
+use crate::order::Rng;
+use crate::source::Sample;
+use crate::transform::{Augment, Erase, ImageMut, Mixing, Plan, Resizer, Transform};
+
+/// A picture: decoded, cropped, resized, flipped, changed in colour, normalised, erased and mixed
+/// as [`Loader::augment`](crate::Loader::augment) and its neighbours say.
+///
+/// All images of a sample draw the same random numbers, so those of pictures of one size are
+/// cropped and flipped alike. A device gets them as `u8` (N, H, W, 3) and does the rest: cast,
+/// normalise, lay out, erase, mix.
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed::field::Image;
+///
+/// // Samples with the fields `left.jpg` and `right.jpg`.
+/// let batches = Loader::new("stereo.tar")
+///     .field("image", Image::of("left.jpg"))
+///     .field("right", Image::of("right.jpg"))
+///     .host()?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Image {
+    of: Option<String>,
+}
+
+impl Image {
+    /// The sample's first field whose name is that of a picture format: `jpg`, `png`, `img`, ...
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The sample's field `name`, whatever its name says of a format.
+    pub fn of(name: impl Into<String>) -> Self {
+        Image { of: Some(name.into()) }
+    }
+
+    /// The encoded bytes in `sample`.
+    pub(crate) fn bytes<'a>(&self, sample: &Sample<'a>, known: impl Fn(&str) -> bool) -> Result<&'a [u8]> {
+        let found = match &self.of {
+            Some(name) => sample.field(name),
+            None => sample.fields().iter().find(|(name, _)| known(name)).map(|(_, bytes)| *bytes),
+        };
+        found.ok_or_else(|| {
+            let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
+            Error::in_source(match &self.of {
+                Some(name) => format!("no image {name:?} among the fields {names:?}"),
+                None => format!("no image among the fields {names:?}"),
+            })
+        })
+    }
+}
+
+/// How images are written, of all of a loader's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Format {
+    pub(crate) size: Size,
+    pub(crate) dtype: Dtype,
+    pub(crate) layout: Layout,
+    pub(crate) normalize: Normalize,
+}
+
+impl Format {
+    pub(crate) fn array(&self, name: &str) -> (Field, Role) {
+        let (h, w) = (self.size.height as usize, self.size.width as usize);
+        let shape = match self.layout {
+            Layout::Nhwc => vec![h, w, 3],
+            Layout::Nchw => vec![3, h, w],
+        };
+        (Field { name: name.to_owned(), dtype: self.dtype, shape }, Role::Picture)
+    }
+}
+
+/// An [`Image`] of a loader, with its place in the batch.
+pub(crate) struct ImageField {
+    pub(crate) image: Image,
+    /// Its place among the loader's images.
+    pub(super) number: usize,
+    pub(super) span: usize,
+    /// The span of its records for a device, which then erases.
+    pub(super) records: Option<usize>,
+    /// Whether the host mixes.
+    pub(super) mixed_here: bool,
+    pub(super) writer: Writer,
+}
+
+impl ImageField {
+    /// Whether it is written when the batch is full, since it is mixed before it is rounded. Until
+    /// then it lies in its place as `u8` HWC, which has room for it whatever the dtype.
+    fn waits(&self, row: &Row<'_>) -> bool {
+        self.mixed_here && row.header().mixing.is_some()
+    }
+
+    /// From decoded pixels to the finished `u8` image: in the batch itself where that takes bytes
+    /// as they are, else in `image`.
+    pub(crate) fn transform(
+        &self,
+        pixels: &Pixels,
+        plan: &Plan,
+        rng: &mut Rng,
+        steps: (&Augment, &[std::sync::Arc<dyn Transform>]),
+        (resizer, image): (&mut Resizer, &mut [u8]),
+        row: &mut Row<'_>,
+    ) -> Result<()> {
+        let image = if self.writer.is_copy() || self.waits(row) {
+            &mut row.bytes(self.span)[..self.writer.image_bytes()]
+        } else {
+            image
+        };
+        resizer.run(pixels, plan, image)?;
+        let mut image = ImageMut::new(image, plan.output.width, plan.output.height);
+        let (augment, transforms) = steps;
+        augment.colour(&mut image, rng);
+        transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
+    }
+
+    /// Writes the finished image, unless it is there already, and what is erased in it.
+    pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
+        let erase = plan.erase.as_ref();
+        if let Some(records) = self.records {
+            let ops = erase.map_or_else(SampleOps::new, |erase| SampleOps::new().erase(erase.rect, erase.value));
+            ops.write(row.bytes(records).first_chunk_mut().expect("a record has its size"));
+        }
+        let erase = erase.filter(|_| self.records.is_none());
+        if self.waits(row) {
+            let waiting = &mut row.meta().erase;
+            waiting.resize(waiting.len().max(self.number + 1), None);
+            waiting[self.number] = erase.copied();
+        } else if !self.writer.is_copy() {
+            self.writer.write(image, erase, row.bytes(self.span))?;
+        } else if let Some(erase) = erase {
+            self.writer.erase(erase, row.bytes(self.span))?;
+        }
+        Ok(())
+    }
+
+    /// Mixes the images of a full batch that waited for it.
+    pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
+        let MixScratch { own, last, erase } = scratch;
+        erase.clear();
+        erase.extend((0..full.len()).map(|place| full.meta(place).erase.get(self.number).copied().flatten()));
+        own.resize(self.writer.image_bytes(), 0);
+        batch::mix(&self.writer, mixing, full.bytes_mut(self.span), erase, own, last)
+    }
+}
+
+/// What mixing takes, kept from batch to batch.
+#[derive(Default)]
+pub(crate) struct MixScratch {
+    own: Vec<u8>,
+    last: Vec<u8>,
+    erase: Vec<Option<Erase>>,
+}

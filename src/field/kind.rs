@@ -1,0 +1,123 @@
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::{Image, Label};
+use crate::batch::{Field, Row};
+use crate::error::{Error, Result};
+use crate::source::Sample;
+use crate::transform::Plan;
+
+/// A kind of field: how a sample's bytes become its part of a batch.
+///
+/// [`Numbers`](super::Numbers) and [`Rows`](super::Rows) are of this trait, and a kind of your own
+/// is one more type that implements it. Its arrays are copied to a device as they are.
+///
+/// ```
+/// use warpfeed::batch::{Dtype, Field};
+/// use warpfeed::field::{Kind, Place};
+/// use warpfeed::source::Sample;
+/// use warpfeed::transform::Plan;
+///
+/// /// The number of bytes of the sample's caption.
+/// #[derive(Debug)]
+/// struct Length;
+///
+/// impl Kind for Length {
+///     fn arrays(&self, name: &str) -> warpfeed::Result<Vec<Field>> {
+///         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
+///     }
+///
+///     fn write(&self, _: &str, sample: &Sample<'_>, _: Option<&Plan>, place: &mut Place<'_>) -> warpfeed::Result<()> {
+///         let length = sample.field("txt").map_or(0, <[u8]>::len) as i64;
+///         place.bytes(0).copy_from_slice(&length.to_ne_bytes());
+///         Ok(())
+///     }
+/// }
+/// # let loader = warpfeed::Loader::new("set").field("length", Length);
+/// ```
+pub trait Kind: Send + Sync + Debug {
+    /// The arrays that a field called `name` has in a batch: their names, element types and shapes
+    /// for one sample.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for options that cannot work.
+    fn arrays(&self, name: &str) -> Result<Vec<Field>>;
+
+    /// Writes the part of `sample` in the field called `name`. Every byte of the place must be
+    /// written: it holds what an earlier batch left.
+    ///
+    /// `plan` says what is done to the sample's picture: of which size it was, the part that is
+    /// taken, the flip. A loader without a picture has none.
+    ///
+    /// # Errors
+    /// Any; the loader adds the sample.
+    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()>;
+}
+
+/// One sample's place in the arrays of a field.
+pub struct Place<'a> {
+    row: Row<'a>,
+    first: usize,
+    arrays: usize,
+}
+
+impl<'a> Place<'a> {
+    /// The place in `arrays` arrays from span `first` on.
+    pub(crate) fn new(row: Row<'a>, first: usize, arrays: usize) -> Self {
+        Place { row, first, arrays }
+    }
+
+    /// Bytes of the sample in the field's array number `array`, in the machine's byte order: as
+    /// many as its shape says.
+    ///
+    /// # Panics
+    /// If the field has no such array.
+    pub fn bytes(&mut self, array: usize) -> &mut [u8] {
+        assert!(array < self.arrays, "array {array} of a field of {}", self.arrays);
+        self.row.bytes(self.first + array)
+    }
+}
+
+impl Debug for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("arrays", &self.arrays).finish_non_exhaustive()
+    }
+}
+
+/// A field's kind, as [`Loader::field`](crate::Loader::field) takes it: made of an [`Image`], a
+/// [`Label`], or anything of the trait [`Kind`].
+#[derive(Debug, Clone)]
+pub struct FieldKind(pub(crate) Inner);
+
+#[derive(Debug, Clone)]
+pub(crate) enum Inner {
+    Image(Image),
+    Label(Label),
+    Other(Arc<dyn Kind>),
+}
+
+impl From<Image> for FieldKind {
+    fn from(image: Image) -> Self {
+        FieldKind(Inner::Image(image))
+    }
+}
+
+impl From<Label> for FieldKind {
+    fn from(label: Label) -> Self {
+        FieldKind(Inner::Label(label))
+    }
+}
+
+impl<K: Kind + 'static> From<K> for FieldKind {
+    fn from(kind: K) -> Self {
+        FieldKind(Inner::Other(Arc::new(kind)))
+    }
+}
+
+/// The bytes of the sample's field `name`.
+pub(super) fn bytes_of<'a>(sample: &Sample<'a>, name: &str) -> Result<&'a [u8]> {
+    sample.field(name).ok_or_else(|| {
+        let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
+        Error::in_source(format!("no field {name:?} among {names:?}"))
+    })
+}

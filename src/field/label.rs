@@ -1,0 +1,122 @@
+use crate::batch::{Dtype, Field, Full, Role, Row, SOFT_LABEL, Schema, soft_label};
+use crate::error::{Error, Result};
+use crate::source::{self, Sample, Source};
+use crate::transform::Mixing;
+
+/// The sample's class, i64 of (N); and, if asked for, as rows of shares of (N, classes).
+///
+/// It is the sample's label ([`Sample::label`]): that of its class folder, or of its field `cls`.
+/// The augmentation changes the shares alone: mixed pictures have mixed shares. A device gets the
+/// labels as they are and makes the rows itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Label {
+    soft: Option<(usize, f32)>,
+    unlabelled: bool,
+}
+
+impl Label {
+    /// Integers alone. A batch has a label for each of its samples or for none of them.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Also as f32 rows of `classes` shares under the name `soft_label`, with `smoothing` (0 to 1)
+    /// of each spread evenly; see [`Loader::soft_labels`](crate::Loader::soft_labels).
+    #[must_use]
+    pub fn soft(mut self, classes: usize, smoothing: f32) -> Self {
+        self.soft = Some((classes, smoothing));
+        self
+    }
+
+    /// Whether samples may be without a label, which then is -1; see
+    /// [`Loader::unlabelled`](crate::Loader::unlabelled).
+    #[must_use]
+    pub fn unlabelled(mut self, unlabelled: bool) -> Self {
+        self.unlabelled = unlabelled;
+        self
+    }
+
+    /// Classes and smoothing of the rows, if they are wanted.
+    pub(crate) fn shares(&self) -> Option<(usize, f32)> {
+        self.soft
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.soft {
+            Some((0, _)) => Err(Error::config("soft_labels(0, ..): there is at least one class")),
+            Some((_, smoothing)) if !(0.0..=1.0).contains(&smoothing) => {
+                Err(Error::config(format!("soft_labels: a smoothing of {smoothing}; needs 0 to 1")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn array(&self, name: &str) -> (Field, Role) {
+        (Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }, Role::Label)
+    }
+
+    /// The rows of shares, where the host makes them.
+    pub(crate) fn soft_array(&self) -> Option<(Field, Role)> {
+        let (classes, _) = self.soft?;
+        Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
+    }
+
+    /// Writes the sample's label to `span`.
+    pub(crate) fn write(&self, span: usize, sample: &Sample<'_>, row: &mut Row<'_>) -> Result<()> {
+        let label = sample.label()?;
+        match (label, self.soft) {
+            (None, Some(_)) if !self.unlabelled => {
+                let cause = "no label, which soft_labels needs; with unlabelled(true) its row has no class";
+                return Err(Error::in_source(cause));
+            }
+            // A negative one has no place in the row, and may be meant so.
+            (Some(label), Some((classes, _))) if label >= classes as i64 => {
+                return Err(Error::in_source(format!("label {label}, soft_labels is for {classes} classes, from 0")));
+            }
+            _ => {}
+        }
+        row.meta().labelled = label.is_some();
+        row.bytes(span).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
+        Ok(())
+    }
+
+    /// Decides whether the labels of a batch may be read. If some of its samples have one, those
+    /// without have failed.
+    pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
+        let labels = |full: &Full, has: bool| {
+            (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labelled == has)
+        };
+        let some = labels(full, true);
+        full.header_mut().labelled = some || self.unlabelled;
+        if self.unlabelled || !some || !labels(full, false) {
+            return;
+        }
+        for place in 0..full.len() {
+            let id = full.header().picks[place].sample;
+            let meta = full.meta_mut(place);
+            if meta.fault.is_none() && !meta.labelled {
+                let cause = "no label, though others of its batch have one; unlabelled(true) makes it -1";
+                meta.fault = Some(source::blame(source, id as usize, &meta.key, Error::in_source(cause)));
+            }
+        }
+    }
+
+    /// Writes the rows of a batch whose labels are all there, if the host makes them.
+    pub(crate) fn soften(&self, full: &mut Full) {
+        let find = |schema: &Schema, role| schema.find(role);
+        let (Some((_, smoothing)), Some(labels), Some(rows)) =
+            (self.soft, find(full.schema(), Role::Label), find(full.schema(), Role::SoftLabels))
+        else {
+            return;
+        };
+        let (count, row_bytes) = (full.len(), full.schema().spans[rows].sample_bytes);
+        let mixing = full.header().mixing;
+        let label = |full: &Full, place: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[place];
+        for place in 0..count {
+            let own = label(full, place);
+            let partner = mixing.map(|mixing| (label(full, Mixing::partner(place, count)), mixing.weight));
+            let row = &mut full.bytes_mut(rows)[place * row_bytes..][..row_bytes];
+            soft_label(own, partner, smoothing, bytemuck::cast_slice_mut(row));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+use super::kind::bytes_of;
+use super::{Kind, Place};
+use crate::batch::{COUNT, Dtype, Element, Field};
+use crate::error::{Error, Result};
+use crate::source::Sample;
+use crate::transform::Plan;
+
+/// Rows of which samples have different numbers: tokens, points, boxes that no crop moves, any
+/// bytes.
+///
+/// The sample's bytes are a little-endian array of rows, without a header. In the batch the field
+/// has room for `most` rows a sample, (N, most, ...). What is left of it is padding, zeros by
+/// default. A second array, `<name>.count`, i64 of (N), says how many rows of each sample are its
+/// own; [`HostBatch::counts`](crate::HostBatch::counts) gives it. The augmentation does not change
+/// the rows, and a device gets both arrays as they are.
+///
+/// ```no_run
+/// use warpfeed::field::Rows;
+/// use warpfeed::{Dtype, Loader};
+///
+/// let mut batches = Loader::new("texts.tar")
+///     .without("image")
+///     .without("label")
+///     .field("tokens", Rows::new(Dtype::I64, [], 512).padding(-100_i64).truncated())
+///     .host()?;
+/// for batch in batches.epoch(0) {
+///     let batch = batch?;
+///     let tokens = batch.field("tokens").expect("the loader has it"); // (N, 512)
+///     let counts = batch.counts("tokens").expect("and their numbers");
+/// }
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Rows {
+    dtype: Dtype,
+    row: Vec<usize>,
+    most: usize,
+    padding: Option<(Dtype, Vec<u8>)>,
+    truncated: bool,
+}
+
+impl Rows {
+    /// Rows of `dtype` and the shape `row` (`[]` for one number), `most` of them or fewer a sample.
+    pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
+        Rows { dtype, row: row.into(), most, padding: None, truncated: false }
+    }
+
+    /// Bytes of any kind, `most` of them or fewer a sample.
+    pub fn bytes(most: usize) -> Self {
+        Self::new(Dtype::U8, [], most)
+    }
+
+    /// What fills the places without a row; 0 by default. `value` must be of the rows' type.
+    #[must_use]
+    pub fn padding<T: Element>(mut self, value: T) -> Self {
+        self.padding = Some((T::DTYPE, bytemuck::bytes_of(&value).to_vec()));
+        self
+    }
+
+    /// Takes the first `most` rows of a sample that has more, which is an error by default.
+    #[must_use]
+    pub fn truncated(mut self) -> Self {
+        self.truncated = true;
+        self
+    }
+}
+
+impl Kind for Rows {
+    fn arrays(&self, name: &str) -> Result<Vec<Field>> {
+        if self.most == 0 {
+            return Err(Error::config(format!("field {name:?}: room for 0 rows; there is at least one")));
+        }
+        if self.row.contains(&0) {
+            return Err(Error::config(format!("field {name:?}: rows of {:?} have no bytes", self.row)));
+        }
+        if let Some((dtype, _)) = self.padding.as_ref().filter(|(dtype, _)| *dtype != self.dtype) {
+            let (padding, rows) = (dtype.name(), self.dtype.name());
+            return Err(Error::config(format!("field {name:?}: a padding of {padding} for rows of {rows}")));
+        }
+        let shape = std::iter::once(self.most).chain(self.row.iter().copied()).collect();
+        Ok(vec![
+            Field { name: name.to_owned(), dtype: self.dtype, shape },
+            Field { name: format!("{name}{COUNT}"), dtype: Dtype::I64, shape: vec![] },
+        ])
+    }
+
+    fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let (bytes, to) = (bytes_of(sample, name)?, place.bytes(0));
+        let row = to.len() / self.most;
+        if !bytes.len().is_multiple_of(row) {
+            let found = bytes.len();
+            return Err(Error::in_source(format!("field {name:?} has {found} bytes, which rows of {row} do not divide")));
+        }
+        let found = bytes.len() / row;
+        if found > self.most && !self.truncated {
+            let most = self.most;
+            return Err(Error::in_source(format!("field {name:?} has {found} rows, the loader has room for {most}")));
+        }
+        let (rows, rest) = to.split_at_mut(bytes.len().min(to.len()));
+        rows.copy_from_slice(&bytes[..rows.len()]);
+        let count = (rows.len() / row) as i64;
+        match &self.padding {
+            None => rest.fill(0),
+            Some((_, value)) => rest.chunks_exact_mut(value.len()).for_each(|to| to.copy_from_slice(value)),
+        }
+        place.bytes(1).copy_from_slice(&count.to_ne_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+use std::sync::Arc;
+
+use super::guard::{guarded, retried};
+use crate::batch::{Full, Part, Row};
+use crate::decode::{Decode, Job, Pixels, Size};
+use crate::error::{Error, Result};
+use crate::field::{Fields, ImageField, MixScratch};
+use crate::order::{Pick, Rng};
+use crate::source::{self, IMAGE_FIELDS, Sample, Source};
+use crate::transform::{Augment, Plan, Resizer, Transform};
+
+/// What is done to every sample; shared by all workers.
+pub(crate) struct Recipe {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) decoder: Arc<dyn Decode>,
+    pub(crate) augment: Augment,
+    pub(crate) transforms: Vec<Arc<dyn Transform>>,
+    pub(crate) fields: Fields,
+    pub(crate) seed: u64,
+    /// How often a sample is read again whose error may be gone then.
+    pub(crate) retries: usize,
+    /// Most pixels of a picture.
+    pub(crate) max_pixels: u64,
+    /// Most bytes of a sample, all its fields together.
+    pub(crate) sample_bytes: u64,
+    /// Whether a sample that fails is replaced by another of its batch.
+    pub(crate) stand_in: bool,
+}
+
+/// An image of a sample whose header was read, and what happens to it.
+pub(crate) struct Planned<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) size: Size,
+    pub(crate) plan: Plan,
+    /// Draws what comes after the plan.
+    pub(crate) rng: Rng,
+}
+
+impl Recipe {
+    /// Reads sample `id`, again if its error may be gone then: as often as there are buffers, and
+    /// as long as `go_on` says so.
+    pub(crate) fn read<'a>(
+        &'a self,
+        id: u64,
+        buffers: &'a mut [Vec<u8>],
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Sample<'a>> {
+        // What a try that failed was given stays lent to it.
+        let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
+        let sample =
+            retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one for each try")));
+        sample.map_err(|e| self.blame(id, "", e))
+    }
+
+    /// The error of sample `id`.
+    pub(crate) fn blame(&self, id: u64, key: &str, error: Error) -> Error {
+        source::blame(&*self.source, id as usize, key, error)
+    }
+
+    /// Finds an image of a sample, reads its header and decides what happens to it.
+    pub(crate) fn plan<'a>(&self, field: &ImageField, sample: &Sample<'a>, pick: &Pick) -> Result<Planned<'a>> {
+        let planned = guarded(|| {
+            let bytes = field.image.bytes(sample, |name| IMAGE_FIELDS.contains(&name))?;
+            self.check_length(sample)?;
+            let size = self.decoder.size(bytes)?;
+            if size.area() > self.max_pixels {
+                let Size { width, height } = size;
+                let (area, limit) = (size.area(), self.max_pixels);
+                let cause = format!("a picture of {width}x{height} = {area} pixels, the limit is {limit}");
+                return Err(Error::decode(cause));
+            }
+            let mut rng = Rng::new(self.seed, pick.variant, pick.sample);
+            let plan = self.augment.plan(size, &mut rng)?;
+            Ok(Planned { bytes, size, plan, rng })
+        });
+        planned.map_err(|e| self.blame(pick.sample, sample.key(), e))
+    }
+
+    /// Bytes of memory that decoding an image takes, pixels and scratch together.
+    pub(crate) fn memory(&self, planned: &Planned<'_>) -> u64 {
+        self.decoder.memory(planned.bytes, planned.size, planned.plan.want())
+    }
+
+    fn check_length(&self, sample: &Sample<'_>) -> Result<()> {
+        let total: u64 = sample.fields().iter().map(|f| f.1.len() as u64).sum();
+        if total > self.sample_bytes {
+            let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
+            return Err(Error::in_source(cause));
+        }
+        Ok(())
+    }
+
+    /// Decodes all jobs; a panic is blamed on the job that raises it when tried alone.
+    pub(crate) fn decode(&self, jobs: &mut [Job<'_>]) {
+        let group = guarded(|| {
+            self.decoder.decode_group(jobs);
+            Ok(())
+        });
+        if group.is_err() {
+            for job in jobs {
+                job.result = guarded(|| self.decoder.decode(job.bytes, job.want, job.out));
+            }
+        }
+    }
+
+    /// From decoded pixels to the finished image.
+    pub(crate) fn transform(
+        &self,
+        field: &ImageField,
+        pixels: &Pixels,
+        planned: &mut Planned<'_>,
+        scratch: (&mut Resizer, &mut [u8]),
+        (part, place): (&mut Part, usize),
+    ) -> Result<()> {
+        let Planned { plan, rng, .. } = planned;
+        let steps = (&self.augment, &self.transforms[..]);
+        guarded(|| field.transform(pixels, plan, rng, steps, scratch, &mut Row::new(part, place)))
+    }
+
+    /// Writes everything of a sample but its images; `plan` is that of the first of these.
+    pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
+        guarded(|| self.fields.write(sample, plan, part, place))
+    }
+
+    /// What is done to a batch when all its samples are there.
+    pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
+        self.fields.judge(&*self.source, full);
+        if self.stand_in {
+            replace_faulty(full);
+        }
+        if let Err(e) = guarded(|| self.fields.mix(full, scratch)) {
+            full.meta_mut(0).fault = Some(e);
+        }
+        self.fields.finish(full);
+    }
+}
+
+/// Puts a copy of the next sound sample of the batch into the place of each that failed, so that
+/// the batch keeps its shape. A batch without a sound sample stays as it is.
+fn replace_faulty(full: &mut Full) {
+    let len = full.len();
+    let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();
+    for place in 0..len {
+        if sound(full, place) {
+            continue;
+        }
+        let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
+        for span in 0..full.schema().spans.len() {
+            let bytes = full.schema().spans[span].sample_bytes;
+            full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
+        }
+        full.meta_mut(place).erase = full.meta(donor).erase.clone();
+        full.header_mut().picks[place].valid = false;
+    }
+}
