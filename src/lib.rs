@@ -118,6 +118,7 @@ pub mod decode;
 pub mod device;
 mod engine;
 mod error;
+pub mod format;
 mod loader;
 pub mod order;
 pub mod pack;

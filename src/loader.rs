@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, SOFT_LABEL, Slots, Writer};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
-use crate::decode::{Auto, Decode};
+use crate::decode::{Codec, Codecs};
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::device::SampleOps;
@@ -67,7 +67,7 @@ pub struct Loader {
     workers: usize,
     pinned: bool,
     prefetch: usize,
-    decode: Option<Arc<dyn Decode>>,
+    codecs: Codecs,
     augment: Augment,
     transforms: Vec<Arc<dyn Transform>>,
     normalize: Option<Normalize>,
@@ -98,7 +98,7 @@ type Proportions = Vec<(u64, f64)>;
 
 impl Input {
     /// The source; of a mixture with its proportions, its labels joined as `join` says.
-    fn open(self, mapped: bool, join: Option<Join>) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+    fn open(self, options: &source::Options, join: Option<Join>) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
                 "by_class_name and keep_labels say how a mixture joins its data sets, and this is no mixture; \
@@ -106,12 +106,11 @@ impl Input {
             ));
         }
         match self {
-            Input::Path(path) if mapped => Ok((source::open(&path)?, None)),
-            Input::Path(path) => Ok((source::open_unmapped(&path)?, None)),
+            Input::Path(path) => Ok((options.open(path)?, None)),
             Input::Source(source) => Ok((source, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: there are no data sets in it")),
             Input::Mixture(parts) => {
-                let open = |(part, proportion): (Input, f64)| Ok((part.open(mapped, None)?.0, proportion));
+                let open = |(part, proportion): (Input, f64)| Ok((part.open(options, None)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;
                 let mixture = parts.iter().map(|(part, proportion)| (part.len() as u64, *proportion)).collect();
                 let parts = parts.into_iter().map(|(part, _)| part).collect();
@@ -195,7 +194,7 @@ impl Loader {
             workers: 0,
             pinned: false,
             prefetch: 0,
-            decode: None,
+            codecs: Codecs::new(),
             augment: Augment::eval(256, 224),
             transforms: Vec::new(),
             normalize: None,
@@ -205,7 +204,7 @@ impl Loader {
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
-            limits: Limits { retries: 3, pixels: 1 << 28, sample_bytes: 1 << 31 },
+            limits: Limits { retries: 3, sample_bytes: 1 << 31 },
             trace: None,
             #[cfg(feature = "progress")]
             progress: false,
@@ -401,9 +400,13 @@ impl Loader {
         self
     }
 
-    /// A decoder of your own for the image field, in place of [`Auto`].
-    pub fn decode(mut self, decoder: impl Decode + 'static) -> Self {
-        self.decode = Some(Arc::new(decoder));
+    /// Adds a codec of your own to the [built-in ones](crate::decode#what-is-read). It is asked
+    /// before them, and before those that were added earlier, so that it may take a format over.
+    ///
+    /// Files in a folder with an extension of its [format](Codec::format) are then samples, and a
+    /// field that is named after the format is a sample's image.
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
+        self.codecs = self.codecs.with(codec);
         self
     }
 
@@ -505,7 +508,8 @@ impl Loader {
             return Err(Error::config(format!("field {twice:?} is there already")));
         }
 
-        let (source, mixture) = self.input.open(self.mapped, self.sampling.join()?)?;
+        let options = source::Options::new().mapped(self.mapped).formats(self.codecs.formats());
+        let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
@@ -557,7 +561,7 @@ impl Loader {
         let settings = Arc::new(Settings::new(processors, workers, prefetch));
         let work = Work {
             source,
-            decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new().max_pixels(self.limits.pixels))),
+            codecs: self.codecs,
             augment: self.augment,
             transforms: self.transforms,
             writer: Writer::new(size, dtype, layout, normalize)?,

@@ -11,7 +11,7 @@ use super::retry::{guarded, panicked, retried};
 use super::scratch::{Scratch, Share};
 use super::{Settings, Tuner};
 use crate::batch::{self, Full, Part, Writer};
-use crate::decode::{self, Decode, Job, Pixels, Size, is_plain_jpeg};
+use crate::decode::{self, Codecs, Job, Picture, Pixels};
 use crate::device::SampleOps;
 use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
@@ -30,7 +30,7 @@ const SMALL: u64 = 1 << 20;
 /// What is done to every sample; shared by all workers.
 pub(crate) struct Work {
     pub(crate) source: Arc<dyn Source>,
-    pub(crate) decoder: Arc<dyn Decode>,
+    pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) writer: Writer,
@@ -64,8 +64,6 @@ pub(crate) struct Work {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) retries: usize,
-    /// Pixels of a picture.
-    pub(crate) pixels: u64,
     /// Bytes of all fields together.
     pub(crate) sample_bytes: u64,
 }
@@ -95,16 +93,16 @@ struct Planned<'a> {
     rng: Rng,
     /// Its time in each stage.
     ns: [u64; 4],
-    /// The image's encoded bytes.
-    bytes: &'a [u8],
+    /// The image, until it is decoded.
+    picture: Option<Picture<'a>>,
     /// Bytes of memory that decoding it takes.
     memory: usize,
 }
 
-/// What a sample's header says: the image's encoded bytes, what happens to it, and the memory that
-/// decoding it takes.
+/// What a sample's header says: the opened image, what happens to it, and the memory that decoding
+/// it takes.
 struct Prepared<'a> {
-    bytes: &'a [u8],
+    picture: Picture<'a>,
     plan: transform::Plan,
     rng: Rng,
     memory: usize,
@@ -233,16 +231,17 @@ impl Worker {
                 prepared.map_err(|e| work.blame(id, sample.key(), e)).map(|prepared| (sample, prepared))
             });
             match read {
-                Ok((sample, Prepared { bytes, plan, rng, memory })) => {
-                    if is_plain_jpeg(bytes) {
+                Ok((sample, Prepared { picture, plan, rng, memory })) => {
+                    let encoded = picture.bytes().len();
+                    if picture.is_plain_jpeg() {
                         counters.plain_jpeg();
                     }
                     let ns = [clock.lap(), 0, 0, 0];
                     // A source that copies may have grown its buffer to twice that.
                     let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
-                    let planning = Planned { place, id, sample, plan, rng, ns, bytes, memory };
-                    clock.book(&work.counters, *index, Stage::Read, ns[0], bytes.len(), |b| planning.args(at, b));
+                    let planning = Planned { place, id, sample, plan, rng, ns, picture: Some(picture), memory };
+                    clock.book(&work.counters, *index, Stage::Read, ns[0], encoded, |b| planning.args(at, b));
                     planned.push(planning);
                     held += buffer;
                     // One more like it might be too much.
@@ -351,22 +350,23 @@ impl Desk<'_> {
     }
 
     /// Decodes, transforms and writes what was planned.
-    fn make(&mut self, planned: ArrayVec<Planned<'_>, MAX_GROUP>) {
+    fn make(&mut self, mut planned: ArrayVec<Planned<'_>, MAX_GROUP>) {
         let Desk { work, index, pixels, image, resizer, part, clock, at } = self;
         let (index, at) = (*index, *at);
         let counters = work.counters.worker(index);
         let sample_bytes = part.plan().spans.iter().map(|span| span.sample_bytes).sum();
         let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
-        for (planned, pixels) in planned.iter().zip(pixels.iter_mut()) {
+        for (planned, pixels) in planned.iter_mut().zip(pixels.iter_mut()) {
             pixels.time = None;
-            jobs.push(Job { bytes: planned.bytes, want: planned.plan.want(), out: pixels, result: Ok(()) });
+            let picture = planned.picture.take().expect("a sample that was planned is decoded once");
+            jobs.push(Job::new(picture, planned.plan.region, pixels));
         }
 
         if let Some(first) = planned.first() {
             counters.enter(Stage::Decode, first.id);
         }
         clock.lap();
-        decode(&*work.decoder, &mut jobs);
+        decode(&mut jobs);
         // What was decoded side by side has no time of its own, but a share by its encoded bytes.
         let alone = jobs.iter().filter_map(|job| job.out.time).sum::<Duration>();
         let took = clock.lap();
@@ -374,10 +374,10 @@ impl Desk<'_> {
         if let Some(trace) = work.counters.tracing() {
             clock.trace_decoding(trace, index, took, &jobs, &planned, at);
         }
-        let encoded = jobs.iter().filter(|job| job.out.time.is_none()).map(|job| job.bytes.len()).sum::<usize>();
+        let encoded = jobs.iter().filter(|job| job.out.time.is_none()).map(|job| job.picture.bytes().len()).sum::<usize>();
 
         for (job, mut planned) in jobs.into_iter().zip(planned) {
-            let share = || (together as f64 * job.bytes.len() as f64 / encoded.max(1) as f64) as u64;
+            let share = || (together as f64 * job.picture.bytes().len() as f64 / encoded.max(1) as f64) as u64;
             planned.ns[1] = job.out.time.map_or_else(share, |time| time.as_nanos() as u64);
             counters.spent(Stage::Decode, planned.ns[1], job.out.data().len());
             counters.enter(Stage::Transform, planned.id);
@@ -479,11 +479,11 @@ impl Clock {
             let mut end = trace.at(self.now);
             for ((job, planned), ns) in jobs.iter().zip(planned).zip(times).rev() {
                 let begin = end.saturating_sub(ns);
-                trace.record_at(row, "decode", begin, end, planned.args(place, job.bytes.len() as u64));
+                trace.record_at(row, "decode", begin, end, planned.args(place, job.picture.bytes().len() as u64));
                 end = begin;
             }
         } else if let Some(first) = planned.first() {
-            let bytes = jobs.iter().map(|job| job.bytes.len() as u64).sum();
+            let bytes = jobs.iter().map(|job| job.picture.bytes().len() as u64).sum();
             let args = Args { samples: Some(jobs.len() as u64), ..first.args(place, bytes) };
             self.trace(trace, worker, "decode", ns, args);
         }
@@ -537,8 +537,8 @@ impl Work {
     }
 
     /// Finds the image of a sample and decides what happens to it.
-    fn prepare<'a>(&self, sample: &Sample<'a>, mut rng: Rng) -> Result<Prepared<'a>> {
-        let (_, bytes) = sample.image().ok_or_else(|| {
+    fn prepare<'a>(&'a self, sample: &Sample<'a>, mut rng: Rng) -> Result<Prepared<'a>> {
+        let (_, bytes) = self.codecs.image(sample).ok_or_else(|| {
             let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
             Error::in_source(format!("no image among the fields {names:?}"))
         })?;
@@ -547,19 +547,14 @@ impl Work {
             let cause = format!("the sample has {total} bytes, the limit is {}", self.limits.sample_bytes);
             return Err(Error::in_source(cause));
         }
-        let size = self.decoder.size(bytes)?;
-        if size.area() > self.limits.pixels {
-            let Size { width, height } = size;
-            let (area, limit) = (size.area(), self.limits.pixels);
-            return Err(Error::decode(format!("a picture of {width}x{height} = {area} pixels, the limit is {limit}")));
-        }
+        let picture = self.codecs.open(bytes)?;
+        let size = picture.size();
         let plan = self.augment.plan(size, &mut rng)?;
         let all = size.area().saturating_mul(3);
-        // A header more to read costs nothing beside so many pixels. Where memory is scarce, what
-        // decoders take beside them counts too.
+        // Where memory is scarce, what decoders take beside the pixels counts too.
         let ample = self.scratch.share().decode as u64 >= SMALL * MAX_GROUP as u64;
-        let memory = if ample && all <= SMALL { all } else { self.decoder.memory(bytes, size, plan.want()) };
-        Ok(Prepared { bytes, plan, rng, memory: usize::try_from(memory).unwrap_or(usize::MAX) })
+        let memory = if ample && all <= SMALL { all } else { picture.memory(plan.region) };
+        Ok(Prepared { picture, plan, rng, memory: usize::try_from(memory).unwrap_or(usize::MAX) })
     }
 
     /// Whether the images of this batch are written when it is full, since they are mixed before
@@ -681,14 +676,14 @@ fn soften(full: &mut Full, span: usize, smoothing: f32) {
 }
 
 /// Decodes all jobs; a panic is blamed on the job that raises it when tried alone.
-fn decode(decoder: &dyn Decode, jobs: &mut [Job<'_>]) {
+fn decode(jobs: &mut [Job<'_>]) {
     let group = guarded(|| {
-        decoder.decode_group(jobs);
+        decode::decode_group(jobs);
         Ok(())
     });
     if group.is_err() {
         for job in jobs {
-            job.result = guarded(|| decoder.decode(job.bytes, job.want, job.out));
+            job.result = guarded(|| job.picture.decode(job.region, job.out));
         }
     }
 }
