@@ -102,7 +102,7 @@ impl Error {
         }))
     }
 
-    /// An [`ErrorKind::Decode`] error, the one a custom [`Decode`](crate::decode::Decode) returns.
+    /// An [`ErrorKind::Decode`] error, the one a custom [`Codec`](crate::decode::Codec) returns.
     pub fn decode(cause: impl Into<String>) -> Self {
         Self::new(ErrorKind::Decode, cause)
     }

@@ -119,6 +119,7 @@ pub mod device;
 mod engine;
 mod error;
 pub mod field;
+pub mod format;
 mod loader;
 pub mod order;
 pub mod pack;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
-use crate::decode::{Auto, Decode};
+use crate::decode::{Codec, Codecs};
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
@@ -23,7 +23,7 @@ use crate::engine::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::field::{Device, FieldKind, Fields, Format, Image, Label};
+use crate::field::{Device, FieldKind, Fields, Written, Image, Label};
 use crate::order::{Last, Rank, Schedule};
 use crate::recipe::Recipe;
 use crate::source::{self, Concat, Join, Source};
@@ -66,7 +66,7 @@ pub struct Loader {
     workers: usize,
     pinned: bool,
     prefetch: usize,
-    decode: Option<Arc<dyn Decode>>,
+    codecs: Codecs,
     augment: Augment,
     transforms: Vec<Arc<dyn Transform>>,
     normalize: Option<Normalize>,
@@ -98,7 +98,7 @@ type Proportions = Vec<(u64, f64)>;
 
 impl Input {
     /// The source; of a mixture with its proportions, its labels joined as `join` says.
-    fn open(self, mapped: bool, join: Option<Join>) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+    fn open(self, options: &source::Options, join: Option<Join>) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
                 "by_class_name and keep_labels say how a mixture joins its data sets, and this is no mixture; \
@@ -106,12 +106,11 @@ impl Input {
             ));
         }
         match self {
-            Input::Path(path) if mapped => Ok((source::open(&path)?, None)),
-            Input::Path(path) => Ok((source::open_unmapped(&path)?, None)),
+            Input::Path(path) => Ok((options.open(path)?, None)),
             Input::Source(source) => Ok((source, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: there are no data sets in it")),
             Input::Mixture(parts) => {
-                let open = |(part, proportion): (Input, f64)| Ok((part.open(mapped, None)?.0, proportion));
+                let open = |(part, proportion): (Input, f64)| Ok((part.open(options, None)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;
                 let mixture = parts.iter().map(|(part, proportion)| (part.len() as u64, *proportion)).collect();
                 let parts = parts.into_iter().map(|(part, _)| part).collect();
@@ -125,8 +124,6 @@ impl Input {
 #[derive(Clone, Copy)]
 struct Limits {
     retries: usize,
-    /// Pixels of a picture.
-    pixels: u64,
     /// Bytes of all fields together.
     sample_bytes: u64,
 }
@@ -205,7 +202,7 @@ impl Loader {
             workers: 0,
             pinned: false,
             prefetch: 0,
-            decode: None,
+            codecs: Codecs::new(),
             augment: Augment::eval(256, 224),
             transforms: Vec::new(),
             normalize: None,
@@ -216,7 +213,7 @@ impl Loader {
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
-            limits: Limits { retries: 3, pixels: 1 << 28, sample_bytes: 1 << 31 },
+            limits: Limits { retries: 3, sample_bytes: 1 << 31 },
             trace: None,
             #[cfg(feature = "progress")]
             progress: false,
@@ -412,9 +409,13 @@ impl Loader {
         self
     }
 
-    /// A decoder of your own for the image field, in place of [`Auto`].
-    pub fn decode(mut self, decoder: impl Decode + 'static) -> Self {
-        self.decode = Some(Arc::new(decoder));
+    /// Adds a codec of your own to the [built-in ones](crate::decode#what-is-read). It is asked
+    /// before them, and before those that were added earlier, so that it may take a format over.
+    ///
+    /// Files in a folder with an extension of its [format](Codec::format) are then samples, and a
+    /// field that is named after the format is a sample's image.
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
+        self.codecs = self.codecs.with(codec);
         self
     }
 
@@ -490,7 +491,7 @@ impl Loader {
     /// the machine has left.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let (layout, pinned) = (self.layout, self.pinned);
-        let format = self.format(layout)?;
+        let format = self.written(layout)?;
         let parts = self.open(format, None, pinned, |_, _| 0)?;
         let memory = host_memory(parts.schema.bytes, parts.memory.slots, pinned, parts.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schema, memory)).collect();
@@ -505,13 +506,13 @@ impl Loader {
     }
 
     /// How the host writes images that a batch has in `layout`.
-    fn format(&self, layout: Layout) -> Result<Format> {
+    fn written(&self, layout: Layout) -> Result<Written> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {
             return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
         }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);
-        Ok(Format { size: self.augment.output_size(), dtype, layout, normalize })
+        Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
     }
 
     /// The names and kinds of all fields: those there are by default first.
@@ -544,7 +545,7 @@ impl Loader {
     /// host. `beside` is what a number of batches ahead takes beside the slots, in bytes.
     fn open(
         self,
-        format: Format,
+        format: Written,
         device: Option<Device>,
         pinned: bool,
         beside: impl Fn(&Schema, usize) -> usize,
@@ -558,7 +559,8 @@ impl Loader {
         self.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
 
-        let (source, mixture) = self.input.open(self.mapped, self.sampling.join()?)?;
+        let options = source::Options::new().mapped(self.mapped).formats(self.codecs.formats());
+        let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
@@ -592,13 +594,12 @@ impl Loader {
         let workers = Bounds { most: scratch.workers, ..workers };
         let recipe = Recipe {
             source,
-            decoder: self.decode.unwrap_or_else(|| Arc::new(Auto::new().max_pixels(self.limits.pixels))),
+            codecs: self.codecs,
             augment: self.augment,
             transforms: self.transforms,
             fields,
             seed: self.seed,
             retries: self.limits.retries,
-            max_pixels: self.limits.pixels,
             sample_bytes: self.limits.sample_bytes,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
         };

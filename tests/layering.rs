@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 /// The path from an index to the user, and who may not be imported from where. `trace` watches all
 /// of it and needs none of it.
-const FLOW: [&str; 11] =
-    ["error", "trace", "order", "source", "decode", "transform", "batch", "cuda", "device", "engine", "loader"];
+const FLOW: [&str; 12] =
+    ["error", "trace", "order", "format", "source", "decode", "transform", "batch", "cuda", "device", "engine", "loader"];
 /// Writers of data sets stand beside the path: they use its beginning.
-const PACK: [&str; 5] = ["error", "order", "source", "decode", "transform"];
+const PACK: [&str; 6] = ["error", "order", "format", "source", "decode", "transform"];
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

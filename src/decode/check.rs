@@ -1,6 +1,5 @@
-use super::auto::is_jpeg;
-use super::{Auto, Decode as _, MAX_PIXELS, Pixels, Rect, Want, jpeg};
-use crate::error::{Error, Result};
+use super::codecs::standard;
+use crate::error::Error;
 
 /// What [`check`] finds out about an encoded picture.
 #[derive(Debug, Clone)]
@@ -16,7 +15,8 @@ pub enum Condition {
 /// Reads all of an encoded picture and says whether it is damaged.
 ///
 /// This is what `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) go by.
-/// [`Damaged`](Condition::Damaged) is what [`Auto`] does not decode as a whole.
+/// [`Damaged`](Condition::Damaged) is what the built-in codecs do not decode as a whole;
+/// [`Picture::check`](super::Picture::check) is for a picture of other codecs.
 /// [`Tolerated`](Condition::Tolerated) is known of JPEGs alone:
 ///
 /// - data that make no sense, where libjpeg warns and goes on;
@@ -35,18 +35,8 @@ pub enum Condition {
 /// assert!(matches!(check(&jpeg[..jpeg.len() - 9]), Condition::Damaged(_)));
 /// ```
 pub fn check(bytes: &[u8]) -> Condition {
-    match damage(bytes) {
-        Ok(None) => Condition::Sound,
-        Ok(Some(damage)) => Condition::Tolerated(damage),
+    match standard().open(bytes) {
+        Ok(mut picture) => picture.check(),
         Err(e) => Condition::Damaged(e),
     }
-}
-
-fn damage(bytes: &[u8]) -> Result<Option<String>> {
-    if is_jpeg(bytes) {
-        return jpeg::damage(bytes, MAX_PIXELS);
-    }
-    let size = Auto::new().size(bytes)?;
-    Auto::new().decode(bytes, Want::exact(Rect::full(size)), &mut Pixels::new())?;
-    Ok(None)
 }

@@ -1,125 +1,128 @@
-//! Every format that the `image` crate reads, brought to RGB: JPEG, PNG, WebP, BMP, TIFF, and the
-//! first frame of a GIF.
+//! The formats that the `image` crate reads, brought to RGB: PNG, WebP, BMP, TIFF, and the first
+//! frame of a GIF.
 //!
 //! Brought to RGB as `torchvision.io.decode_image(mode="RGB")` does: grey is repeated, alpha is
-//! dropped (not blended with a background), of 16-bit channels the upper byte is kept. JPEGs of
-//! four components go to the crate's own decoder. Unlike there, EXIF orientation is applied.
+//! dropped (not blended with a background), of 16-bit channels the upper byte is kept. Unlike there,
+//! EXIF orientation is applied.
 
 use std::cell::RefCell;
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use image::codecs::{bmp, gif, png, tiff, webp};
 use image::error::{DecodingError, ImageFormatHint};
-use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
+use image::{ColorType, ImageDecoder, ImageFormat, ImageResult, Limits};
 
-use crate::decode::cost;
-use crate::decode::jpeg::header::{Header, exif_orientation};
-use crate::decode::jpeg::{Within, open_header};
-use crate::decode::orientation::Orientation;
-use crate::decode::{Decode, MAX_PIXELS, Pixels, Rect, Size, Want, check_size};
+use crate::decode::orientation::{Orientation, exif_orientation};
+use crate::decode::picture::Header;
+use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
+use crate::format::Format;
 
 /// Bytes that a decoder may allocate for itself, however small the picture may be.
 const LEAST_ALLOC: u64 = 64 << 20;
 
-/// The general decoder, through the `image` crate. It always decodes the whole picture at full
-/// size.
+/// Bytes a pixel that a decoder and the way from its pixels to RGB take beside these: eight for
+/// four channels of 16 bits.
+const BESIDE: u64 = 8;
+
+/// A codec of the `image` crate. It always decodes the whole picture.
 #[derive(Debug, Clone)]
-pub struct General {
-    max_pixels: u64,
+pub(super) struct Image {
+    pub(super) format: Format,
+    pub(super) kind: ImageFormat,
+    /// What a decoder may allocate goes by it.
+    pub(super) max_pixels: u64,
 }
 
-impl Default for General {
-    fn default() -> Self {
-        General { max_pixels: MAX_PIXELS }
-    }
+type Decoder<'a> = Box<dyn ImageDecoder + Send + 'a>;
+
+/// A picture whose header has been read.
+pub(super) struct Opened<'a> {
+    /// Used up by decoding.
+    decoder: Option<Decoder<'a>>,
+    orientation: Orientation,
 }
 
-impl General {
-    /// With the default limit of 2^28 pixels (16,384 by 16,384), which take 0.8 GB.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Most pixels that a picture may claim to have. A header that claims more is an error before
-    /// anything is allocated.
-    #[must_use]
-    pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.max_pixels = pixels;
-        self
-    }
-
-    /// Stored size and EXIF orientation of a JPEG, from its header.
-    fn jpeg_header(&self, bytes: &[u8]) -> Result<(Header, Size, u8)> {
-        let header = open_header(bytes, self.max_pixels)?;
-        let (size, orientation) = (header.frame.size, header.orientation);
-        Ok((header, size, orientation))
-    }
-
-    /// Opens any other format: the decoder, its stored size and its orientation.
-    fn open<'a>(&self, bytes: &'a [u8], format: ImageFormat) -> Result<(impl ImageDecoder + 'a, Size, u8)> {
-        let name = format_name(format);
-        let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+impl Image {
+    fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<Decoder<'a>> {
         // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a
         // pixel, and what small ones take.
         let mut limits = Limits::no_limits();
         limits.max_alloc = Some(self.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
-        reader.limits(limits);
-        let mut decoder = reader.into_decoder().map_err(|e| fail(name, bytes, &e))?;
-        let (width, height) = decoder.dimensions();
-        let size = Size::new(width, height);
-        check_size(name, size, self.max_pixels)?;
-        let mut orientation = decoder.orientation().map_err(|e| fail(name, bytes, &e))?.to_exif();
-        if orientation == 1 {
-            // The `image` crate does not know the prefix that WebP files often have before their
-            // EXIF data.
-            let exif = decoder.exif_metadata().map_err(|e| fail(name, bytes, &e))?;
-            orientation = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
-        }
-        Ok((decoder, size, orientation))
+        self.limited(Cursor::new(bytes), limits).map_err(|e| self.fail(bytes, &e))
+    }
+
+    fn limited<'a>(&self, bytes: Cursor<&'a [u8]>, limits: Limits) -> ImageResult<Decoder<'a>> {
+        let mut decoder: Decoder<'a> = match self.kind {
+            // PNG alone takes its limits from the beginning.
+            ImageFormat::Png => Box::new(png::PngDecoder::with_limits(bytes, limits.clone())?),
+            ImageFormat::WebP => Box::new(webp::WebPDecoder::new(bytes)?),
+            ImageFormat::Gif => Box::new(gif::GifDecoder::new(bytes)?),
+            ImageFormat::Bmp => Box::new(bmp::BmpDecoder::new(bytes)?),
+            ImageFormat::Tiff => Box::new(tiff::TiffDecoder::new(bytes)?),
+            other => return Err(image::ImageError::Unsupported(ImageFormatHint::Exact(other).into())),
+        };
+        decoder.set_limits(limits)?;
+        Ok(decoder)
+    }
+
+    fn fail(&self, bytes: &[u8], e: &image::ImageError) -> Error {
+        Error::decode(format!("{} of {} bytes: {e}", self.format.name, bytes.len()))
     }
 }
 
-impl Decode for General {
-    fn size(&self, bytes: &[u8]) -> Result<Size> {
-        let (stored, orientation) = match format_of(bytes)? {
-            ImageFormat::Jpeg => self.jpeg_header(bytes).map(|(_, size, orientation)| (size, orientation))?,
-            format => self.open(bytes, format).map(|(_, size, orientation)| (size, orientation))?,
+impl Codec for Image {
+    fn format(&self) -> Format {
+        self.format
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        let mut decoder = self.decoder(bytes)?;
+        let (width, height) = decoder.dimensions();
+        let fail = |e| self.fail(bytes, &e);
+        let mut tag = decoder.orientation().map_err(fail)?.to_exif();
+        if tag == 1 {
+            // The `image` crate does not know the prefix that WebP files often have before their
+            // EXIF data.
+            let exif = decoder.exif_metadata().map_err(fail)?;
+            tag = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
+        }
+        let orientation = Orientation::new(tag);
+        let opened = Opened { decoder: Some(decoder), orientation };
+        Ok(Picture::with(bytes, orientation.size(Size::new(width, height)), Header::Image(opened)))
+    }
+
+    fn memory(&self, picture: &Picture<'_>, _region: Rect) -> u64 {
+        picture.size().area().saturating_mul(3 + BESIDE)
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
+        let bytes = picture.bytes();
+        let to = out.reset(picture.size());
+        let Header::Image(Opened { decoder, orientation }) = &mut picture.header else {
+            return Err(Error::decode(format!("the {} codec was given another codec's picture", self.format.name)));
         };
-        Ok(Orientation::new(orientation).size(stored))
-    }
-
-    fn memory(&self, bytes: &[u8], size: Size, _want: Want) -> u64 {
-        cost::general(bytes, size)
-    }
-
-    fn decode(&self, bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
-        let format = format_of(bytes)?;
-        if format == ImageFormat::Jpeg {
-            let (header, size, orientation) = self.jpeg_header(bytes)?;
-            if header.frame.components().len() == 4 {
-                let whole = Rect::full(Orientation::new(orientation).size(size));
-                return Within(self.max_pixels).decode(bytes, Want::exact(whole), out);
-            }
-            check_complete(header, bytes)?;
+        let decoder = match decoder.take() {
+            Some(decoder) => decoder,
+            None => self.decoder(bytes)?,
+        };
+        let fail = |e| self.fail(bytes, &e);
+        let (color, total) = (decoder.color_type(), decoder.total_bytes());
+        if color == ColorType::Rgb8 && orientation.is_upright() {
+            return read_image(decoder, to, self.format.name).map_err(fail);
         }
-        let (decoder, stored, orientation) = self.open(bytes, format)?;
-        let to = out.reset(Orientation::new(orientation).size(stored));
-        let fail = |e: image::ImageError| fail(format_name(format), bytes, &e);
-        let color = decoder.color_type();
-        let total = decoder.total_bytes();
-        if color == ColorType::Rgb8 && orientation <= 1 {
-            return read_image(decoder, to, format_name(format)).map_err(fail);
-        }
+        let (width, height) = decoder.dimensions();
+        let stored = Size::new(width, height);
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
             let raw = sized(raw, total)?;
-            read_image(decoder, raw, format_name(format)).map_err(fail)?;
-            if orientation <= 1 {
+            read_image(decoder, raw, self.format.name).map_err(fail)?;
+            if orientation.is_upright() {
                 return to_rgb(raw, color, to);
             }
             let rgb = sized(rgb, stored.area() * 3)?;
             to_rgb(raw, color, rgb)?;
-            Orientation::new(orientation).turn(rgb, stored, to);
+            orientation.turn(rgb, stored, to);
             Ok(())
         })
     }
@@ -144,7 +147,7 @@ thread_local! {
 
 /// Decodes into `to`. A panic of the decoder, such as that of a tiled TIFF with planes, is an error
 /// like another.
-fn read_image(decoder: impl ImageDecoder, to: &mut [u8], name: &str) -> image::ImageResult<()> {
+fn read_image(decoder: Decoder<'_>, to: &mut [u8], name: &str) -> ImageResult<()> {
     catch_unwind(AssertUnwindSafe(|| decoder.read_image(to))).unwrap_or_else(|_| {
         let cause = format!("the {name} decoder panicked");
         Err(image::ImageError::Decoding(DecodingError::new(ImageFormatHint::Name(name.to_owned()), cause)))
@@ -160,40 +163,22 @@ fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     Ok(&mut buffer[..bytes])
 }
 
-/// The format by the first bytes.
-pub(super) fn format_of(bytes: &[u8]) -> Result<ImageFormat> {
+/// The error for bytes that no codec takes.
+pub(super) fn unknown(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
-        return Err(Error::decode("0 bytes, no image"));
+        return Error::decode("0 bytes, no image");
     }
+    // The `image` crate knows more formats by name than are read here.
     match image::guess_format(bytes) {
-        Ok(format) if format.reading_enabled() => Ok(format),
-        Ok(format) => Err(Error::decode(format!("{} images are not supported", format_name(format)))),
+        Ok(format) => {
+            let name = format.extensions_str().first().copied().unwrap_or("image");
+            Error::decode(format!("{name} images are not supported"))
+        }
         Err(_) => {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
-            Err(Error::decode(format!(
-                "no image format that is known begins with {start:?} ({} bytes in all)",
-                bytes.len()
-            )))
+            Error::decode(format!("no image format that is known begins with {start:?} ({} bytes in all)", bytes.len()))
         }
     }
-}
-
-pub(super) fn format_name(format: ImageFormat) -> &'static str {
-    match format {
-        ImageFormat::Jpeg => "jpeg",
-        other => other.extensions_str().first().copied().unwrap_or("image"),
-    }
-}
-
-fn fail(name: &str, bytes: &[u8], e: &image::ImageError) -> Error {
-    Error::decode(format!("{name} of {} bytes: {e}", bytes.len()))
-}
-
-/// Whether all scans of a JPEG are there up to its EOI marker. The decoder would fill what is
-/// missing with grey and say nothing.
-fn check_complete(mut header: Header, bytes: &[u8]) -> Result<()> {
-    while header.next_scan(bytes, header.scan.data)? {}
-    Ok(())
 }
 
 /// Brings decoded pixels, `color` in native byte order, to RGB.
@@ -229,7 +214,7 @@ fn to_rgb(from: &[u8], color: ColorType, to: &mut [u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::{Auto, Rect};
+    use crate::decode::{Codecs, standard};
     use image::{DynamicImage, ExtendedColorType, ImageEncoder};
 
     const W: u32 = 13;
@@ -250,10 +235,10 @@ mod tests {
     }
 
     fn decode(bytes: &[u8]) -> Result<Pixels> {
-        let auto = Auto::new();
-        let size = auto.size(bytes)?;
+        let mut picture = standard().open(bytes)?;
+        let size = picture.size();
         let mut out = Pixels::new();
-        auto.decode(bytes, Want::exact(Rect::full(size)), &mut out)?;
+        picture.decode(Rect::full(size), &mut out)?;
         assert_eq!(out.size(), size, "what the header says");
         Ok(out)
     }
@@ -338,7 +323,9 @@ mod tests {
         jpeg[sof + 5..sof + 9].copy_from_slice(&[0xea, 0x60, 0xea, 0x60]);
         let e = decode(&jpeg).unwrap_err();
         assert!(e.cause().contains("60000x60000") && e.cause().contains("268435456"), "{e}");
-        let small = General::new().max_pixels(100).size(&encode(&picture(), ImageFormat::Png)).unwrap_err();
+        let png = encode(&picture(), ImageFormat::Png);
+        let codecs = Codecs::new().max_pixels(100);
+        let small = codecs.open(&png).unwrap_err();
         assert_eq!(small.cause(), "png header claims 13x9 = 117 pixels, the limit is 100");
     }
 

@@ -1,7 +1,7 @@
-use super::image::{format_name, format_of};
-use super::jpeg::header::{Coding, Frame, Header};
-use super::raw::NPY_MAGIC;
-use super::{Auto, Decode as _, Size};
+use super::codecs::standard;
+use super::jpeg::header::{Coding, Frame};
+use super::picture::Header;
+use super::{Picture, Size};
 use crate::error::Result;
 
 /// What an encoded picture says of itself, from its header alone.
@@ -17,7 +17,8 @@ use crate::error::Result;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, or `npy` for a raw array.
+    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for a raw array, or the name of a format
+    /// of your own.
     pub format: &'static str,
     /// Size when decoded, upright.
     pub size: Size,
@@ -43,17 +44,17 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode), as [`Decode::size`](super::Decode::size) of
-    /// [`Auto`] gives. [`check`](super::check) reads more than the header.
+    /// As [`Codecs::open`](super::Codecs::open) of the built-in codecs. [`check`](super::check()) reads
+    /// more than the header.
     pub fn read(bytes: &[u8]) -> Result<Info> {
-        let size = Auto::new().size(bytes)?;
-        if bytes.starts_with(NPY_MAGIC) {
-            return Ok(Info { format: "npy", size, jpeg: None });
-        }
-        let format = format_of(bytes)?;
-        let jpeg = match format {
-            ::image::ImageFormat::Jpeg => {
-                let header = Header::read(bytes)?;
+        standard().open(bytes).map(|picture| picture.info())
+    }
+
+    /// What the header of `picture` says, which is of `format`.
+    pub(super) fn of(picture: &Picture<'_>, format: &'static str) -> Info {
+        let jpeg = match &picture.header {
+            Header::Jpeg(opened) => {
+                let header = &opened.header;
                 Some(JpegInfo {
                     chroma: chroma(&header.frame),
                     progressive: header.frame.coding == Coding::Progressive,
@@ -63,25 +64,8 @@ impl Info {
             }
             _ => None,
         };
-        Ok(Info { format: format_name(format), size, jpeg })
+        Info { format, size: picture.size(), jpeg }
     }
-}
-
-/// Whether `bytes` are a JPEG of one piece: without restart markers, so that a crop of it cannot be
-/// decoded alone. Looks at the segments before the scan.
-pub(crate) fn is_plain_jpeg(bytes: &[u8]) -> bool {
-    const SCAN: u8 = 0xda;
-    const INTERVAL: u8 = 0xdd;
-    let Some(mut rest) = bytes.strip_prefix(&[0xff, 0xd8]) else { return false };
-    while let &[0xff, marker, high, low, ..] = rest {
-        let len = usize::from(u16::from_be_bytes([high, low]));
-        match marker {
-            SCAN => return true,
-            INTERVAL => return rest.get(4..6) == Some(&[0, 0]),
-            _ => rest = rest.get(2 + len..).unwrap_or_default(),
-        }
-    }
-    false
 }
 
 /// The usual name of the components' sampling.
@@ -128,11 +112,11 @@ mod tests {
             bytes
         };
         let (plain, marked) = (encode(0), encode(2));
-        assert!(is_plain_jpeg(&plain) && !is_plain_jpeg(&marked));
-        // Cut short before the scan it is none, and nothing is read behind the end.
-        let scan = plain.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
-        assert!((0..scan).all(|len| !is_plain_jpeg(&plain[..len])));
-        assert!(!is_plain_jpeg(b"\x89PNG\r\n\x1a\n"));
+        let is_plain = |bytes: &[u8]| standard().open(bytes).unwrap().is_plain_jpeg();
+        assert!(is_plain(&plain) && !is_plain(&marked));
+        let mut png = std::io::Cursor::new(Vec::new());
+        ::image::RgbImage::new(4, 3).write_to(&mut png, ::image::ImageFormat::Png).unwrap();
+        assert!(!is_plain(png.get_ref()));
     }
 
     #[test]

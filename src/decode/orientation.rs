@@ -74,6 +74,28 @@ impl Orientation {
     }
 }
 
+/// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
+/// 4.6.4), if it is 1 to 8. By hand, since one tag of a segment in memory is read by all formats alike
+/// and without an allocation.
+pub(super) fn exif_orientation(body: &[u8]) -> Option<u8> {
+    let tiff = body.strip_prefix(b"Exif\0\0")?;
+    let big = match tiff.get(..4)? {
+        b"II\x2a\0" => false,
+        b"MM\0\x2a" => true,
+        _ => return None,
+    };
+    let u16_at = |at: usize| {
+        let b: [u8; 2] = tiff.get(at..at.checked_add(2)?)?.try_into().ok()?;
+        Some(if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) })
+    };
+    let first: [u8; 4] = tiff.get(4..8)?.try_into().ok()?;
+    let directory = (if big { u32::from_be_bytes(first) } else { u32::from_le_bytes(first) }) as usize;
+    let entries = usize::from(u16_at(directory)?);
+    let entry = (0..entries).map(|i| directory + 2 + 12 * i).find(|&at| u16_at(at) == Some(0x0112))?;
+    let value = u16_at(entry + 8)?;
+    (1..=8).contains(&value).then_some(value as u8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

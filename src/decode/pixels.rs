@@ -64,15 +64,13 @@ impl Rect {
 /// Decoded RGB pixels: `u8`, HWC, rows without padding. Its memory is kept from sample to sample; a
 /// loader gives back what an unusually large picture took.
 ///
-/// It may hold a part of the picture ([`origin`](Pixels::origin)), and may hold it smaller
-/// ([`reduction`](Pixels::reduction)).
+/// It may hold a part of the picture, see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]
 pub struct Pixels {
     data: Vec<u8>,
     width: u32,
     height: u32,
     origin: (u32, u32),
-    reduction: u8,
     /// How long they took to decode, if they were decoded alone.
     pub(crate) time: Option<Duration>,
 }
@@ -93,14 +91,13 @@ impl Pixels {
             self.data = Vec::new();
             self.data = vec![0; bytes];
         }
-        (self.width, self.height, self.origin, self.reduction) = (size.width, size.height, (0, 0), 0);
+        (self.width, self.height, self.origin) = (size.width, size.height, (0, 0));
         &mut self.data[..bytes]
     }
 
-    /// States that the first pixel is column `x`, row `y` of the picture, counted at the stored
-    /// resolution, and that the picture is stored at `1 / 2^reduction` of its size.
-    pub fn place(&mut self, x: u32, y: u32, reduction: u8) {
-        (self.origin, self.reduction) = ((x, y), reduction);
+    /// States that the first pixel is column `x`, row `y` of the picture.
+    pub fn place(&mut self, x: u32, y: u32) {
+        self.origin = (x, y);
     }
 
     /// Gives back its memory, and with it the pixels.
@@ -118,14 +115,9 @@ impl Pixels {
         Size { width: self.width, height: self.height }
     }
 
-    /// Column and row of the first stored pixel in the picture, counted at the stored resolution.
+    /// Column and row of the first stored pixel in the picture.
     pub fn origin(&self) -> (u32, u32) {
         self.origin
-    }
-
-    /// The picture is stored at `1 / 2^reduction` of its size; 0 is full size.
-    pub fn reduction(&self) -> u8 {
-        self.reduction
     }
 
     /// The stored pixels, `height * width * 3` bytes.
@@ -139,28 +131,19 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Where `region`, given in pixels of the full picture, lies in what is stored.
+    /// Where `region`, given in pixels of the picture, lies in what is stored.
     ///
     /// # Errors
-    /// If the stored part does not cover it: the decoder broke its word.
+    /// If the stored part does not cover it: the codec broke its word.
     pub fn locate(&self, region: Rect) -> Result<Rect> {
-        let shift = u32::from(self.reduction);
-        let (x, y) = (region.x >> shift, region.y >> shift);
-        let right = (region.x + region.width).div_ceil(1 << shift);
-        let bottom = (region.y + region.height).div_ceil(1 << shift);
+        let Rect { x, y, width, height } = region;
         let (ox, oy) = self.origin;
-        if x < ox || y < oy || right > ox + self.width || bottom > oy + self.height {
+        if x < ox || y < oy || x + width > ox + self.width || y + height > oy + self.height {
             return Err(Error::decode(format!(
-                "the decoder delivered {}x{} pixels from ({ox}, {oy}) at 1/{}, which do not cover the region {}x{} at ({}, {})",
-                self.width,
-                self.height,
-                1 << shift,
-                region.width,
-                region.height,
-                region.x,
-                region.y
+                "the codec delivered {}x{} pixels from ({ox}, {oy}), which do not cover the region {width}x{height} at ({x}, {y})",
+                self.width, self.height,
             )));
         }
-        Ok(Rect::new(x - ox, y - oy, right - x, bottom - y))
+        Ok(Rect::new(x - ox, y - oy, width, height))
     }
 }

@@ -10,11 +10,9 @@
 //!
 //! Only the rows and columns of the region asked for are read.
 
-use crate::decode::{Decode, Pixels, Rect, Size, Want};
+use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
-
-/// The first bytes of every `.npy` file.
-pub(crate) const NPY_MAGIC: &[u8] = b"\x93NUMPY";
+use crate::format::{self, Format};
 
 /// Bytes that [`npy_header`] takes; a multiple of 64, as NumPy aligns its data.
 const HEADER: usize = 128;
@@ -24,15 +22,15 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
     let mut header = [b' '; HEADER];
     let Size { width, height } = size;
     let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, 3), }}");
-    header[..6].copy_from_slice(NPY_MAGIC);
+    header[..6].copy_from_slice(b"\x93NUMPY");
     header[6..10].copy_from_slice(&[1, 0, (HEADER - 10) as u8, 0]);
     header[10..10 + text.len()].copy_from_slice(text.as_bytes());
     header[HEADER - 1] = b'\n';
     header
 }
 
-/// Size and pixels of an `.npy` file.
-fn npy(bytes: &[u8]) -> Result<(Size, &[u8])> {
+/// Size of an `.npy` file, which its pixels are the end of.
+fn npy(bytes: &[u8]) -> Result<Size> {
     let cut = || Error::decode(format!("npy header ends at byte {}", bytes.len()));
     let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
         [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
@@ -49,9 +47,7 @@ fn npy(bytes: &[u8]) -> Result<(Size, &[u8])> {
         let shown: String = text.trim_end().chars().take(120).collect();
         Error::decode(format!("npy of {shown}; an image is '|u1', not in Fortran order, of shape (height, width, 3)"))
     })?;
-    let pixels = &bytes[end..];
-    check_length("npy", pixels, shape, end)?;
-    Ok((shape, pixels))
+    check_length("npy", &bytes[end..], shape, end).map(|()| shape)
 }
 
 fn parse_shape(text: &str) -> Option<Size> {
@@ -84,37 +80,44 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` of `pixels`, a picture of `size`, whose length has been checked.
-fn copy_region(pixels: &[u8], size: Size, region: Rect, out: &mut Pixels) -> Result<()> {
-    if !region.fits(size) {
-        return Err(Error::decode(format!("region {region:?} of a picture of {}x{}", size.width, size.height)));
-    }
+/// Copies `region` out of a picture whose last bytes are its pixels.
+fn copy_region(picture: &Picture<'_>, region: Rect, out: &mut Pixels) {
+    let (bytes, size) = (picture.bytes(), picture.size());
+    let pixels = &bytes[bytes.len() - size.area() as usize * 3..];
     let stride = size.width as usize * 3;
     let rows = pixels.chunks_exact(stride).skip(region.y as usize);
     let (left, length) = (region.x as usize * 3, region.width as usize * 3);
     for (to, from) in out.reset(region.size()).chunks_exact_mut(length).zip(rows) {
         to.copy_from_slice(&from[left..left + length]);
     }
-    out.place(region.x, region.y, 0);
-    Ok(())
+    out.place(region.x, region.y);
 }
 
-/// Decoder of `.npy` pictures.
+/// The codec of `.npy` pictures.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Npy;
+pub(super) struct Npy;
 
-impl Decode for Npy {
-    fn size(&self, bytes: &[u8]) -> Result<Size> {
-        npy(bytes).map(|(size, _)| size)
+impl Codec for Npy {
+    fn format(&self) -> Format {
+        format::NPY
     }
 
-    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        let (size, pixels) = npy(bytes)?;
-        copy_region(pixels, size, want.region, out)
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        npy(bytes).map(|size| Picture::new(bytes, size))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        copy_region(picture, region, out);
+        Ok(())
+    }
+
+    fn memory(&self, _picture: &Picture<'_>, region: Rect) -> u64 {
+        region.size().area().saturating_mul(3)
     }
 }
 
-/// Decoder of bare pixels without a header, all of one size.
+/// A codec of bare pixels without a header, all pictures of one size. It takes any bytes, and so
+/// is asked for every picture of a loader that it is [added](crate::Loader::codec) to.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,
@@ -127,19 +130,29 @@ impl RawRgb {
     }
 }
 
-impl Decode for RawRgb {
-    fn size(&self, bytes: &[u8]) -> Result<Size> {
-        check_length("raw picture", bytes, self.size, 0).map(|()| self.size)
+impl Codec for RawRgb {
+    fn format(&self) -> Format {
+        Format::any("raw")
     }
 
-    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        copy_region(bytes, Decode::size(self, bytes)?, want.region, out)
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        check_length("raw picture", bytes, self.size, 0).map(|()| Picture::new(bytes, self.size))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        copy_region(picture, region, out);
+        Ok(())
+    }
+
+    fn memory(&self, _picture: &Picture<'_>, region: Rect) -> u64 {
+        region.size().area().saturating_mul(3)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::Codecs;
 
     fn picture(size: Size) -> Vec<u8> {
         (0..size.area() * 3).map(|i| (i * 7 % 251) as u8).collect()
@@ -150,10 +163,14 @@ mod tests {
         let size = Size::new(7, 5);
         let pixels = picture(size);
         let file = [&npy_header(size)[..], &pixels].concat();
-        assert_eq!(Npy.size(&file).unwrap(), size);
-        let (mut a, mut b) = (Pixels::new(), Pixels::new());
-        Npy.decode(&file, Want::exact(Rect::new(2, 1, 4, 3)), &mut a).unwrap();
-        RawRgb::new(7, 5).decode(&pixels, Want::exact(Rect::new(2, 1, 4, 3)), &mut b).unwrap();
+        let decode = |codecs: Codecs, bytes: &[u8]| {
+            let mut picture = codecs.open(bytes).unwrap();
+            assert_eq!(picture.size(), size);
+            let mut out = Pixels::new();
+            picture.decode(Rect::new(2, 1, 4, 3), &mut out).unwrap();
+            out
+        };
+        let (a, b) = (decode(Codecs::new(), &file), decode(Codecs::only(RawRgb::new(7, 5)), &pixels));
         assert_eq!((a.origin(), a.size()), ((2, 1), Size::new(4, 3)));
         assert_eq!(a.data(), b.data());
         for y in 0..3 {
@@ -168,24 +185,24 @@ mod tests {
             b"\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2, 3), }".to_vec();
         file.resize(127, b' ');
         file.extend(b"\n\0\0\0\0\0\0");
-        assert_eq!(Npy.size(&file).unwrap(), Size::new(2, 1));
+        assert_eq!(npy(&file).unwrap(), Size::new(2, 1));
     }
 
     #[test]
     fn a_damaged_file_is_an_error_that_gives_both_numbers() {
         let size = Size::new(4, 4);
         let file = [&npy_header(size)[..], &picture(size)].concat();
-        let cause = |bytes: &[u8]| Npy.size(bytes).unwrap_err().cause().to_owned();
+        let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();
         assert_eq!(cause(&file[..150]), "npy of 4x4 pixels takes 48 bytes from byte 128 on, there are 22");
         assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, the file ends at 60");
         assert_eq!(cause(&file[..8]), "npy header ends at byte 8");
         for end in 0..file.len() {
-            Npy.size(&file[..end]).unwrap_err();
+            npy(&file[..end]).unwrap_err();
         }
         let floats = String::from_utf8_lossy(&file[..128]).replace("|u1", "<f4").into_bytes();
-        assert!(Npy.size(&floats).is_err());
+        assert!(npy(&floats).is_err());
         let huge = [&npy_header(Size::new(u32::MAX, u32::MAX))[..], &[0; 9]].concat();
         assert!(cause(&huge).contains("there are 9"));
-        assert!(RawRgb::new(4, 4).size(&[0; 47]).is_err());
+        assert!(RawRgb::new(4, 4).open(&[0; 47]).is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::trace::Stats;
 ///
 /// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside
 /// them, by estimates from the pictures' headers
-/// ([`Decode::memory`](crate::decode::Decode::memory)). Pictures that need more than a worker's own
+/// ([`Codec::memory`](crate::decode::Codec::memory)). Pictures that need more than a worker's own
 /// share take it from `shared_scratch_bytes`, and wait for each other there.
 ///
 /// A picture may need more than all of the shared scratch. It then waits until nobody else holds

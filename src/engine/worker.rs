@@ -10,7 +10,7 @@ use super::Run;
 use super::meter::{Meter, Timed};
 use super::scratch::Share;
 use crate::batch::{Full, Part, Row};
-use crate::decode::{self, Job, Pixels, is_plain_jpeg};
+use crate::decode::{self, Job, Pixels};
 use crate::error::Result;
 use crate::field::MixScratch;
 use crate::order::Pick;
@@ -251,7 +251,7 @@ impl<'a> Desk<'a> {
             match read {
                 Ok((sample, memory)) => {
                     let images = &group.images[group.samples.len() * self.images()..];
-                    let bytes = images.iter().map(|image| image.bytes.len()).sum();
+                    let bytes = images.iter().map(Planned::encoded_bytes).sum();
                     let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
                     self.meter.stage(Stage::Read, &mut timed, bytes);
@@ -287,17 +287,17 @@ impl<'a> Desk<'a> {
 
     /// Plans the images of a sample. Returns the bytes of memory that decoding them takes.
     fn plan(&self, sample: &Sample<'a>, pick: &Pick, group: &mut Group<'a>) -> Result<usize> {
-        // A header more to read costs nothing beside so many pixels. Where memory is scarce, what
-        // decoders take beside them counts too.
+        // Where memory is scarce, what codecs take beside the pixels counts too.
         let ample = self.run.scratch.share().decode as u64 >= SMALL * MAX_GROUP as u64;
         let mut memory = 0;
         for field in &self.recipe.fields.images {
             let planned = self.recipe.plan(field, sample, pick)?;
-            if is_plain_jpeg(planned.bytes) {
+            let picture = planned.picture.as_ref().expect("it waits to be decoded");
+            if picture.is_plain_jpeg() {
                 self.meter.plain_jpeg();
             }
-            let all = planned.size.area().saturating_mul(3);
-            let one = if ample && all <= SMALL { all } else { self.recipe.memory(&planned) };
+            let all = picture.size().area().saturating_mul(3);
+            let one = if ample && all <= SMALL { all } else { picture.memory(planned.plan.region) };
             memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
             group.images.push(planned);
         }
@@ -315,14 +315,15 @@ impl<'a> Desk<'a> {
             meter.enter(Stage::Decode, first.timed.id);
             meter.lap();
             let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
-            for (planned, pixels) in images.iter().zip(pixels.iter_mut()) {
+            for (planned, pixels) in images.iter_mut().zip(pixels.iter_mut()) {
                 pixels.time = None;
-                jobs.push(Job { bytes: planned.bytes, want: planned.plan.want(), out: pixels, result: Ok(()) });
+                let picture = planned.picture.take().expect("it is decoded once");
+                jobs.push(Job::new(picture, planned.plan.region, pixels));
             }
-            recipe.decode(&mut jobs);
+            Recipe::decode(&mut jobs);
             let pictures: ArrayVec<_, MAX_GROUP> = jobs
                 .iter()
-                .map(|job| (job.bytes.len(), job.out.data().len(), job.out.time.map(|time| time.as_nanos() as u64)))
+                .map(|job| (job.picture.bytes().len(), job.out.data().len(), job.out.time.map(|time| time.as_nanos() as u64)))
                 .collect();
             results.extend(jobs.into_iter().map(|job| job.result));
             meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::image::{Format, ImageField, MixScratch};
+use super::image::{Written, ImageField, MixScratch};
 use super::kind::{FieldKind, Inner};
 use super::{Kind, Label, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
@@ -40,7 +40,7 @@ impl Fields {
     /// kind says of its options.
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
-        format: Format,
+        format: Written,
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let mut arrays = Vec::new();

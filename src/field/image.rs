@@ -1,6 +1,6 @@
 use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Role, Row, Writer};
 use crate::device::SampleOps;
-use crate::decode::{Pixels, Size};
+use crate::decode::{Codecs, Pixels, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::source::Sample;
@@ -41,10 +41,10 @@ impl Image {
     }
 
     /// The encoded bytes in `sample`.
-    pub(crate) fn bytes<'a>(&self, sample: &Sample<'a>, known: impl Fn(&str) -> bool) -> Result<&'a [u8]> {
+    pub(crate) fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
         let found = match &self.of {
             Some(name) => sample.field(name),
-            None => sample.fields().iter().find(|(name, _)| known(name)).map(|(_, bytes)| *bytes),
+            None => codecs.image(sample).map(|(_, bytes)| bytes),
         };
         found.ok_or_else(|| {
             let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
@@ -58,14 +58,14 @@ impl Image {
 
 /// How images are written, of all of a loader's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Format {
+pub(crate) struct Written {
     pub(crate) size: Size,
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
     pub(crate) normalize: Normalize,
 }
 
-impl Format {
+impl Written {
     pub(crate) fn array(&self, name: &str) -> (Field, Role) {
         let (h, w) = (self.size.height as usize, self.size.width as usize);
         let shape = match self.layout {

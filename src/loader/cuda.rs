@@ -8,7 +8,7 @@ use crate::cuda::{Context, PinMode, Pinned, Stream};
 use crate::device::{CudaBatch, Nvidia, Ring, Spec};
 use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan};
 use crate::error::Result;
-use crate::field::{Device, Format};
+use crate::field::{Device, Written};
 
 impl Loader {
     /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered
@@ -33,8 +33,8 @@ impl Loader {
     /// too little left, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         let context = Context::of(stream)?;
-        let format = self.format(self.layout)?;
-        let Format { size, dtype, layout, normalize } = format;
+        let format = self.written(self.layout)?;
+        let Written { size, dtype, layout, normalize } = format;
         Writer::new(size, dtype, layout, normalize)?;
         // Bytes that are used as they come are erased where they are written; everything else after
         // normalisation.
@@ -52,7 +52,7 @@ impl Loader {
             soft_labels,
         };
         let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
-        let host = Format { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
+        let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
         let mut parts = self.open(host, Some(Device { records }), true, beside)?;
 
         let spec = spec(&parts.schema);

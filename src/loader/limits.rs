@@ -38,9 +38,9 @@ impl Loader {
     /// that claims more is a failed sample, and no memory is taken for it: a file of a few bytes
     /// can claim gigabytes.
     ///
-    /// It holds for every decoder, also one of your own; the loader's own one has no other limit.
+    /// It holds for every codec, also one of your own.
     pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.limits.pixels = pixels;
+        self.codecs = self.codecs.max_pixels(pixels);
         self
     }
 

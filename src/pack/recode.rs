@@ -4,15 +4,13 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::repack_jpeg;
 use crate::decode::raw::npy_header;
-use crate::decode::{Auto, Decode, Pixels, Rect, Size};
+use crate::decode::{Pixels, Rect, Size, standard};
 use crate::error::{Error, Result};
+use crate::format;
 use crate::transform::{Plan, Resizer, shorter_to};
 
 /// Quality of what [`Recode::MaxSide`] makes smaller.
 const MAX_SIDE_QUALITY: u8 = 90;
-
-/// Most pixels of a raw array: 2^28, as the decoders have it.
-const MAX_RAW_PIXELS: u64 = 1 << 28;
 
 /// What [`Pack`](super::Pack) does to each sample's image. Other fields are never touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,7 +64,6 @@ pub(super) enum Treatment {
 /// Memory that a thread keeps from one image to the next.
 #[derive(Default)]
 struct Scratch {
-    decode: Auto,
     pixels: Pixels,
     resizer: Resizer,
     resized: Vec<u8>,
@@ -102,7 +99,7 @@ impl Recode {
             Ok((Treatment::Kept, None))
         };
         let lossless = |out: &mut Vec<u8>| {
-            if bytes.starts_with(b"\xff\xd8") {
+            if (format::JPEG.matches)(bytes) {
                 repack_jpeg(bytes, out).map(|()| (Treatment::Repacked, None))
             } else {
                 keep(out)
@@ -112,16 +109,16 @@ impl Recode {
             Recode::KeepBytes => keep(out),
             Recode::Lossless => lossless(out),
             Recode::MaxSide(max) => {
-                let size = scratch.decode.size(bytes)?;
+                let size = standard().open(bytes)?.size();
                 if size.width.max(size.height) <= max {
                     return lossless(out);
                 }
-                scratch.encode(bytes, out, MAX_SIDE_QUALITY, Some(max)).map(|()| (Treatment::Encoded, Some("jpg")))
+                scratch.encode(bytes, out, MAX_SIDE_QUALITY, Some(max)).map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
             }
             Recode::Quality { quality, max_side } => {
-                scratch.encode(bytes, out, quality, max_side).map(|()| (Treatment::Encoded, Some("jpg")))
+                scratch.encode(bytes, out, quality, max_side).map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
             }
-            Recode::Raw(to) => scratch.raw(bytes, out, to).map(|()| (Treatment::Raw, Some("rgb.npy"))),
+            Recode::Raw(to) => scratch.raw(bytes, out, to).map(|()| (Treatment::Raw, Some(format::NPY.field))),
         })
     }
 }
@@ -129,13 +126,14 @@ impl Recode {
 impl Scratch {
     /// The image as RGB pixels of the size that `to` makes of its own.
     fn resized(&mut self, bytes: &[u8], to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
-        let size = self.decode.size(bytes)?;
+        let mut picture = standard().open(bytes)?;
+        let size = picture.size();
         let output = to(size);
-        if output.area() > MAX_RAW_PIXELS {
+        // What no loader would read is not written.
+        let limit = standard().most_pixels();
+        if output.area() > limit {
             let Size { width, height } = output;
-            return Err(Error::decode(format!(
-                "would be resized to {width}x{height}, the limit is {MAX_RAW_PIXELS} pixels"
-            )));
+            return Err(Error::decode(format!("would be resized to {width}x{height}, the limit is {limit} pixels")));
         }
         let region = Rect::full(size);
         let plan = Plan {
@@ -145,9 +143,8 @@ impl Scratch {
             flip: false,
             vertical_flip: false,
             erase: None,
-            scaled_decode: false,
         };
-        self.decode.decode(bytes, plan.want(), &mut self.pixels)?;
+        picture.decode(region, &mut self.pixels)?;
         if output == size && self.pixels.size() == size {
             return Ok((size, self.pixels.data()));
         }

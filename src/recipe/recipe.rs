@@ -2,25 +2,23 @@ use std::sync::Arc;
 
 use super::guard::{guarded, retried};
 use crate::batch::{Full, Part, Row};
-use crate::decode::{Decode, Job, Pixels, Size};
+use crate::decode::{self, Codecs, Job, Picture, Pixels};
 use crate::error::{Error, Result};
 use crate::field::{Fields, ImageField, MixScratch};
 use crate::order::{Pick, Rng};
-use crate::source::{self, IMAGE_FIELDS, Sample, Source};
+use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Plan, Resizer, Transform};
 
 /// What is done to every sample; shared by all workers.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    pub(crate) decoder: Arc<dyn Decode>,
+    pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) fields: Fields,
     pub(crate) seed: u64,
     /// How often a sample is read again whose error may be gone then.
     pub(crate) retries: usize,
-    /// Most pixels of a picture.
-    pub(crate) max_pixels: u64,
     /// Most bytes of a sample, all its fields together.
     pub(crate) sample_bytes: u64,
     /// Whether a sample that fails is replaced by another of its batch.
@@ -29,11 +27,18 @@ pub(crate) struct Recipe {
 
 /// An image of a sample whose header was read, and what happens to it.
 pub(crate) struct Planned<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) size: Size,
+    /// The picture, until it is decoded.
+    pub(crate) picture: Option<Picture<'a>>,
     pub(crate) plan: Plan,
     /// Draws what comes after the plan.
     pub(crate) rng: Rng,
+}
+
+impl Planned<'_> {
+    /// Its encoded bytes; 0 once it is decoded.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        self.picture.as_ref().map_or(0, |picture| picture.bytes().len())
+    }
 }
 
 impl Recipe {
@@ -58,27 +63,16 @@ impl Recipe {
     }
 
     /// Finds an image of a sample, reads its header and decides what happens to it.
-    pub(crate) fn plan<'a>(&self, field: &ImageField, sample: &Sample<'a>, pick: &Pick) -> Result<Planned<'a>> {
+    pub(crate) fn plan<'a>(&'a self, field: &ImageField, sample: &Sample<'a>, pick: &Pick) -> Result<Planned<'a>> {
         let planned = guarded(|| {
-            let bytes = field.image.bytes(sample, |name| IMAGE_FIELDS.contains(&name))?;
+            let bytes = field.image.bytes(sample, &self.codecs)?;
             self.check_length(sample)?;
-            let size = self.decoder.size(bytes)?;
-            if size.area() > self.max_pixels {
-                let Size { width, height } = size;
-                let (area, limit) = (size.area(), self.max_pixels);
-                let cause = format!("a picture of {width}x{height} = {area} pixels, the limit is {limit}");
-                return Err(Error::decode(cause));
-            }
+            let picture = self.codecs.open(bytes)?;
             let mut rng = Rng::new(self.seed, pick.variant, pick.sample);
-            let plan = self.augment.plan(size, &mut rng)?;
-            Ok(Planned { bytes, size, plan, rng })
+            let plan = self.augment.plan(picture.size(), &mut rng)?;
+            Ok(Planned { picture: Some(picture), plan, rng })
         });
         planned.map_err(|e| self.blame(pick.sample, sample.key(), e))
-    }
-
-    /// Bytes of memory that decoding an image takes, pixels and scratch together.
-    pub(crate) fn memory(&self, planned: &Planned<'_>) -> u64 {
-        self.decoder.memory(planned.bytes, planned.size, planned.plan.want())
     }
 
     fn check_length(&self, sample: &Sample<'_>) -> Result<()> {
@@ -91,14 +85,14 @@ impl Recipe {
     }
 
     /// Decodes all jobs; a panic is blamed on the job that raises it when tried alone.
-    pub(crate) fn decode(&self, jobs: &mut [Job<'_>]) {
+    pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let group = guarded(|| {
-            self.decoder.decode_group(jobs);
+            decode::decode_group(jobs);
             Ok(())
         });
         if group.is_err() {
             for job in jobs {
-                job.result = guarded(|| self.decoder.decode(job.bytes, job.want, job.out));
+                job.result = guarded(|| job.picture.decode(job.region, job.out));
             }
         }
     }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::sample::{IMAGE_EXTENSIONS, image_field};
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::{FORMATS, Format};
 
 /// Room for the first file; most encoded pictures fit, so that one `read` fetches a file and a
 /// second one sees its end.
@@ -28,8 +28,9 @@ const MAX_FILE: usize = 1 << 31;
 /// counts them. Without pictures in sub-folders the set is the pictures of the folder itself,
 /// sorted by name, without labels.
 ///
-/// - Extensions `jpg jpeg png webp bmp tif tiff gif`, in any case. The field's name is the
-///   extension in lower case, `jpg` for both of JPEG's.
+/// - Extensions `jpg jpeg png webp gif bmp tif tiff`, in any case, and those of
+///   [formats](super::Options::formats) of your own. The field is named after the format: `jpg` for
+///   both extensions of JPEG, `tif` for both of TIFF.
 /// - A sample's key is its path below the folder without the extension, with `/` on every system.
 /// - Names that begin with a dot are ignored. Symbolic links are followed, except into a folder
 ///   that the link itself lies in.
@@ -47,18 +48,41 @@ pub struct Folder {
     /// Empty if there are no classes.
     labels: Vec<u32>,
     classes: Vec<String>,
+    /// What is taken for a picture.
+    formats: Formats,
+}
+
+/// Formats that are not built in, which come first, and those that are.
+#[derive(Debug, Clone)]
+struct Formats(Vec<Format>);
+
+impl Formats {
+    fn all(&self) -> impl Iterator<Item = &Format> {
+        self.0.iter().chain(FORMATS)
+    }
+
+    /// The field that a file with this extension becomes, if it is taken for a picture.
+    fn field(&self, extension: &str) -> Option<&'static str> {
+        self.all().find(|format| format.has_extension(extension)).map(|format| format.field)
+    }
 }
 
 impl Folder {
-    /// Lists the pictures under `path`.
+    /// Lists the pictures under `path`, of the built-in formats.
+    /// [`Options::formats`](super::Options::formats) adds others.
     ///
     /// # Errors
     /// If the path does not exist or is no folder, a folder cannot be listed, a name is not UTF-8,
     /// or there is no picture; the last says what was looked for and what was there instead.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
+        Self::with_formats(path.as_ref(), Vec::new())
+    }
+
+    /// [`open`](Folder::open), with files of `formats` too.
+    pub(super) fn with_formats(path: &Path, formats: Vec<Format>) -> Result<Self> {
+        let formats = Formats(formats);
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
-        let top = list(path)?;
+        let top = list(path, &formats)?;
         let class_paths: Vec<(PathBuf, String)> = top
             .folders
             .iter()
@@ -66,7 +90,7 @@ impl Folder {
             .collect::<Result<_>>()?;
         let walk_class = |(folder, name): &(PathBuf, String)| {
             let mut walk = Walk { ancestors: vec![canonical.clone()], found: Vec::new(), others: Others::default() };
-            walk.folder(folder, name)?;
+            walk.folder(folder, name, &formats)?;
             // ImageFolder sorts the folders of a class by their path ("a-b" so stands before
             // "a/b"), then the files of each by name.
             walk.found.sort();
@@ -91,7 +115,8 @@ impl Folder {
         if !root.ends_with('/') {
             root.push('/');
         }
-        let mut set = Folder { root, paths: String::new(), ends: Vec::new(), labels: Vec::new(), classes: Vec::new() };
+        let mut set =
+            Folder { root, paths: String::new(), ends: Vec::new(), labels: Vec::new(), classes: Vec::new(), formats };
         for (label, class) in classes.iter().enumerate() {
             for (folder, names) in &class.found {
                 for name in names {
@@ -118,7 +143,8 @@ impl Folder {
             } else {
                 format!("found {others}, {folders} sub-folders")
             };
-            let looked = IMAGE_EXTENSIONS.join(", .");
+            let looked: Vec<_> = set.formats.all().flat_map(|format| format.extensions).copied().collect();
+            let looked = looked.join(", .");
             return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
         }
         Ok(set)
@@ -148,7 +174,7 @@ impl Source for Folder {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let path = self.name(index);
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
-        let field = image_field(extension).unwrap_or("img");
+        let field = self.formats.field(extension).unwrap_or("img");
 
         // The full path is put together in `scratch` too: the file's bytes need the room only
         // afterwards.
@@ -258,7 +284,7 @@ impl fmt::Display for Others {
     }
 }
 
-fn list(path: &Path) -> Result<Listing> {
+fn list(path: &Path, formats: &Formats) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
@@ -276,7 +302,7 @@ fn list(path: &Path) -> Result<Listing> {
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if kind.is_dir() {
             listing.folders.push(name);
-        } else if (kind.is_file() || kind.is_symlink()) && extension.and_then(image_field).is_some() {
+        } else if (kind.is_file() || kind.is_symlink()) && extension.and_then(|e| formats.field(e)).is_some() {
             listing.images.push(utf8(path, &name)?.to_owned());
         } else {
             listing.others.push(extension);
@@ -298,20 +324,20 @@ struct Walk {
 }
 
 impl Walk {
-    fn folder(&mut self, path: &Path, below_root: &str) -> Result<()> {
+    fn folder(&mut self, path: &Path, below_root: &str, formats: &Formats) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
             tracing::warn!("{}: not followed, it leads back to {}", path.display(), canonical.display());
             return Ok(());
         }
-        let listing = list(path)?;
+        let listing = list(path, formats)?;
         self.others.add(listing.others);
         if !listing.images.is_empty() {
             self.found.push((below_root.to_owned(), listing.images));
         }
         self.ancestors.push(canonical);
         for name in &listing.folders {
-            self.folder(&path.join(name), &format!("{below_root}/{}", utf8(path, name)?))?;
+            self.folder(&path.join(name), &format!("{below_root}/{}", utf8(path, name)?), formats)?;
         }
         self.ancestors.pop();
         Ok(())

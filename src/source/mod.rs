@@ -24,8 +24,8 @@ pub(crate) use concat::Join;
 pub use folder::Folder;
 pub use lmdb::{Bare, Layout, Lmdb, MsgPack};
 pub use memory::{Memory, OwnedSample};
-pub use open::{open, open_unmapped};
-pub use sample::{IMAGE_FIELDS, Sample};
+pub use open::{Options, open};
+pub use sample::Sample;
 pub use tar::Tar;
 
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};

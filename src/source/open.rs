@@ -3,9 +3,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::lmdb::{image_format, is_lmdb};
+use super::lmdb::is_lmdb;
 use super::{Folder, Lmdb, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::{self, Format};
 
 /// Opens whatever data set lies at `path`, found out from what is there and not from its name:
 ///
@@ -18,20 +19,65 @@ use crate::error::{Error, ErrorKind, Result};
 /// If nothing is there, it is none of these (the message says what was looked for), a folder holds
 /// both shards and pictures, or the source that it is cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-    any(path.as_ref(), true)
+    Options::new().open(path)
 }
 
-/// The same without memory maps: whatever happens to the files is an error, never a signal. Tar
-/// shards are opened by [`Tar::open_unmapped`], which says what that costs; the files of a folder
-/// are read in any case.
+/// How a data set is opened; [`open`] opens it with the defaults.
 ///
-/// # Errors
-/// As [`open`]; for an LMDB, which its library can read in no other way.
-pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-    any(path.as_ref(), false)
+/// ```no_run
+/// use warpfeed::source::Options;
+///
+/// let shards = Options::new().mapped(false).open("train-{000..099}.tar")?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Options {
+    mapped: bool,
+    formats: Vec<Format>,
 }
 
-fn any(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
+impl Default for Options {
+    fn default() -> Self {
+        Options { mapped: true, formats: Vec::new() }
+    }
+}
+
+impl Options {
+    /// Memory maps, and the built-in formats.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether files may be memory-mapped; `true` by default.
+    ///
+    /// With `false`, changes to the files surface as errors, never as signals. Tar shards are
+    /// opened by [`Tar::open_unmapped`], which says what that costs. The files of a folder are read
+    /// in any case. An LMDB is refused: its library always maps it.
+    #[must_use]
+    pub fn mapped(mut self, mapped: bool) -> Self {
+        self.mapped = mapped;
+        self
+    }
+
+    /// Formats that a folder's files may have besides the built-in ones, and before them. A loader
+    /// gives those of its [codecs](crate::Loader::codec).
+    #[must_use]
+    pub fn formats(mut self, formats: impl IntoIterator<Item = Format>) -> Self {
+        self.formats.extend(formats);
+        self
+    }
+
+    /// Opens what lies at `path`, as [`open`] says.
+    ///
+    /// # Errors
+    /// As [`open`]; and for an LMDB that is not to be mapped.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
+        any(path.as_ref(), self)
+    }
+}
+
+fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    let mapped = options.mapped;
     if tar::has_braces(path) && !path.exists() {
         return shards(path, mapped);
     }
@@ -41,7 +87,7 @@ fn any(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
     // In full, so that a relative one says relative to what.
     let metadata =
         fs::metadata(path).map_err(|e| Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e))?;
-    if metadata.is_dir() { folder(path, mapped) } else { file(path, mapped) }
+    if metadata.is_dir() { folder(path, options) } else { file(path, mapped) }
 }
 
 fn shards(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
@@ -58,12 +104,13 @@ fn lmdb(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(Lmdb::open(path)?))
 }
 
-fn folder(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
+fn folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    let mapped = options.mapped;
     if path.join("data.mdb").exists() {
         return lmdb(path, mapped);
     }
     let tars = tar::tars_in(path)?.len();
-    match (Folder::open(path), tars) {
+    match (Folder::with_formats(path, options.formats.clone()), tars) {
         (Ok(folder), 0) => Ok(Arc::new(folder)),
         (Ok(folder), _) => Err(Error::in_source(format!(
             "holds {tars} .tar files and {} images; open one of the two with `Tar::open` or `Folder::open`, or move them apart",
@@ -100,8 +147,8 @@ fn not_a_data_set(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a data set: the file is empty".to_owned();
     }
-    if let Some(format) = image_format(start) {
-        return format!("not a data set: this is one picture ({format}); give the folder it lies in");
+    if let Some(format) = format::of(start) {
+        return format!("not a data set: this is one picture ({}); give the folder it lies in", format.field);
     }
     let shown = &start[..start.len().min(16)];
     let shown = match std::str::from_utf8(shown) {

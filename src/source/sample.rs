@@ -1,13 +1,5 @@
 use crate::error::{Error, Result};
-
-/// Field names that hold an image: `jpg`, `jpeg`, `png`, `webp`, `bmp`, `tif`, `tiff`, `gif`,
-/// `rgb.npy`, `img`, `image`.
-///
-/// They are WebDataset's: the file extension in lower case, and case matters. `rgb.npy` is a
-/// decoded picture as a NumPy array, see [`decode::raw`](crate::decode::raw). The format is told
-/// from the bytes, so `img` and `image` may hold any.
-pub const IMAGE_FIELDS: &[&str] =
-    &["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "rgb.npy", "img", "image"];
+use crate::format;
 
 /// How many fields a sample can have.
 pub(super) const MAX_FIELDS: usize = 16;
@@ -105,9 +97,12 @@ impl<'a> Sample<'a> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, bytes)| *bytes)
     }
 
-    /// Name and bytes of the image: the first field whose name is in [`IMAGE_FIELDS`].
+    /// Name and bytes of the image: the first field that is [named after](format::is_picture) a
+    /// built-in format, `img` or `image`.
+    ///
+    /// [`Codecs::image`](crate::decode::Codecs::image) also finds the formats of your own codecs.
     pub fn image(&self) -> Option<(&'a str, &'a [u8])> {
-        self.fields().iter().find(|(n, _)| IMAGE_FIELDS.contains(n)).copied()
+        self.fields().iter().find(|(name, _)| format::is_picture(name)).copied()
     }
 
     /// The label, if the sample has one.
@@ -129,17 +124,6 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The field name of an image file with this extension: lower case, and one spelling for JPEG, so
-/// that every source of the same data has the same field names. `None` for extensions that are no
-/// image's.
-pub(super) fn image_field(extension: &str) -> Option<&'static str> {
-    let name = IMAGE_EXTENSIONS.iter().find(|name| name.eq_ignore_ascii_case(extension))?;
-    Some(if *name == "jpeg" { "jpg" } else { name })
-}
-
-/// The extensions a folder is searched for.
-pub(super) const IMAGE_EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif"];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,12 +143,5 @@ mod tests {
         let full = names[..16].iter().try_fold(Sample::new("a"), |s, name| s.with_field(name, b"")).unwrap();
         assert!(full.with_field(&names[16], b"").unwrap_err().to_string().contains("more than 16"));
         assert!(full.with_field("3", b"").unwrap_err().to_string().contains("occurs twice"));
-    }
-
-    #[test]
-    fn an_extension_in_any_case_has_one_name() {
-        assert_eq!(image_field("JPEG"), Some("jpg"));
-        assert_eq!(image_field("Png"), Some("png"));
-        assert_eq!(image_field("txt"), None);
     }
 }

@@ -31,7 +31,6 @@ pub struct Augment {
     jitter: Option<ColorJitter>,
     erase: Option<RandomErasing>,
     mix: Option<Mix>,
-    scaled_decode: bool,
     /// A setter that does not belong to the crop it was called on.
     misuse: Option<&'static str>,
 }
@@ -60,7 +59,6 @@ impl Augment {
             jitter: None,
             erase: None,
             mix: None,
-            scaled_decode: false,
             misuse: None,
         }
     }
@@ -162,16 +160,6 @@ impl Augment {
         self
     }
 
-    /// Whether a decoder may deliver the picture at 1/2, 1/4 or 1/8 where the part that is used
-    /// stays at least as large as the output, with pixels that differ a little from those of a full
-    /// decode. Off by default. The crate's own decoders always deliver full size; this is for those
-    /// of your own.
-    #[must_use]
-    pub fn scaled_decode(mut self, yes: bool) -> Self {
-        self.scaled_decode = yes;
-        self
-    }
-
     /// Size of the images this makes.
     pub fn output_size(&self) -> Size {
         self.output
@@ -265,7 +253,6 @@ impl Augment {
             flip: self.flip > 0.0 && rng.chance(self.flip),
             vertical_flip: self.vertical_flip > 0.0 && rng.chance(self.vertical_flip),
             erase: self.erase.as_ref().and_then(|erase| erase.draw(self.output, rng)),
-            scaled_decode: self.scaled_decode,
         })
     }
 

@@ -1,4 +1,4 @@
-use crate::decode::{Rect, Size, Want};
+use crate::decode::{Rect, Size};
 use crate::transform::Erase;
 
 /// A window of a picture in fractions of a pixel; (0, 0) is the upper left corner of the first
@@ -26,7 +26,7 @@ impl From<Rect> for Window {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// The part of the picture that takes part. The resize filter sees nothing outside it.
+    /// The part of the picture that is decoded. The resize filter sees nothing outside it.
     pub region: Rect,
     /// The part of the picture that becomes the output; it lies in the region.
     pub window: Window,
@@ -38,13 +38,4 @@ pub struct Plan {
     pub vertical_flip: bool,
     /// The rectangle to be filled after normalisation.
     pub erase: Option<Erase>,
-    /// The decoder may deliver the picture at 1/2, 1/4 or 1/8.
-    pub scaled_decode: bool,
-}
-
-impl Plan {
-    /// What to ask the decoder for.
-    pub fn want(&self) -> Want {
-        if self.scaled_decode { Want { region: self.region, target: self.output } } else { Want::exact(self.region) }
-    }
 }

@@ -7,7 +7,7 @@
 //! goes on with grey.
 
 use super::header::{Coding, Frame, Header, is_closed, unsupported};
-use super::huffman::{Lookup, Spec};
+use super::huffman::Lookup;
 use super::scan::{Mode, State};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -193,7 +193,7 @@ impl Coefficients {
             let plane = &mut self.planes[usize::from(component.index)];
             if plane.missing[0] < 0 {
                 let quant = frame.components()[usize::from(component.index)].quant;
-                let table = header.quant[usize::from(quant)];
+                let table = header.quant(bytes, quant);
                 plane.quant = table.ok_or_else(|| named(format!("quantisation table {quant} is not defined")))?;
             }
             match mode {
@@ -207,11 +207,11 @@ impl Coefficients {
                 }
             }
             if mode.needs_dc() {
-                let spec = table(&header.dc, component.dc, false).map_err(named)?;
+                let spec = header.huffman(bytes, false, component.dc).map_err(named)?;
                 slot.0 = Some(Lookup::new(&spec, false).map_err(|e| named(e.cause().into()))?);
             }
             if mode.needs_ac() {
-                let spec = table(&header.ac, component.ac, true).map_err(named)?;
+                let spec = header.huffman(bytes, true, component.ac).map_err(named)?;
                 slot.1 = Some(Lookup::new(&spec, true).map_err(|e| named(e.cause().into()))?);
             }
         }
@@ -284,15 +284,6 @@ pub(super) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
         return Err(Error::decode(cause));
     }
     Ok(())
-}
-
-/// Table `index`, or the standard one that Motion-JPEG files leave out.
-pub(crate) fn table(tables: &[Option<Spec>; 4], index: u8, ac: bool) -> Result<Spec, String> {
-    match &tables[usize::from(index)] {
-        Some(spec) => Ok(spec.clone()),
-        None if index < 2 => Ok(Spec::standard(ac, index == 1)),
-        None => Err(format!("{} Huffman table {index} is not defined", if ac { "AC" } else { "DC" })),
-    }
 }
 
 #[cfg(test)]

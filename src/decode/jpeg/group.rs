@@ -5,16 +5,16 @@ use std::ops::Range;
 
 use super::KEPT_BYTES;
 use super::coefficients::{Coefficients, check_length};
-use super::decoder::open;
 use super::entropy::Machine;
-use super::header::{Header, is_closed};
 use super::kernels::Backend;
-use super::layout::{Layout, Window};
-use super::picture::{Picture, Refusal, Ticket};
+use super::layout::Window;
+use super::opened::Opened;
 use super::rows::{Blocks, Rows, View};
+use super::transit::{Refusal, Ticket, Transit};
 use crate::decode::orientation::Orientation;
-use crate::decode::{Job, Rect};
-use crate::error::{Error, Result};
+use crate::decode::picture::Header;
+use crate::decode::{Job, Picture, Pixels, Rect};
+use crate::error::Result;
 
 /// What a thread decodes with. Its memory is kept from one group to the next.
 pub(super) struct Group {
@@ -30,7 +30,7 @@ pub(super) struct Group {
 /// A picture that has been taken and not yet handed back.
 struct Flight {
     job: usize,
-    picture: Picture,
+    transit: Transit,
     /// The picture before it is turned upright; unused if it is.
     stored: Vec<u8>,
     orientation: Orientation,
@@ -59,8 +59,8 @@ impl Group {
         }
     }
 
-    /// Decodes all jobs, of `max_pixels` or fewer each; each gets its own result.
-    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>], max_pixels: u64) {
+    /// Decodes all jobs, which this decoder's codec opened; each gets its own result.
+    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
             // A panic, which is a defect here, cut the group before this one short.
             *self = Group::new(self.backend);
@@ -74,7 +74,7 @@ impl Group {
                 if next == jobs.len() {
                     break;
                 }
-                match self.take(jobs, next, max_pixels) {
+                match self.take(jobs, next) {
                     Ok(true) => next += 1,
                     Ok(false) => break,
                     Err(e) => {
@@ -88,7 +88,7 @@ impl Group {
                 return;
             }
             self.machine.run();
-            self.land(jobs, max_pixels);
+            self.land(jobs);
         }
     }
 
@@ -108,7 +108,7 @@ impl Group {
     /// Starts a lane on a piece of the pictures in flight, the first of them first.
     fn start(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
-            if let Some(ticket) = flight.picture.start(&mut self.machine) {
+            if let Some(ticket) = flight.transit.start(&mut self.machine) {
                 flight.lanes += 1;
                 self.lanes.push((flight.job, ticket));
                 return true;
@@ -118,33 +118,26 @@ impl Group {
     }
 
     /// Takes job `index`. `false` if there is no room for it now.
-    fn take(&mut self, jobs: &mut [Job<'_>], index: usize, max_pixels: u64) -> Result<bool> {
+    fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
-        let (header, layout) = open(job.bytes, max_pixels)?;
-        let orientation = Orientation::new(header.orientation);
-        let size = orientation.size(layout.size);
-        if !job.want.region.fits(size) {
-            let Rect { x, y, width, height } = job.want.region;
-            return Err(Error::decode(format!(
-                "a region of {width}x{height} at ({x}, {y}) is not inside a picture of {}x{}",
-                size.width, size.height
-            )));
-        }
-        check_length(job.bytes, &header)?;
+        job.picture.check_region(job.region)?;
+        let (bytes, opened) = (job.picture.bytes(), opened(&job.picture));
+        check_length(bytes, &opened.header)?;
         let mut flight = self.idle.pop().unwrap_or_else(Flight::new);
-        flight.region = orientation.region(job.want.region, layout.size);
+        let orientation = opened.orientation();
+        flight.region = orientation.region(job.region, opened.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
         // The plain decoder reads all of the file, and so knows whether pixels are missing,
         // wherever the region lies.
-        let begun = if is_closed(job.bytes, header.scan.data) {
-            flight.picture.begin(&mut self.machine, job.bytes, &header, &layout, flight.region)
+        let begun = if opened.closed {
+            flight.transit.begin(&mut self.machine, bytes, opened, flight.region)
         } else {
             Err(Refusal::Never)
         };
         match begun {
             Ok(()) => {
-                flight.make_room(job);
+                flight.make_room(job.region, job.out);
                 self.flights.push(flight);
             }
             Err(Refusal::Later) => {
@@ -152,7 +145,7 @@ impl Group {
                 return Ok(false);
             }
             Err(Refusal::Never) => {
-                job.result = self.plain.decode(self.backend, &mut flight, job, &header, &layout);
+                job.result = self.plain.decode(self.backend, &mut flight, job);
                 self.idle.push(flight);
             }
         }
@@ -160,20 +153,20 @@ impl Group {
     }
 
     /// Takes over the lanes that have finished, and hands back the pictures that are complete.
-    fn land(&mut self, jobs: &mut [Job<'_>], max_pixels: u64) {
+    fn land(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
             self.machine.stop(lane);
             let (job, ticket) = self.lanes.swap_remove(lane);
             let flight = self.flights.iter_mut().find(|f| f.job == job).expect("a lane's picture is in flight");
             flight.lanes -= 1;
-            if flight.picture.finish(&mut self.machine, ticket, bit).is_none() {
+            if flight.transit.finish(&mut self.machine, ticket, bit).is_none() {
                 flight.damaged = true;
             }
             if !flight.damaged {
                 let (orientation, stored) = (flight.orientation, &mut flight.stored);
                 let rgb = if orientation.is_upright() { jobs[job].out.data_mut() } else { stored };
-                flight.done = flight.picture.render(&self.machine, self.backend.kernels(), rgb);
+                flight.done = flight.transit.render(&self.machine, self.backend.kernels(), rgb);
             }
         }
         for i in (0..self.flights.len()).rev() {
@@ -182,12 +175,11 @@ impl Group {
                 continue;
             }
             let mut flight = self.flights.remove(i);
-            flight.picture.end(&mut self.machine);
+            flight.transit.end(&mut self.machine);
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
                 // The plain decoder knows what libjpeg makes of it, or where the file ends.
-                open(job.bytes, max_pixels)
-                    .and_then(|(header, layout)| self.plain.decode(self.backend, &mut flight, job, &header, &layout))
+                self.plain.decode(self.backend, &mut flight, job)
             } else {
                 flight.deliver(job);
                 Ok(())
@@ -201,7 +193,7 @@ impl Flight {
     fn new() -> Self {
         Flight {
             job: 0,
-            picture: Picture::default(),
+            transit: Transit::default(),
             stored: Vec::new(),
             orientation: Orientation::default(),
             region: Rect::new(0, 0, 0, 0),
@@ -211,8 +203,8 @@ impl Flight {
         }
     }
 
-    fn make_room(&mut self, job: &mut Job<'_>) {
-        let rgb = job.out.reset(job.want.region.size());
+    fn make_room(&mut self, region: Rect, out: &mut Pixels) {
+        let rgb = out.reset(region.size());
         if !self.orientation.is_upright() {
             self.stored.resize(rgb.len(), 0);
         }
@@ -223,7 +215,7 @@ impl Flight {
         if !self.orientation.is_upright() {
             self.orientation.turn(&self.stored, self.region.size(), job.out.data_mut());
         }
-        job.out.place(job.want.region.x, job.want.region.y, 0);
+        job.out.place(job.region.x, job.region.y);
         job.result = Ok(());
     }
 }
@@ -236,26 +228,20 @@ struct Plain {
 }
 
 impl Plain {
-    fn decode(
-        &mut self,
-        backend: Backend,
-        flight: &mut Flight,
-        job: &mut Job<'_>,
-        header: &Header,
-        layout: &Layout,
-    ) -> Result<()> {
-        let decoded = self.coefficients.decode(job.bytes, header);
+    fn decode(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
+        let decoded = self.coefficients.decode(job.picture.bytes(), &opened(&job.picture).header);
         if decoded.is_ok() {
-            self.render(backend, flight, job, layout);
+            self.render(backend, flight, job);
         }
         self.coefficients.shrink(KEPT_BYTES);
         decoded
     }
 
     /// Makes pixels of the coefficients.
-    fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>, layout: &Layout) {
+    fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) {
+        let layout = &opened(&job.picture).layout;
         let window = Window::new(layout, flight.region);
-        flight.make_room(job);
+        flight.make_room(job.region, job.out);
         let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
         let planes = self.coefficients.planes();
         let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));
@@ -265,6 +251,14 @@ impl Plain {
             self.rows.mcu_row(&view, row, &self.coefficients, rgb);
         }
         flight.deliver(job);
+    }
+}
+
+/// What the codec read of the header of its picture.
+pub(super) fn opened<'p>(picture: &'p Picture<'_>) -> &'p Opened {
+    match &picture.header {
+        Header::Jpeg(opened) => opened,
+        _ => unreachable!("a registry gives a picture to the codec that opened it"),
     }
 }
 

@@ -1,11 +1,11 @@
-//! Marker segments up to the entropy-coded data, checked and copied into a plain struct (ITU T.81,
-//! annex B).
+//! Marker segments up to the entropy-coded data, checked, as a plain struct (ITU T.81, annex B).
 //!
 //! Everything is of fixed size, so that a header is read without an allocation whatever the file
-//! claims.
+//! claims. Tables stay in the file: the struct has their places, and so is small and read fast.
 
 use super::huffman::Spec;
 use crate::decode::Size;
+use crate::decode::orientation::exif_orientation;
 use crate::error::{Error, Result};
 
 /// How the coefficients are coded.
@@ -137,10 +137,10 @@ pub(crate) struct Header {
     pub(crate) frame: Frame,
     /// The latest scan header.
     pub(crate) scan: Scan,
-    /// Quantisation tables in natural order (row by row).
-    pub(crate) quant: [Option<[u16; 64]>; 4],
-    pub(crate) dc: [Option<Spec>; 4],
-    pub(crate) ac: [Option<Spec>; 4],
+    /// Where the latest quantisation tables lie in the file, from the byte that numbers them on.
+    quant: [Option<usize>; 4],
+    /// The same of the latest Huffman tables: DC, then AC.
+    huffman: [[Option<usize>; 4]; 2],
     /// MCUs between restart markers, 0 for none.
     pub(crate) restart_interval: u32,
     /// A JFIF APP0 segment was seen.
@@ -179,8 +179,7 @@ impl Header {
             frame: empty,
             scan: Scan { components: Default::default(), count: 0, start: 0, end: 0, high: 0, low: 0, at: 0, data: 0 },
             quant: [None; 4],
-            dc: Default::default(),
-            ac: Default::default(),
+            huffman: [[None; 4]; 2],
             restart_interval: 0,
             jfif: false,
             adobe_transform: None,
@@ -199,6 +198,31 @@ impl Header {
     /// As [`read`](Header::read); a file that ends before the next marker is an error too.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
         self.advance(bytes, at)
+    }
+
+    /// Quantisation table `index` of the file `bytes`, in natural order (row by row).
+    pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
+        let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
+        let mut table = [0; 64];
+        for (i, &natural) in NATURAL[..64].iter().enumerate() {
+            table[usize::from(natural)] = if which >> 4 == 1 {
+                u16::from_be_bytes([*values.get(2 * i)?, *values.get(2 * i + 1)?])
+            } else {
+                u16::from(*values.get(i)?)
+            };
+        }
+        Some(table)
+    }
+
+    /// Huffman table `index` of the file `bytes`, for `ac` or DC coefficients, or the standard one
+    /// that Motion-JPEG files leave out.
+    pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
+        let class = if ac { "AC" } else { "DC" };
+        match self.huffman[usize::from(ac)][usize::from(index)] {
+            Some(at) => Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is cut short")),
+            None if index < 2 => Ok(Spec::standard(ac, index == 1)),
+            None => Err(format!("{class} Huffman table {index} is not defined")),
+        }
     }
 
     fn advance(&mut self, bytes: &[u8], from: usize) -> Result<bool> {
@@ -305,23 +329,20 @@ impl Header {
 
     fn read_quant(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let which = s.u8()?;
+            let (at, which) = (s.at(), s.u8()?);
             let (wide, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || wide > 1 {
                 return Err(s.error(format!("table {index} of precision {wide}, the last of each are 3 and 1")));
             }
-            let mut table = [0; 64];
-            for &natural in &NATURAL[..64] {
-                table[usize::from(natural)] = if wide == 1 { s.u16()? } else { s.u8()?.into() };
-            }
-            self.quant[index] = Some(table);
+            s.take(if wide == 1 { 128 } else { 64 })?;
+            self.quant[index] = Some(at);
         }
         Ok(())
     }
 
     fn read_huffman(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let which = s.u8()?;
+            let (at, which) = (s.at(), s.u8()?);
             let (class, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || class > 1 {
                 return Err(s.error(format!("table {index} of class {class}, the last of each are 3 and 1")));
@@ -331,8 +352,8 @@ impl Header {
             if count > 256 {
                 return Err(s.error(format!("table {index} has {count} codes, the limit is 256")));
             }
-            let spec = Spec::new(bits, s.take(count)?);
-            if class == 0 { self.dc[index] = Some(spec) } else { self.ac[index] = Some(spec) }
+            s.take(count)?;
+            self.huffman[usize::from(class)][index] = Some(at);
         }
         Ok(())
     }
@@ -419,6 +440,11 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
+    /// The offset of the next byte to be read.
+    fn at(&self) -> usize {
+        self.place + 2 + self.length - self.body.len()
+    }
+
     fn error(&self, cause: impl std::fmt::Display) -> Error {
         Error::decode(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.place))
     }
@@ -447,25 +473,4 @@ impl<'a> Segment<'a> {
         let bytes = self.take(2)?;
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
-}
-
-/// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
-/// 4.6.4), if it is 1 to 8.
-pub(crate) fn exif_orientation(body: &[u8]) -> Option<u8> {
-    let tiff = body.strip_prefix(b"Exif\0\0")?;
-    let big = match tiff.get(..4)? {
-        b"II\x2a\0" => false,
-        b"MM\0\x2a" => true,
-        _ => return None,
-    };
-    let u16_at = |at: usize| {
-        let b: [u8; 2] = tiff.get(at..at.checked_add(2)?)?.try_into().ok()?;
-        Some(if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) })
-    };
-    let first: [u8; 4] = tiff.get(4..8)?.try_into().ok()?;
-    let directory = (if big { u32::from_be_bytes(first) } else { u32::from_le_bytes(first) }) as usize;
-    let entries = usize::from(u16_at(directory)?);
-    let entry = (0..entries).map(|i| directory + 2 + 12 * i).find(|&at| u16_at(at) == Some(0x0112))?;
-    let value = u16_at(entry + 8)?;
-    (1..=8).contains(&value).then_some(value as u8)
 }

@@ -19,6 +19,15 @@ impl Spec {
         Spec { bits, values: padded }
     }
 
+    /// The table that `bytes` begin with, as a DHT segment has it: 16 lengths, then the symbols.
+    /// `None` if they end before, or are more than 256.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let (bits, rest) = bytes.split_first_chunk()?;
+        let count = bits.iter().map(|&n| usize::from(n)).sum();
+        (count <= 256).then_some(())?;
+        Some(Spec::new(*bits, rest.get(..count)?))
+    }
+
     /// How many codes there are of each length, 1 to 16.
     pub(crate) fn bits(&self) -> &[u8; 16] {
         &self.bits

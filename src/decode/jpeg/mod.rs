@@ -10,14 +10,14 @@
 //! 6. `rows`: coefficients to rows of pixels.
 //! 7. `segments`: the restart segments that a region needs, found and unstuffed.
 //! 8. `entropy`: Huffman decoding of many segments side by side.
-//! 9. `picture`: one picture on its way through that.
-//! 10. `group`: several pictures at a time.
-//! 11. `decoder`: [`Jpeg`].
-//! 12. `soundness`: what is damaged in a file.
+//! 9. `transit`: one picture on its way through that.
+//! 10. `opened`: what a picture's handle keeps of its header.
+//! 11. `group`: several pictures at a time.
+//! 12. `codec`: [`Jpeg`], and what is damaged in a file.
 
 pub(crate) mod bits;
+mod codec;
 pub(crate) mod coefficients;
-mod decoder;
 #[allow(unsafe_code)]
 mod entropy;
 mod group;
@@ -25,15 +25,14 @@ pub(crate) mod header;
 pub(crate) mod huffman;
 mod kernels;
 mod layout;
-mod picture;
+mod opened;
 mod rows;
 pub(crate) mod scan;
 mod segments;
-mod soundness;
+mod transit;
 
-pub use decoder::Jpeg;
-pub(crate) use decoder::{Within, keep, open_header, release};
-pub(super) use soundness::damage;
+pub(super) use codec::{Jpeg, keep, release};
+pub(super) use opened::Opened;
 
 /// Memory that a thread keeps of each kind after a large picture.
 const KEPT_BYTES: usize = 64 << 20;

@@ -6,7 +6,7 @@
 //! Everything else comes in by way of [`Coefficients`].
 
 use crate::decode::jpeg::bits::Bits;
-use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI, table};
+use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI};
 use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL, is_closed};
 use crate::decode::jpeg::huffman::Lookup;
 use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
@@ -89,7 +89,7 @@ impl Tokens {
         let mut quant = [[0; 64]; 4];
         if whole && header.frame.is_sequential() {
             for (to, component) in quant.iter_mut().zip(header.frame.components()) {
-                let table = header.quant[usize::from(component.quant)];
+                let table = header.quant(bytes, component.quant);
                 *to = table.ok_or_else(|| {
                     Error::decode(format!("jpeg quantisation table {} is not defined", component.quant))
                 })?;
@@ -111,8 +111,8 @@ impl Tokens {
         let named = |cause: &str| Error::decode(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
         let mut tables = Vec::with_capacity(4);
         for c in header.scan.components() {
-            let dc = table(&header.dc, c.dc, false).map_err(|e| named(&e))?;
-            let ac = table(&header.ac, c.ac, true).map_err(|e| named(&e))?;
+            let dc = header.huffman(bytes, false, c.dc).map_err(|e| named(&e))?;
+            let ac = header.huffman(bytes, true, c.ac).map_err(|e| named(&e))?;
             let tables_of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
             tables.push(tables_of.map_err(|e| named(e.cause()))?);
         }

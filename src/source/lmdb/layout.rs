@@ -1,5 +1,6 @@
 use super::msgpack::{Reader, Value};
 use crate::error::{Error, Result};
+use crate::format;
 use crate::source::Sample;
 
 /// How a value of an LMDB database becomes a sample.
@@ -56,8 +57,7 @@ impl Layout for MsgPack {
                 ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at} is no integer"))),
                 // Python users name a field after the file; every source of the same data has the
                 // same names.
-                ("jpeg", Value::Bytes(bytes)) => sample.push("jpg", bytes)?,
-                (name, Value::Bytes(bytes)) => sample.push(name, bytes)?,
+                (name, Value::Bytes(bytes)) => sample.push(format::field(name), bytes)?,
                 (_, value) => reader.skip(value)?,
             }
         }
@@ -96,30 +96,15 @@ pub struct Bare;
 
 impl Layout for Bare {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
-        Sample::new(key).with_field(image_format(value).unwrap_or("img"), value)
+        Sample::new(key).with_field(format::of(value).map_or("img", |format| format.field), value)
     }
-}
-
-/// The field name of an encoded picture, by its signature.
-pub(in crate::source) fn image_format(bytes: &[u8]) -> Option<&'static str> {
-    let is = |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic));
-    Some(match bytes.first()? {
-        0xff if is(1, b"\xd8\xff") => "jpg",
-        0x89 if is(1, b"PNG") => "png",
-        b'R' if is(0, b"RIFF") && is(8, b"WEBP") => "webp",
-        b'G' if is(1, b"IF8") => "gif",
-        b'B' if is(1, b"M") => "bmp",
-        b'I' if is(0, b"II*\0") => "tif",
-        b'M' if is(0, b"MM\0*") => "tif",
-        _ => return None,
-    })
 }
 
 /// The layout of a database whose first value is `value`.
 pub(super) fn detect(value: &[u8]) -> Result<Box<dyn Layout>> {
     // A PNG begins with the byte of a MessagePack map of nine pairs, so pictures are looked for
     // first.
-    if image_format(value).is_some() {
+    if format::of(value).is_some() {
         return Ok(Box::new(Bare));
     }
     match Reader::new(value).next() {

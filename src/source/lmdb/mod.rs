@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lmdb::{Cursor, Transaction};
 
 pub(super) use header::is_lmdb;
-pub(super) use layout::image_format;
 pub use layout::{Bare, Layout, MsgPack};
 use snapshot::Snapshot;
 pub(crate) use snapshot::lmdb_error;

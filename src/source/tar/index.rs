@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::bytes::Bytes;
 use super::header::{BLOCK, Header, Pax};
 use crate::error::{Error, Result};
+use crate::format;
 
 /// The member that holds the names of the classes, a JSON array. WebDataset passes over members of
 /// the form `__name__`.
@@ -169,11 +170,9 @@ impl Scan<'_> {
             return Ok(());
         };
         let (stem, name) = (&path[..dot], &path[dot + 1..]);
-        let name = match name.to_lowercase() {
-            // One spelling, so that every source of the same data has the same field names.
-            name if name == "jpeg" => "jpg".to_owned(),
-            name => name,
-        };
+        // One spelling, so that every source of the same data has the same field names.
+        let lower = name.to_lowercase();
+        let name = format::field(&lower);
 
         let index = &mut self.index;
         if self.stem != stem || index.samples.is_empty() {
@@ -183,13 +182,13 @@ impl Scan<'_> {
             self.stem.clear();
             self.stem.push_str(stem);
         }
-        let name = match self.name_ids.get(&name) {
+        let name = match self.name_ids.get(name) {
             Some(&id) => id,
             None => {
                 // A field takes a header of 512 bytes: 2^32 of them are 2 TiB of names alone.
                 let id = u32::try_from(index.names.len()).map_err(|_| Error::in_source("too many field names"))?;
-                index.names.push(name.clone());
-                self.name_ids.insert(name, id);
+                index.names.push(name.to_owned());
+                self.name_ids.insert(name.to_owned(), id);
                 id
             }
         };

@@ -144,13 +144,11 @@ impl Resizer {
                 format!("{found} bytes for an image of {}x{}, which takes {expected}", output.width, output.height),
             ));
         }
-        // The window from the picture's pixels to those that are stored, counted from the region's
-        // corner.
-        let unit = f64::from(1u32 << pixels.reduction());
+        // The window, counted from the region's corner.
         let (ox, oy) = pixels.origin();
         let within = |start: f64, length: f64, origin: u32, limit: u32| {
-            let start = (start / unit - f64::from(origin)).max(0.0);
-            (start, start + (length / unit).min(f64::from(limit) - start))
+            let start = (start - f64::from(origin)).max(0.0);
+            (start, start + length.min(f64::from(limit) - start))
         };
         let across = within(plan.window.x, plan.window.width, ox + region.x, region.width);
         let down = within(plan.window.y, plan.window.height, oy + region.y, region.height);

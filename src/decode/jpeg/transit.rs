@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
-use super::coefficients::table;
 use super::entropy::{Machine, Slot};
-use super::header::{Coding, Header};
+use super::header::Coding;
 use super::kernels::Kernels;
 use super::layout::{Layout, MOST_PARTS, Window};
+use super::opened::Opened;
 use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
 use crate::decode::Rect;
@@ -26,7 +26,7 @@ const BANDS: usize = 2;
 
 /// A sequential picture whose segments go through the lanes. Its memory is kept for the next one.
 #[derive(Default)]
-pub(super) struct Picture {
+pub(super) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
@@ -99,17 +99,17 @@ pub(super) enum Refusal {
     Never,
 }
 
-impl Picture {
+impl Transit {
     /// Makes the picture ready: finds and copies the segments that `region` of the stored picture
     /// needs.
     pub(super) fn begin(
         &mut self,
         machine: &mut Machine,
         bytes: &[u8],
-        header: &Header,
-        layout: &Layout,
+        opened: &Opened,
         region: Rect,
     ) -> Result<(), Refusal> {
+        let Opened { header, layout, .. } = opened;
         let (frame, scan) = (&header.frame, &header.scan);
         let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
         if frame.coding == Coding::Progressive || !in_order || layout.blocks > 10 {
@@ -117,7 +117,7 @@ impl Picture {
         }
         let mut quant = [[0; 64]; MOST_PARTS];
         for (quant, component) in quant.iter_mut().zip(frame.components()) {
-            *quant = header.quant[usize::from(component.quant)].ok_or(Refusal::Never)?;
+            *quant = header.quant(bytes, component.quant).ok_or(Refusal::Never)?;
         }
         let window = Window::new(layout, region);
         segments::needed(layout, &window, header.restart_interval, &mut self.segments);
@@ -132,15 +132,18 @@ impl Picture {
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
         let data = &bytes[scan.data..];
 
+        let mut tables = ArrayVec::<_, MOST_PARTS>::new();
+        for component in scan.components() {
+            let dc = header.huffman(bytes, false, component.dc).map_err(|_| Refusal::Never)?;
+            let ac = header.huffman(bytes, true, component.ac).map_err(|_| Refusal::Never)?;
+            tables.push((dc, ac));
+        }
         let mut specs = ArrayVec::<_, 10>::new();
-        for (part, component) in layout.parts().iter().zip(scan.components()) {
-            let dc = table(&header.dc, component.dc, false).map_err(|_| Refusal::Never)?;
-            let ac = table(&header.ac, component.ac, true).map_err(|_| Refusal::Never)?;
+        for (part, (dc, ac)) in layout.parts().iter().zip(&tables) {
             for _ in 0..part.h * part.v {
-                specs.try_push((dc.clone(), ac.clone())).map_err(|_| Refusal::Never)?;
+                specs.try_push((dc, ac)).map_err(|_| Refusal::Never)?;
             }
         }
-        let specs: ArrayVec<_, 10> = specs.iter().map(|(dc, ac)| (dc, ac)).collect();
         let pattern = machine.pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)?;
         let Some(slot) = machine.reserve(data.len(), BANDS * band_blocks) else {
             machine.release(pattern);

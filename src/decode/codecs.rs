@@ -1,0 +1,162 @@
+use std::sync::{Arc, LazyLock};
+
+use super::image::{Image, unknown};
+use super::jpeg::Jpeg;
+use super::raw::Npy;
+use super::{Codec, Picture, Size};
+use crate::error::{Error, Result};
+use crate::format::{self, Format};
+use crate::source::Sample;
+
+/// Most pixels that a picture may claim to have, unless another limit is set: 16,384 by 16,384.
+const MAX_PIXELS: u64 = 1 << 28;
+
+/// The codecs that are known: the built-in ones, and those of your own.
+///
+/// The first bytes of a picture say which codec takes it; names of files and fields play no part.
+/// What is read and what is refused is listed [above](super#what-is-read).
+///
+/// ```
+/// use warpfeed::decode::{Codecs, Pixels, Rect};
+///
+/// # let mut jpeg = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[99; 96 * 64 * 3], 96, 64, jpeg_encoder::ColorType::Rgb).unwrap();
+/// let codecs = Codecs::new();
+/// let mut picture = codecs.open(&jpeg)?;
+/// assert_eq!((picture.size().width, picture.size().height), (96, 64));
+/// let mut pixels = Pixels::new();
+/// picture.decode(Rect::new(8, 8, 32, 32), &mut pixels)?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Codecs {
+    /// The latest first.
+    added: Vec<Arc<dyn Codec>>,
+    built_in: Vec<Arc<dyn Codec>>,
+    max_pixels: u64,
+}
+
+/// The codecs that are built in, in the order in which they are asked. A new one is a file of its
+/// own, a line here, and a line in the table of formats.
+fn built_in(max_pixels: u64) -> Vec<Arc<dyn Codec>> {
+    use ::image::ImageFormat;
+    let image = |format, kind| Arc::new(Image { format, kind, max_pixels });
+    vec![
+        Arc::new(Jpeg),
+        Arc::new(Npy),
+        image(format::PNG, ImageFormat::Png),
+        image(format::WEBP, ImageFormat::WebP),
+        image(format::GIF, ImageFormat::Gif),
+        image(format::BMP, ImageFormat::Bmp),
+        image(format::TIFF, ImageFormat::Tiff),
+    ]
+}
+
+/// The built-in codecs with the default limit.
+pub(crate) fn standard() -> &'static Codecs {
+    static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
+    &CODECS
+}
+
+impl Default for Codecs {
+    fn default() -> Self {
+        Codecs { added: Vec::new(), built_in: built_in(MAX_PIXELS), max_pixels: MAX_PIXELS }
+    }
+}
+
+impl std::fmt::Debug for Codecs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.all().map(|codec| codec.format().name).collect();
+        f.debug_struct("Codecs").field("codecs", &names).field("max_pixels", &self.max_pixels).finish()
+    }
+}
+
+impl Codecs {
+    /// The built-in codecs, and a limit of 2^28 pixels (16,384 by 16,384), which take 0.8 GB.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `codec` alone, with the same limit.
+    pub fn only(codec: impl Codec + 'static) -> Self {
+        Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), max_pixels: MAX_PIXELS }
+    }
+
+    /// Adds a codec. It is asked before all others, so that it may take over a format that another
+    /// one reads.
+    #[must_use]
+    pub fn with(mut self, codec: impl Codec + 'static) -> Self {
+        self.added.insert(0, Arc::new(codec));
+        self
+    }
+
+    /// Most pixels that a picture may claim to have, whatever its format and its codec. One that
+    /// claims more is an error before its pixels are allocated.
+    #[must_use]
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.max_pixels = pixels;
+        if !self.built_in.is_empty() {
+            self.built_in = built_in(pixels);
+        }
+        self
+    }
+
+    /// The limit on pixels.
+    pub(crate) fn most_pixels(&self) -> u64 {
+        self.max_pixels
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn Codec>> {
+        self.added.iter().chain(&self.built_in)
+    }
+
+    /// The formats of the codecs that were added.
+    pub fn formats(&self) -> impl Iterator<Item = Format> {
+        self.added.iter().map(|codec| codec.format())
+    }
+
+    /// Name and bytes of a sample's image: the first field that is
+    /// [named after](format::is_picture) a format of any of these codecs, `img` or `image`.
+    pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
+        let is_picture =
+            |name: &str| format::is_picture(name) || self.added.iter().any(|codec| codec.format().has_field(name));
+        sample.fields().iter().find(|(name, _)| is_picture(name)).copied()
+    }
+
+    /// Opens a picture: reads its header, and nothing else.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec takes the bytes, the header makes
+    /// no sense, or it claims no pixels or more than the limit.
+    pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unknown(bytes))?;
+        let picture = codec.open(bytes)?;
+        let (Size { width, height }, area) = (picture.size(), picture.size().area());
+        let name = codec.format().name;
+        if area == 0 {
+            return Err(Error::decode(format!("{name} header claims {width}x{height} pixels")));
+        }
+        if area > self.max_pixels {
+            return Err(Error::decode(format!(
+                "{name} header claims {width}x{height} = {area} pixels, the limit is {}",
+                self.max_pixels
+            )));
+        }
+        Ok(picture.by(&**codec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::FORMATS;
+
+    #[test]
+    fn every_format_has_one_codec_and_every_codec_a_format() {
+        let mut codecs: Vec<_> = built_in(MAX_PIXELS).iter().map(|codec| codec.format().name).collect();
+        let mut formats: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
+        codecs.sort_unstable();
+        formats.sort_unstable();
+        assert_eq!(codecs, formats);
+    }
+}

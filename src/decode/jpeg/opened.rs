@@ -1,0 +1,73 @@
+use super::header::{Coding, Header, is_closed, unsupported};
+use super::layout::Layout;
+use crate::decode::orientation::Orientation;
+use crate::decode::{Rect, Size};
+use crate::error::Result;
+
+/// Bytes of a pixel.
+const RGB: u64 = 3;
+/// Bytes a column that rows and bands take: two bands of a row of MCUs, and two rows of samples.
+const COLUMN: u64 = 256;
+
+/// A JPEG whose header has been read. It lies in a picture's handle by value: tables are places in
+/// the file, so that it is a few hundred bytes.
+#[derive(Debug, Clone)]
+pub(in crate::decode) struct Opened {
+    pub(in crate::decode) header: Header,
+    pub(super) layout: Layout,
+    /// Whether a marker follows the first scan's data.
+    pub(super) closed: bool,
+}
+
+impl Opened {
+    /// Reads the header of a file that this decoder takes.
+    pub(super) fn read(bytes: &[u8]) -> Result<Opened> {
+        let header = Header::read(bytes)?;
+        let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
+        let closed = is_closed(bytes, header.scan.data);
+        Ok(Opened { header, layout, closed })
+    }
+
+    pub(super) fn orientation(&self) -> Orientation {
+        Orientation::new(self.header.orientation)
+    }
+
+    /// The size of the upright picture.
+    pub(super) fn size(&self) -> Size {
+        self.orientation().size(self.layout.size)
+    }
+
+    /// Bytes of memory that decoding `region` of this file of `bytes` bytes takes: an estimate, on
+    /// the side of too much.
+    pub(super) fn memory(&self, bytes: usize, region: Rect) -> u64 {
+        let Opened { header, layout, closed } = self;
+        let frame = &header.frame;
+        // A picture that is to be turned is decoded beside where it goes.
+        let pixels = region.size().area() * RGB * if self.orientation().is_upright() { 1 } else { 2 };
+        // The lanes decode a copy of the data, in memory that is a quarter larger.
+        let data = bytes as u64 * 5 / 4;
+        let columns = u64::from(layout.size.width.max(layout.size.height)) * COLUMN;
+        let (across, down) = frame.mcus();
+        let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
+        // The plain decoder keeps all coefficients until the last scan: 64 of two bytes in a block.
+        // It takes files of several scans, and files that lack EOI. It takes damaged ones too,
+        // which a header does not show.
+        let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
+        let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
+        let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
+        pixels + data + columns + coefficients
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Picture;
+
+    /// Eight pictures are moved for every group.
+    #[test]
+    fn an_opened_jpeg_is_small_enough_to_be_moved() {
+        assert!(size_of::<Opened>() <= 576, "{}", size_of::<Opened>());
+        assert!(size_of::<Picture<'_>>() <= 640, "{}", size_of::<Picture<'_>>());
+    }
+}

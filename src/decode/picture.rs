@@ -1,0 +1,173 @@
+use std::any::Any;
+use std::time::Instant;
+
+use super::{Codec, Condition, Info, Pixels, Rect, Size, image, jpeg};
+use crate::error::{Error, Result};
+
+/// A picture that has been opened: its bytes, its size, and what its codec read of the header.
+///
+/// [`Codecs::open`](super::Codecs::open) makes it. Everything about the picture comes from here, so
+/// that its header is read once.
+pub struct Picture<'a> {
+    bytes: &'a [u8],
+    size: Size,
+    pub(super) header: Header<'a>,
+    /// Whose it is; none before a registry gives it out.
+    codec: Option<&'a dyn Codec>,
+}
+
+/// What a codec keeps of a header.
+///
+/// By value where it is the crate's own decoder's: then nothing is allocated for a sample.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Header<'a> {
+    None,
+    Jpeg(jpeg::Opened),
+    Image(image::Opened<'a>),
+    Own(Box<dyn Any + Send>),
+}
+
+impl<'a> Picture<'a> {
+    /// A picture of `size`, upright. For a [`Codec`], which makes it of `bytes` that it opens.
+    pub fn new(bytes: &'a [u8], size: Size) -> Self {
+        Self::with(bytes, size, Header::None)
+    }
+
+    pub(super) fn with(bytes: &'a [u8], size: Size, header: Header<'a>) -> Self {
+        Picture { bytes, size, header, codec: None }
+    }
+
+    /// The picture, with what its [`Codec`] has read of the header and needs to decode it.
+    #[must_use]
+    pub fn with_header(mut self, header: impl Any + Send) -> Self {
+        self.header = Header::Own(Box::new(header));
+        self
+    }
+
+    /// What the codec gave to [`with_header`](Picture::with_header), if it is an `H`.
+    pub fn header<H: Any>(&self) -> Option<&H> {
+        match &self.header {
+            Header::Own(header) => header.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// The picture as one of `codec`'s.
+    pub(super) fn by(mut self, codec: &'a dyn Codec) -> Self {
+        self.codec = Some(codec);
+        self
+    }
+
+    /// All bytes of the encoded picture.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The size of the picture, upright.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Bytes of memory that decoding `region` takes, pixels and scratch together: the codec's
+    /// [estimate](Codec::memory).
+    pub fn memory(&self, region: Rect) -> u64 {
+        self.codec.map_or(0, |codec| codec.memory(self, region))
+    }
+
+    /// Decodes at least `region`, in pixels of the upright picture, into `out`, which says with
+    /// [`Pixels::origin`] what it holds.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes, or if the
+    /// region is empty or not inside the picture. `out` then holds nothing of use.
+    pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
+        self.check_region(region)?;
+        self.codec()?.decode(self, region, out)
+    }
+
+    /// Reads all of the picture and says whether it is damaged, as [`check()`](super::check()) does.
+    pub fn check(&mut self) -> Condition {
+        match self.codec().and_then(|codec| codec.damage(self)) {
+            Ok(None) => Condition::Sound,
+            Ok(Some(damage)) => Condition::Tolerated(damage),
+            Err(e) => Condition::Damaged(e),
+        }
+    }
+
+    /// What the header says, for people.
+    pub fn info(&self) -> Info {
+        Info::of(self, self.codec.map_or("", |codec| codec.format().name))
+    }
+
+    /// Whether it is a JPEG without restart markers, so that a crop of it cannot be decoded alone.
+    pub(crate) fn is_plain_jpeg(&self) -> bool {
+        matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
+    }
+
+    pub(super) fn check_region(&self, region: Rect) -> Result<()> {
+        if region.fits(self.size) {
+            return Ok(());
+        }
+        let (Rect { x, y, width, height }, size) = (region, self.size);
+        Err(Error::decode(format!(
+            "a region of {width}x{height} at ({x}, {y}) is not inside a picture of {}x{}",
+            size.width, size.height
+        )))
+    }
+
+    fn codec(&self) -> Result<&'a dyn Codec> {
+        self.codec.ok_or_else(|| Error::decode("the picture was opened by a codec alone; `Codecs::open` opens it"))
+    }
+}
+
+impl std::fmt::Debug for Picture<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Picture")
+            .field("bytes", &self.bytes.len())
+            .field("size", &self.size)
+            .field("codec", &self.codec.map(|codec| codec.format().name))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A picture, and the region of it that is to be decoded: one of a [`decode_group`] call.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The picture.
+    pub picture: Picture<'a>,
+    /// What is wanted of it at least, in pixels of the upright picture.
+    pub region: Rect,
+    /// Where it goes.
+    pub out: &'a mut Pixels,
+    /// How it went.
+    pub result: Result<()>,
+}
+
+impl<'a> Job<'a> {
+    /// A job that is still to be done.
+    pub fn new(picture: Picture<'a>, region: Rect, out: &'a mut Pixels) -> Self {
+        Job { picture, region, out, result: Ok(()) }
+    }
+
+    /// Decodes this one alone, and notes how long that took.
+    pub fn run(&mut self) {
+        let start = Instant::now();
+        self.result = self.picture.decode(self.region, self.out);
+        self.out.time = Some(start.elapsed());
+    }
+}
+
+/// Decodes all jobs; each gets its own result. Neighbours of one codec are decoded together
+/// ([`Codec::decode_group`]), JPEGs side by side.
+pub fn decode_group(jobs: &mut [Job<'_>]) {
+    let same = |a: &Job<'_>, b: &Job<'_>| match (a.picture.codec, b.picture.codec) {
+        (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
+        _ => false,
+    };
+    for jobs in jobs.chunk_by_mut(same) {
+        match jobs[0].picture.codec {
+            Some(codec) => codec.decode_group(jobs),
+            None => jobs.iter_mut().for_each(Job::run),
+        }
+    }
+}

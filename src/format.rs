@@ -1,0 +1,136 @@
+//! The picture formats that are known, in one table.
+//!
+//! Whatever depends on a format asks this table: which files of a folder are pictures, which field
+//! of a sample is its picture, and which codec takes it. A format has one line here and one
+//! [`Codec`](crate::decode::Codec). A format of your own comes with its codec:
+//! [`Loader::codec`](crate::Loader::codec).
+
+/// How a picture format is recognised.
+///
+/// ```
+/// use warpfeed::format::Format;
+///
+/// const PPM: Format =
+///     Format { name: "ppm", field: "ppm", extensions: &["ppm"], matches: |bytes| bytes.starts_with(b"P6") };
+/// assert!((PPM.matches)(b"P6 4 3 255\n"));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Format {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// The name of a sample's field that holds it, as WebDataset has it: lower case.
+    pub field: &'static str,
+    /// Extensions of its files, in lower case and without the dot. Each is taken for `field`, as a
+    /// name of a file in any case and as a name of a field.
+    pub extensions: &'static [&'static str],
+    /// Whether a file that begins with these bytes is of this format. It may be given the whole
+    /// file, or as little as nothing.
+    pub matches: fn(&[u8]) -> bool,
+}
+
+/// Huffman-coded JPEGs, and the kinds of JPEG that are refused by name.
+pub const JPEG: Format =
+    Format { name: "jpeg", field: "jpg", extensions: &["jpg", "jpeg"], matches: |b| b.starts_with(b"\xff\xd8") };
+/// Arrays of pixels, see [`decode::raw`](crate::decode::raw).
+pub const NPY: Format =
+    Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
+/// PNG and APNG.
+pub const PNG: Format =
+    Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG\r\n\x1a\n") };
+/// WebP.
+pub const WEBP: Format = Format {
+    name: "webp",
+    field: "webp",
+    extensions: &["webp"],
+    matches: |b| b.starts_with(b"RIFF") && b.get(8..12) == Some(b"WEBP"),
+};
+/// GIF.
+pub const GIF: Format =
+    Format { name: "gif", field: "gif", extensions: &["gif"], matches: |b| b.starts_with(b"GIF8") };
+/// BMP.
+pub const BMP: Format = Format { name: "bmp", field: "bmp", extensions: &["bmp"], matches: |b| b.starts_with(b"BM") };
+/// TIFF of either byte order.
+pub const TIFF: Format = Format {
+    name: "tiff",
+    field: "tif",
+    extensions: &["tif", "tiff"],
+    matches: |b| b.starts_with(b"II*\0") || b.starts_with(b"MM\0*"),
+};
+
+/// Every format that is built in.
+pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
+
+/// Field names that hold a picture of any format.
+pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
+
+impl Format {
+    /// A format that any bytes are taken for. No file and no field has its name; it suits bytes
+    /// without a signature, in a field of another format's name or in `img`.
+    pub const fn any(name: &'static str) -> Self {
+        Format { name, field: "", extensions: &[], matches: |_| true }
+    }
+
+    /// Whether a field of this name holds it.
+    pub fn has_field(&self, name: &str) -> bool {
+        !name.is_empty() && (self.field == name || self.extensions.contains(&name))
+    }
+
+    /// Whether a file with this extension, in any case, is taken for it.
+    pub fn has_extension(&self, extension: &str) -> bool {
+        self.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
+    }
+}
+
+/// The built-in format of a file that begins with `bytes`.
+pub fn of(bytes: &[u8]) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| (format.matches)(bytes))
+}
+
+/// Whether a field of this name holds a picture of a built-in format, or of any.
+pub fn is_picture(field: &str) -> bool {
+    ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
+}
+
+/// The one field name of several that mean the same: `jpg` for `jpeg`, `tif` for `tiff`. Other
+/// names stay as they are.
+pub fn field(name: &str) -> &str {
+    FORMATS.iter().find(|format| format.extensions.contains(&name)).map_or(name, |format| format.field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_a_file_are_of_one_format_at_most() {
+        let signatures: [&[u8]; 8] =
+            [b"\xff\xd8\xff", b"\x93NUMPY", b"\x89PNG\r\n\x1a\n", b"RIFF0000WEBP", b"GIF89a", b"BM", b"II*\0", b"MM\0*"];
+        for bytes in signatures {
+            let of: Vec<_> = FORMATS.iter().filter(|f| (f.matches)(bytes)).map(|f| f.name).collect();
+            assert_eq!(of.len(), 1, "{bytes:?}: {of:?}");
+        }
+        for format in FORMATS {
+            assert!(!(format.matches)(b""));
+            for name in format.extensions.iter().chain([&format.field]) {
+                assert_eq!(FORMATS.iter().filter(|f| f.has_field(name)).count(), 1, "{name}");
+                assert_eq!(field(name), format.field);
+                assert!(is_picture(name));
+            }
+        }
+        assert!(of(b"hello").is_none() && !is_picture("txt") && !is_picture(""));
+    }
+
+    #[test]
+    fn an_extension_in_any_case_has_one_field() {
+        assert!(JPEG.has_extension("JPEG") && JPEG.has_extension("jpg") && !JPEG.has_extension("jp"));
+        assert_eq!((field("jpeg"), field("tiff"), field("json")), ("jpg", "tif", "json"));
+        // Fields are told apart by case, as WebDataset has it.
+        assert!(!is_picture("JPG") && is_picture("img"));
+    }
+
+    #[test]
+    fn a_format_of_any_bytes_has_no_field() {
+        let any = Format::any("raw");
+        assert!((any.matches)(b"") && !any.has_field("") && !any.has_field("raw") && !any.has_extension("raw"));
+    }
+}
