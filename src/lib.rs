@@ -135,7 +135,7 @@ mod fuzz;
 pub use batch::{Dtype, HostBatch, Layout, Normalize, View};
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
-pub use engine::{Batches, Epoch, Fault, IntoIter, MemoryPlan, OnError, Replay, State};
+pub use engine::{Batches, Epoch, Fault, IntoIter, MemoryPlan, Monitor, OnError, Replay, State};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
 pub use order::{Last, Rank};

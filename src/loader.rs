@@ -501,8 +501,8 @@ impl Loader {
         let (trace, room) = (parts.trace.clone(), parts.prefetch.least + 1);
         let engine = Engine::new(parts, slots, keeper)?;
         begin_trace(trace, engine.run())?;
-        let shared = engine.shared(memory, room);
-        Ok(Batches::new(Box::new(HostFeed(engine)), shared))
+        let (shared, resume) = (engine.shared(memory, room), engine.resume);
+        Ok(Batches::new(Box::new(HostFeed(engine)), shared, resume))
     }
 
     /// How the host writes images that a batch has in `layout`.

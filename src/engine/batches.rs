@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
 use crate::recipe::Recipe;
 use crate::source::Source;
-use crate::trace::Stats;
+use crate::trace::{Stats, Verdict};
 
 /// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is
 /// shared. Scratch is taken by workers when they need it.
@@ -108,7 +108,6 @@ pub(crate) trait Feed: Send {
 }
 
 /// What is known of an open loader, whatever it delivers.
-#[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -117,15 +116,111 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryPlan,
     /// Batches that the consumer may keep at least while others are made.
     pub(crate) room: usize,
-    /// Where it is to go on.
-    pub(crate) resume: Option<Position>,
+    /// The first batch that was not delivered.
+    pub(crate) at: Mutex<Position>,
+    pub(crate) probes: OnceLock<Vec<Probe>>,
 }
 
 /// A batch of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) epoch: u64,
     pub(crate) batch: u64,
+}
+
+impl Shared {
+    fn at(&self) -> MutexGuard<'_, Position> {
+        self.at.lock().expect("nothing panics while holding it")
+    }
+
+    fn position(&self) -> Position {
+        *self.at()
+    }
+
+    fn reach(&self, position: Position) {
+        *self.at() = position;
+    }
+
+    fn state(&self) -> State {
+        let Shared { recipe, schedule, probes, .. } = self;
+        let probes = probes.get_or_init(|| resume::probe(recipe, schedule)).clone();
+        let Position { epoch, batch } = self.position();
+        State::new(recipe, schedule, epoch, batch, probes)
+    }
+
+    fn stats(&self) -> Stats {
+        let Shared { run, memory, .. } = self;
+        let settings = &run.settings;
+        let mut stats = run.counters.stats();
+        (stats.workers, stats.most_workers) = (settings.workers(), settings.most_workers());
+        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
+        let time = settings.time();
+        (stats.seconds, stats.worker_seconds, stats.processors) =
+            (time.seconds, time.worker_seconds, settings.processors);
+        stats.delayed_seconds = settings.delayed();
+        stats.slots = Settings::slots_for(stats.prefetch);
+        (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
+            (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
+        stats
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        self.faults.lock().expect("nothing panics while holding it").listed().to_vec()
+    }
+}
+
+/// Tells of an open loader while its batches are taken: inside a `for` loop, and on another thread.
+///
+/// [`Batches::monitor`] gives it. It can be cloned and sent, and holds neither threads nor batch
+/// memory: it may outlive the loader, and tells then how that ended.
+///
+/// ```no_run
+/// # fn main() -> warpfeed::Result<()> {
+/// # let (train_step, save) = (|_| (), |_| ());
+/// let mut batches = warpfeed::Loader::new("train").shuffle(42).host()?;
+/// let monitor = batches.monitor();
+/// for epoch in batches.first_epoch()..90 {
+///     for (number, batch) in batches.epoch(epoch).enumerate() {
+///         train_step(batch?);
+///         if number % 1000 == 999 {
+///             save(monitor.state()); // together with the model
+///             println!("{}", monitor.stats());
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Monitor(Arc<Shared>);
+
+impl Monitor {
+    /// Where the run stands; see [`Batches::state`].
+    pub fn state(&self) -> State {
+        self.0.state()
+    }
+
+    /// What the loader did so far; see [`Batches::stats`].
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    /// What limits the loader, and what would lift it: [`Stats::verdict`] of all it did so far.
+    pub fn verdict(&self) -> Verdict {
+        self.stats().verdict()
+    }
+
+    /// The samples that were skipped so far; see [`Batches::faults`].
+    pub fn faults(&self) -> Vec<Fault> {
+        self.0.faults()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { epoch, batch } = self.0.position();
+        f.debug_struct("Monitor").field("epoch", &epoch).field("batch", &batch).finish_non_exhaustive()
+    }
 }
 
 /// An open loader: workers running, buffers allocated. [`epoch`](Batches::epoch) delivers.
@@ -139,19 +234,19 @@ pub(crate) struct Position {
 pub struct Batches<B> {
     /// Leaves in drop only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
-    shared: Shared,
+    shared: Arc<Shared>,
     process: u32,
     /// Where it began.
     first: Position,
-    /// The first batch that was not delivered.
-    at: Position,
-    probes: OnceLock<Vec<Probe>>,
+    /// Where it is to go on, until it has.
+    resume: Option<Position>,
 }
 
 impl<B> Batches<B> {
-    pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, shared: Shared) -> Self {
-        let first = shared.resume.unwrap_or(Position { epoch: 0, batch: 0 });
-        Batches { feed: Some(feed), shared, process: std::process::id(), first, at: first, probes: OnceLock::new() }
+    /// Batches of `feed`, to go on at `resume`.
+    pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, shared: Arc<Shared>, resume: Option<Position>) -> Self {
+        let first = shared.position();
+        Batches { feed: Some(feed), shared, process: std::process::id(), first, resume }
     }
 
     /// The feed, if this is the process that it belongs to.
@@ -191,7 +286,7 @@ impl<B> Batches<B> {
 
     /// Begins `epoch` where it is to begin.
     fn enter(&mut self, epoch: u64) -> Cursor {
-        match self.shared.resume {
+        match self.resume {
             Some(saved) if epoch < saved.epoch => self.begin(epoch, u64::MAX),
             Some(saved) if epoch == saved.epoch => self.enter_at(epoch, saved.batch),
             _ => self.enter_at(epoch, 0),
@@ -200,7 +295,7 @@ impl<B> Batches<B> {
 
     /// Begins `epoch` at batch `first`, which is where the run then stands.
     fn enter_at(&mut self, epoch: u64, first: u64) -> Cursor {
-        self.shared.resume = None;
+        self.resume = None;
         let cursor = self.begin(epoch, first);
         self.reach(&cursor);
         cursor
@@ -224,11 +319,11 @@ impl<B> Batches<B> {
 
     /// Notes where the run stands: after an epoch's last batch that is the next epoch's first.
     fn reach(&mut self, &Cursor { epoch, next, end, .. }: &Cursor) {
-        self.at = if next < end {
+        self.shared.reach(if next < end {
             Position { epoch, batch: next }
         } else {
             Position { epoch: epoch.saturating_add(1), batch: 0 }
-        };
+        });
     }
 
     /// The epoch to begin with: that of the state it was [resumed](crate::Loader::resume) from,
@@ -256,6 +351,11 @@ impl<B> Batches<B> {
         self.first.epoch
     }
 
+    /// A handle that tells of the loader while its batches are taken; see [`Monitor`].
+    pub fn monitor(&self) -> Monitor {
+        Monitor(self.shared.clone())
+    }
+
     /// Where the run stands: [`Loader::resume`](crate::Loader::resume) goes on with the first batch
     /// that was not delivered. A batch counts as delivered once `next` has returned it, so save the
     /// state with what was learned from that batch.
@@ -263,9 +363,7 @@ impl<B> Batches<B> {
     /// The first call reads eight samples, the others cost nothing. Within an epoch it is
     /// [`Epoch::state`].
     pub fn state(&self) -> State {
-        let Shared { recipe, schedule, .. } = &self.shared;
-        let probes = self.probes.get_or_init(|| resume::probe(recipe, schedule)).clone();
-        State::new(recipe, schedule, self.at.epoch, self.at.batch, probes)
+        self.shared.state()
     }
 
     /// The first `n` batches of epoch 0, made once and then served again and again without work:
@@ -298,10 +396,10 @@ impl<B> Batches<B> {
             )));
         }
         // A measurement is no part of the run that a state speaks of.
-        let at = self.at;
+        let at = self.shared.position();
         let epoch = Epoch { cursor: self.begin(0, 0), batches: self };
         let batches = epoch.take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
-        self.at = at;
+        self.shared.reach(at);
         let batches = batches?;
         if batches.is_empty() {
             return Err(Error::config("replay: the epoch has no batches"));
@@ -323,9 +421,20 @@ impl<B> Batches<B> {
         self.shared.schedule.rank()
     }
 
-    /// Number of samples in the source.
-    pub fn samples(&self) -> usize {
+    /// Number of samples in the source, whatever is chosen of them.
+    pub fn source_len(&self) -> usize {
         self.shared.recipe.source.len()
+    }
+
+    /// Number of samples that `epoch` delivers, on all ranks together: what
+    /// [`subset`](crate::Loader::subset), [`repeat`](crate::Loader::repeat) and their like leave of
+    /// the source, without those of a last batch that is [dropped](crate::Last::Drop), and without
+    /// padding.
+    ///
+    /// # Panics
+    /// As [`batches`](Batches::batches).
+    pub fn epoch_len(&self, epoch: u64) -> u64 {
+        self.shared.schedule.samples(epoch)
     }
 
     /// Names of the classes by label, if the source knows them.
@@ -358,26 +467,14 @@ impl<B> Batches<B> {
     /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what
     /// limits it.
     pub fn stats(&self) -> Stats {
-        let Shared { run, memory, .. } = &self.shared;
-        let settings = &run.settings;
-        let mut stats = run.counters.stats();
-        (stats.workers, stats.most_workers) = (settings.workers(), settings.most_workers());
-        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
-        let time = settings.time();
-        (stats.seconds, stats.worker_seconds, stats.processors) =
-            (time.seconds, time.worker_seconds, settings.processors);
-        stats.delayed_seconds = settings.delayed();
-        stats.slots = Settings::slots_for(stats.prefetch);
-        (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
-            (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
-        stats
+        self.shared.stats()
     }
 
     /// The samples that were skipped so far, in the order in which they came, each once: with the
     /// epoch and batch where it failed first, and why; see [`OnError::Skip`](crate::OnError::Skip).
     /// At most `at_most` and one more.
     pub fn faults(&self) -> Vec<Fault> {
-        self.shared.faults.lock().expect("nothing panics while holding it").listed().to_vec()
+        self.shared.faults()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ pub(crate) struct Engine {
     on_error: OnError,
     faults: Arc<Mutex<Faults>>,
     timeout: Duration,
-    resume: Option<Position>,
+    pub(crate) resume: Option<Position>,
     coordinator: Option<JoinHandle<()>>,
     /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
     /// this error.
@@ -168,16 +168,17 @@ impl Engine {
 
     /// What the user may ask of the loader, which holds `memory` and has room for `room` batches in
     /// the consumer's hands.
-    pub(crate) fn shared(&self, memory: MemoryPlan, room: usize) -> Shared {
-        Shared {
+    pub(crate) fn shared(&self, memory: MemoryPlan, room: usize) -> Arc<Shared> {
+        Arc::new(Shared {
             recipe: self.recipe.clone(),
             run: self.run.clone(),
             schedule: self.schedule.clone(),
             faults: self.faults.clone(),
             memory,
             room,
-            resume: self.resume,
-        }
+            at: Mutex::new(self.resume.unwrap_or_default()),
+            probes: OnceLock::new(),
+        })
     }
 
     pub(crate) fn run(&self) -> &Arc<Run> {

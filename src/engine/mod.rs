@@ -35,7 +35,7 @@ mod settings;
 mod tune;
 mod worker;
 
-pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Replay};
+pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Monitor, Replay};
 pub(crate) use batches::{Feed, Position, Shared};
 #[cfg(feature = "cuda")]
 pub(crate) use cuda::CudaFeed;

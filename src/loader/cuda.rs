@@ -70,11 +70,11 @@ impl Loader {
         let slots = (0..slots).map(slot).collect::<Result<Vec<_>>>()?;
         let trace = parts.trace.take();
         let engine = Engine::new(parts, slots, None)?;
-        let (shared, run) = (engine.shared(memory, prefetch + 1), engine.run().clone());
+        let (shared, run, resume) = (engine.shared(memory, prefetch + 1), engine.run().clone(), engine.resume);
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, run.counters.clone());
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
         begin_trace(trace, &run)?;
-        Ok(Batches::new(Box::new(CudaFeed { ring, run }), shared))
+        Ok(Batches::new(Box::new(CudaFeed { ring, run }), shared, resume))
     }
 }
 

@@ -78,6 +78,14 @@ impl Schedule {
         }
     }
 
+    /// Number of samples that `epoch` delivers, all ranks together.
+    pub(crate) fn samples(&self, epoch: u64) -> u64 {
+        match self.last {
+            Last::Drop => self.batches(epoch) * self.batch,
+            Last::Keep | Last::Pad => self.order.len(epoch),
+        }
+    }
+
     /// Places of this rank in its fullest batch.
     pub(crate) fn places(&self) -> u64 {
         let share = self.share(self.batch);
