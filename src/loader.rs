@@ -14,10 +14,10 @@ use std::time::Duration;
 use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, SOFT_LABEL, Slots, Writer};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
+use crate::cuda::SampleOps;
 use crate::decode::{Auto, Decode};
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
-use crate::device::SampleOps;
 use crate::engine::{
     Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Opened, Parts,
     Position, Scratch, ScratchPlan, Settings, State, Tuner, Work, some_batches,

@@ -87,7 +87,7 @@ pub(crate) trait Filled: Send + 'static {
     /// Whether the labels may be read.
     fn labelled(&self) -> bool;
     /// Bytes of a field, all samples: 0 is the images, then those of the spec in their order, then
-    /// the records of [`SampleOps`](super::SampleOps).
+    /// the records of [`SampleOps`](crate::cuda::SampleOps).
     fn bytes(&self, field: usize) -> &[u8];
 }
 

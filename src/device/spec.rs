@@ -1,7 +1,7 @@
 use std::fmt;
 
-use super::ops::SampleOps;
 use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize};
+use crate::cuda::SampleOps;
 
 /// What crosses the bus and what the consumer gets.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,8 @@ use crossbeam::channel::Sender;
 
 use super::{Engine, Feed, Work};
 use crate::batch::{Free, Full};
-use crate::device::{CudaBatch, DeviceStats, Filled, Nvidia, Ring, SampleOps, Supply};
+use crate::cuda::SampleOps;
+use crate::device::{CudaBatch, DeviceStats, Filled, Nvidia, Ring, Supply};
 use crate::error::Result;
 use crate::order::Pick;
 use crate::trace::{self, WAIT};

@@ -11,8 +11,8 @@ use super::retry::{guarded, panicked, retried};
 use super::scratch::{Scratch, Share};
 use super::{Settings, Tuner};
 use crate::batch::{self, Full, Part, Writer};
+use crate::cuda::SampleOps;
 use crate::decode::{self, Decode, Job, Pixels, Size, is_plain_jpeg};
-use crate::device::SampleOps;
 use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
 use crate::source::{self, Sample, Source};
@@ -35,7 +35,7 @@ pub(crate) struct Work {
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) writer: Writer,
     /// Whether the last field of a slot is a record a sample of what the device is to do
-    /// (`device::SampleOps`): then erasing is left to it.
+    /// (`cuda::SampleOps`): then erasing is left to it.
     pub(crate) ops: bool,
     pub(crate) seed: u64,
     /// Whether a batch that is to be mixed is mixed by the worker that finishes it, and not on a

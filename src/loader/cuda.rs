@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::{Loader, begin_trace};
 use crate::batch::{Dtype, Layout, Memory, Normalize, Plan, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
-use crate::cuda::{Context, PinMode, Pinned, Stream};
+use crate::cuda::{Context, Pinned, Stream};
 use crate::device::{CudaBatch, MAX_AXES, Nvidia, Ring, Spec};
 use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan, Opened};
 use crate::error::{Error, Result};
@@ -87,7 +87,7 @@ impl Loader {
 /// Page-locked memory for one slot.
 #[allow(unsafe_code)]
 pub(super) fn pinned_memory(context: &Context, bytes: usize) -> Result<Memory> {
-    let mut pinned = Pinned::new(context, bytes.max(1), PinMode::Cached)?;
+    let mut pinned = Pinned::new(context, bytes.max(1))?;
     let base = NonNull::from(&mut *pinned).cast();
     // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
     // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).

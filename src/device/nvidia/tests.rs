@@ -8,7 +8,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use super::super::{Filled, Ring, Supply};
 use super::*;
 use crate::batch::{Dtype, Field, Layout, Normalize};
-use crate::cuda::{PinMode, Pinned};
+use crate::cuda::Pinned;
 use crate::order::Pick;
 use crate::transform::Mixing;
 
@@ -95,8 +95,7 @@ fn the_ring_keeps_the_bus_busy() {
     let bytes = BATCH * SIDE * SIDE * 3;
     let own = Stream::new(&context).unwrap();
     let bare = {
-        let (pinned, memory) =
-            (Pinned::new(&context, bytes, PinMode::Cached).unwrap(), Memory::new(&context, bytes).unwrap());
+        let (pinned, memory) = (Pinned::new(&context, bytes).unwrap(), Memory::new(&context, bytes).unwrap());
         let copies = |n: usize| {
             // SAFETY: `pinned` lives, unchanged, until the wait below.
             (0..n).for_each(|_| unsafe { own.upload(&memory, 0, &pinned) }.unwrap());
@@ -110,7 +109,7 @@ fn the_ring_keeps_the_bus_busy() {
     for (dtype, layout) in [(Dtype::U8, Layout::Nhwc), (Dtype::F16, Layout::Nchw), (Dtype::F32, Layout::Nchw)] {
         let (home, free) = bounded(4);
         for _ in 0..4 {
-            let pinned = |len| Pinned::new(&context, len, PinMode::Cached).unwrap();
+            let pinned = |len| Pinned::new(&context, len).unwrap();
             home.send(Box::new([pinned(bytes), pinned(BATCH * 8)])).unwrap();
         }
         let picks = vec![Pick { sample: 0, variant: 0, valid: true }; BATCH];
