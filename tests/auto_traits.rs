@@ -105,6 +105,8 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
     both::<trace::Limit>();
     both::<trace::ProcessStats>();
     both::<trace::Schedule>();
+    both::<trace::Stage>();
+    both::<trace::StageMap<f64>>();
     both::<trace::StageStats>();
     both::<trace::Stats>();
     both::<trace::Straggler>();

@@ -16,7 +16,7 @@ use crate::decode::{self, Decode, Job, Pixels, Size, is_plain_jpeg};
 use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
 use crate::source::{self, Sample, Source};
-use crate::trace::{Args, Counters, Row, Stage, Trace, nanos};
+use crate::trace::{Args, Counters, Row, Stage, StageMap, Trace, nanos};
 use crate::transform::{self, Augment, Erase, ImageMut, Mixing, Resizer, Transform};
 
 /// Samples that a worker takes at a time: enough for a decoder to work on several side by side, few
@@ -94,7 +94,7 @@ struct Planned<'a> {
     plan: transform::Plan,
     rng: Rng,
     /// Its time in each stage.
-    ns: [u64; 4],
+    ns: StageMap<u64>,
     /// The image's encoded bytes.
     bytes: &'a [u8],
     /// Bytes of memory that decoding it takes.
@@ -237,12 +237,15 @@ impl Worker {
                     if is_plain_jpeg(bytes) {
                         counters.plain_jpeg();
                     }
-                    let ns = [clock.lap(), 0, 0, 0];
+                    let mut ns = StageMap::default();
+                    ns[Stage::Read] = clock.lap();
                     // A source that copies may have grown its buffer to twice that.
                     let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
                     let planning = Planned { place, id, sample, plan, rng, ns, bytes, memory };
-                    clock.book(&work.counters, *index, Stage::Read, ns[0], bytes.len(), |b| planning.args(at, b));
+                    clock.book(&work.counters, *index, Stage::Read, ns[Stage::Read], bytes.len(), |b| {
+                        planning.args(at, b)
+                    });
                     planned.push(planning);
                     held += buffer;
                     // One more like it might be too much.
@@ -253,8 +256,9 @@ impl Worker {
                 // All its time, the pauses before it was read again among it, is its own and not
                 // the next one's.
                 Err(e) => {
-                    let ns = [clock.lap(), 0, 0, 0];
-                    clock.book(&work.counters, *index, Stage::Read, ns[0], 0, |b| at.args(id, &meta.key, b));
+                    let mut ns = StageMap::default();
+                    ns[Stage::Read] = clock.lap();
+                    clock.book(&work.counters, *index, Stage::Read, ns[Stage::Read], 0, |b| at.args(id, &meta.key, b));
                     counters.sample();
                     work.counters.sample_took(ns, id, &meta.key);
                     meta.fault = Some(e);
@@ -378,19 +382,22 @@ impl Desk<'_> {
 
         for (job, mut planned) in jobs.into_iter().zip(planned) {
             let share = || (together as f64 * job.bytes.len() as f64 / encoded.max(1) as f64) as u64;
-            planned.ns[1] = job.out.time.map_or_else(share, |time| time.as_nanos() as u64);
-            counters.spent(Stage::Decode, planned.ns[1], job.out.data().len());
+            planned.ns[Stage::Decode] = job.out.time.map_or_else(share, |time| time.as_nanos() as u64);
+            counters.spent(Stage::Decode, planned.ns[Stage::Decode], job.out.data().len());
             counters.enter(Stage::Transform, planned.id);
             let written = job.result.and_then(|()| {
                 guarded(|| work.finish(job.out, &mut planned, resizer, image, part))?;
-                planned.ns[2] = clock.lap();
-                clock
-                    .book(&work.counters, index, Stage::Transform, planned.ns[2], image.len(), |b| planned.args(at, b));
+                planned.ns[Stage::Transform] = clock.lap();
+                clock.book(&work.counters, index, Stage::Transform, planned.ns[Stage::Transform], image.len(), |b| {
+                    planned.args(at, b)
+                });
                 counters.enter(Stage::Write, planned.id);
                 guarded(|| work.write(image, &planned, part))
             });
-            planned.ns[3] = clock.lap();
-            clock.book(&work.counters, index, Stage::Write, planned.ns[3], sample_bytes, |b| planned.args(at, b));
+            planned.ns[Stage::Write] = clock.lap();
+            clock.book(&work.counters, index, Stage::Write, planned.ns[Stage::Write], sample_bytes, |b| {
+                planned.args(at, b)
+            });
             let meta = part.meta(planned.place);
             counters.sample();
             work.counters.sample_took(planned.ns, planned.id, &meta.key);
