@@ -19,7 +19,7 @@ use crate::decode::{Auto, Decode};
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
-    Batches, Bounds, Engine, HostFeed, IntoIter, Limits, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Opened, Parts,
+    Batches, Bounds, Delivery, Engine, IntoIter, Limits, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Opened, Parts,
     Position, Scratch, ScratchPlan, Settings, State, Tuner, Work, some_batches,
 };
 #[cfg(doc)]
@@ -468,7 +468,7 @@ impl Loader {
         let engine = Engine::new(opening.into_parts(slots, keeper))?;
         begin_trace(trace, engine.work())?;
         let opened = Opened::new(&engine, plan, room, resume);
-        Ok(Batches::new(Box::new(HostFeed(engine)), opened))
+        Ok(Batches::new(Delivery::to_host(engine), opened))
     }
 
     /// Checks the options and opens the source; images are to be written as `dtype` in `layout`,

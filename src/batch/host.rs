@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{Dtype, Free, Full};
+use super::{Delivered, Dtype, Free, Full};
 use crate::error::{Error, Result};
 use crate::transform::Mixing;
 
@@ -156,6 +156,20 @@ impl HostBatch {
     /// were.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.full().header().mixing.as_ref()
+    }
+}
+
+impl Delivered for HostBatch {
+    fn epoch(&self) -> u64 {
+        self.full().header().epoch
+    }
+
+    fn number(&self) -> u64 {
+        self.full().header().number
+    }
+
+    fn samples(&self) -> usize {
+        self.full().len()
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]
 pub(crate) use nvidia::Nvidia;
 pub use ring::DeviceStats;
-pub(crate) use ring::{CAPTURE, Filled, Held, Ring, Supply};
+pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, Ring};
 pub(crate) use spec::Spec;
 
 /// What the ring asks of an accelerator: streams of work that run beside the host, and events that
@@ -59,6 +59,10 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Kernels: Send + Sync;
     /// While it lives, calls of the same thread cost less.
     type Stay;
+    /// What the consumer is handed.
+    type Batch: From<Held<Self>>
+    where
+        Self: Sized;
 
     fn stay(&self) -> Result<Self::Stay>;
     /// One block of device memory.

@@ -7,7 +7,7 @@
 //!    overlap, records come from workers and `engine`, whose partners are samples of the batch, and
 //!    the ring's thread synchronises its streams before the kernels go.
 
-use super::{Gpu, Job, Recorded, Spec};
+use super::{CudaBatch, Gpu, Job, Recorded, Spec};
 use crate::cuda::{Context, Convert, Entered, Event, Launch, Memory, SoftLabels, Stream};
 use crate::error::Result;
 
@@ -26,6 +26,7 @@ impl Gpu for Nvidia {
     type Memory = Memory;
     type Kernels = Kernels;
     type Stay = Entered;
+    type Batch = CudaBatch;
 
     fn stay(&self) -> Result<Entered> {
         self.0.enter()

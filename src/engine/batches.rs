@@ -1,16 +1,22 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::faults::{Fault, Faults};
+use super::metered::Metered;
 use super::resume::{self, Probe};
 use super::{Engine, Settings, State, Work, length};
-use crate::batch::HostBatch;
+use crate::batch::{Delivered, Feed, HostBatch};
+use crate::device::Gauge;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
 use crate::source::Source;
 use crate::trace::Stats;
+
+/// How often a consumer that waits looks whether anything can still come.
+const TICK: Duration = Duration::from_millis(100);
 
 /// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is
 /// opened. Scratch is taken by workers when they need it.
@@ -86,26 +92,6 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// Where batches come from, in order: the seam between the engine and the kinds of batch.
-pub(crate) trait Feed: Send {
-    type Batch;
-
-    /// Begins `epoch` at batch `first`, dropping what is under way.
-    fn start(&mut self, epoch: u64, first: u64);
-
-    /// The next batch; `None` after the last, and after an error.
-    fn next(&mut self) -> Option<Result<Self::Batch>>;
-
-    /// Ends the epoch early.
-    fn stop(&mut self);
-
-    /// What the device's memory holds, if there is one.
-    #[cfg(feature = "cuda")]
-    fn device_stats(&self) -> Option<crate::device::DeviceStats> {
-        None
-    }
-}
-
 /// What is known of an open loader, whatever it delivers.
 #[derive(Clone)]
 pub(crate) struct Opened {
@@ -117,6 +103,9 @@ pub(crate) struct Opened {
     pub(crate) room: usize,
     /// Where it is to go on.
     pub(crate) resume: Option<Position>,
+    /// What goes through the device's ring, if there is one.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) device: Option<Gauge>,
 }
 
 /// A batch of a run.
@@ -135,6 +124,7 @@ impl Opened {
             plan,
             room,
             resume,
+            device: None,
         }
     }
 }
@@ -160,8 +150,12 @@ pub struct Batches<B> {
 }
 
 impl<B> Batches<B> {
-    pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, opened: Opened) -> Self {
+    pub(crate) fn new(feed: impl Feed<Batch = B> + 'static, opened: Opened) -> Self
+    where
+        B: Delivered,
+    {
         let first = opened.resume.unwrap_or(Position { epoch: 0, batch: 0 });
+        let feed = Box::new(Metered { feed, work: opened.work.clone() });
         Batches { feed: Some(feed), opened, process: std::process::id(), first, at: first, probes: OnceLock::new() }
     }
 
@@ -174,7 +168,7 @@ impl<B> Batches<B> {
     fn next(&mut self) -> Option<Result<B>> {
         let process = self.process;
         match self.feed() {
-            Some(feed) => feed.next(),
+            Some(feed) => feed.next(&mut || Some(TICK)),
             None => Some(Err(Error::config(format!(
                 "the loader was opened by process {process}, this is {}: worker threads do not survive fork; open it after forking",
                 std::process::id()
@@ -396,7 +390,7 @@ impl<B> Batches<B> {
 impl Batches<crate::device::CudaBatch> {
     /// What the device's memory holds, and what went there.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
-        self.feed.as_ref().and_then(|feed| feed.device_stats()).expect("batches on a device have a ring")
+        self.opened.device.as_ref().expect("batches on a device have a ring").stats()
     }
 }
 

@@ -4,8 +4,8 @@
 //! 2. `worker`: what a worker does with its part of a batch.
 //! 3. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
-//! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
-//! 6. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
+//! 5. `delivery` and `cuda`: what a full slot becomes: a batch in host memory, or what a device copies.
+//! 6. `batches`: what the user holds; `metered`: what it asks for and gets is counted there; `progress`: the bar of an epoch, if wanted.
 //! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left
 //!    to the loader.
 //! 8. `resume`: where a run stands, and whether a loader may go on from there.
@@ -19,9 +19,10 @@ mod batches;
 mod coordinator;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod delivery;
 mod faults;
-mod host;
 mod length;
+mod metered;
 mod pool;
 #[cfg(feature = "progress")]
 mod progress;
@@ -46,13 +47,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
 
 pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Replay};
-pub(crate) use batches::{Feed, Opened, Position};
+pub(crate) use batches::{Opened, Position};
 use coordinator::Start;
-#[cfg(feature = "cuda")]
-pub(crate) use cuda::CudaFeed;
+pub(crate) use delivery::Delivery;
 use faults::Faults;
 pub use faults::{Fault, OnError};
-pub(crate) use host::HostFeed;
 pub(crate) use length::some_batches;
 use pool::Pool;
 use report::Reports;
@@ -64,8 +63,6 @@ pub(crate) use settings::{Bounds, MOST_WORKERS, Settings};
 pub(crate) use tune::Tuner;
 pub(crate) use worker::{Limits, MAX_GROUP, Work};
 
-/// How often a consumer that waits looks whether anything can still come.
-const TICK: Duration = Duration::from_millis(100);
 /// How often a stall is logged.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -286,14 +283,9 @@ impl Engine {
         self.full.len() + self.early.iter().flatten().flatten().count()
     }
 
-    /// The next batch of the run, in order; `None` after the last, and after an error.
-    pub(crate) fn next(&mut self) -> Option<Result<Full>> {
-        self.next_while(&mut || Some(TICK))
-    }
-
-    /// The same; `idle` is called before each wait and says how long it may be, or gives up with
-    /// `None`.
-    pub(crate) fn next_while(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
+    /// The next batch of the run, in order; `None` after the last, and after an error. `idle` is
+    /// called before each wait and says how long it may be, or gives up with `None`.
+    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
         if self.next == self.end {
             return None;
         }

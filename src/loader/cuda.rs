@@ -6,7 +6,7 @@ use crate::batch::{Dtype, Layout, Memory, Normalize, Plan, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, Pinned, Stream};
 use crate::device::{CudaBatch, MAX_AXES, Nvidia, Ring, Spec};
-use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan, Opened};
+use crate::engine::{Batches, Delivery, Engine, MemoryPlan, Opened};
 use crate::error::{Error, Result};
 
 impl Loader {
@@ -78,9 +78,10 @@ impl Loader {
         let engine = Engine::new(opening.into_parts(slots, None))?;
         let (opened, work) = (Opened::new(&engine, plan, prefetch + 1, resume), engine.work().clone());
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, work.counters.clone());
-        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
+        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
         begin_trace(trace, &work)?;
-        Ok(Batches::new(Box::new(CudaFeed { ring, work }), opened))
+        let device = Some(ring.gauge());
+        Ok(Batches::new(ring, Opened { device, ..opened }))
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::super::{Filled, Ring, Supply};
+use super::super::{FullSlot, Ring};
 use super::*;
-use crate::batch::{Dtype, Field, Layout, Normalize};
+use crate::batch::{Dtype, Feed, Field, Layout, Normalize};
 use crate::cuda::Pinned;
 use crate::order::Pick;
 use crate::transform::Mixing;
@@ -30,8 +30,8 @@ struct Slot {
     home: Sender<Box<[Pinned; 2]>>,
 }
 
-impl Supply for Prefilled {
-    type Slot = Slot;
+impl Feed for Prefilled {
+    type Batch = Slot;
     fn start(&mut self, _epoch: u64, first: u64) {
         self.next = first;
     }
@@ -50,9 +50,12 @@ impl Supply for Prefilled {
     fn stop(&mut self) {
         self.next = self.end;
     }
+    fn ready(&self) -> usize {
+        self.free.len()
+    }
 }
 
-impl Filled for Slot {
+impl FullSlot for Slot {
     fn epoch(&self) -> u64 {
         0
     }
@@ -133,8 +136,8 @@ fn the_ring_keeps_the_bus_busy() {
         for _ in 0..3 {
             ring.start(0, 0);
             let mut since = Instant::now();
-            while let Some(batch) = ring.next() {
-                if batch.unwrap().slot().number == 19 {
+            while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+                if batch.unwrap().number() == 19 {
                     stream.synchronize().unwrap();
                     since = Instant::now();
                 }
