@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::internal::{Context, Convert, Event, Memory, PinMode, Pinned, Stream};
+use warpfeed::cuda::internal::{Context, Convert, Event, Launch, Memory, Pinned, SampleOps, Stream};
 use warpfeed::decode::{Decode, Pixels, Rect, Size, Want};
-use warpfeed::device::SampleOps;
 use warpfeed::order::Rng;
 use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
 use warpfeed::source::{self, OwnedSample, Sample, Source};
@@ -95,31 +94,31 @@ impl Gpu {
         Ok(median(all))
     }
 
-    /// GB/s of page-locked copies of one batch of u8 images, by kind of memory.
+    /// GB/s of page-locked copies of one batch of u8 images.
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = Memory::new(&self.context, BATCH * IMAGE)?;
-        let mut result = 0.0;
-        for mode in [PinMode::WriteCombined, PinMode::Cached] {
-            let mut pinned = Pinned::new(&self.context, BATCH * IMAGE, mode)?;
-            let since = Instant::now();
-            pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
-            let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
-            let ms = self.timed(15, |_| {
-                // SAFETY: `pinned` lives, unchanged, until the event behind the copies is waited
-                // for.
-                (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
-            })?;
-            result = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
-            println!("  {mode:?}: {result:.2} GB/s; one thread fills it at {fill:.1} GB/s");
-        }
-        Ok(result)
+        let mut pinned = Pinned::new(&self.context, BATCH * IMAGE)?;
+        let since = Instant::now();
+        pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
+        let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
+        let ms = self.timed(15, |_| {
+            // SAFETY: `pinned` lives, unchanged, until the event behind the copies is waited for.
+            (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
+        })?;
+        let rate = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
+        println!("  {rate:.2} GB/s; one thread fills the memory at {fill:.1} GB/s");
+        Ok(rate)
     }
 
     /// GB/s, read and written, of a copy of 1 GiB on the device: the ceiling of the conversions.
     fn device_copy(&self) -> Result<f64> {
-        let memory = Memory::new(&self.context, 2 << 30)?;
-        let ms = self.timed(20, |_| self.own.copy(&memory, 1 << 30, 0, 1 << 30))?;
+        let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("there is memory");
+        let (from, mut to) = (block(), block());
+        let ms = self.timed(20, |_| {
+            self.stream.memcpy_dtod(&from, &mut to).expect("the copy is queued");
+            Ok(())
+        })?;
         let rate = (2u64 << 30) as f64 / ms / 1e6;
         println!("\ncopy on the device: {rate:.0} GB/s read and written");
         Ok(rate)
@@ -133,11 +132,11 @@ impl Gpu {
         let memory = Memory::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
-        // First the records that only flip, then those that do all.
+        // First the records that only erase, then those that mix too.
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
-            let all = SampleOps::new().flip().erase(Rect::new(40, 50, 60, 70), [0.0; 3]).mix((n + N - 1) % N, 0.7);
-            if n < N { SampleOps::new().flip() } else { all }.write(record);
+            let erase = SampleOps::new().erase(Rect::new(40, 50, 60, 70), [0.0; 3]);
+            if n < N { erase } else { erase.mix((n + N - 1) % N, 0.7) }.write(record);
         }
         let at = 4 * (input + output);
         for i in 0..4 {
@@ -151,9 +150,9 @@ impl Gpu {
             for layout in [Layout::Nchw, Layout::Nhwc] {
                 for (what, size, records, read) in [
                     ("plain", (SIDE, SIDE), None, 1),
-                    ("flip", (SIDE, SIDE), Some(at), 1),
+                    ("erase", (SIDE, SIDE), Some(at), 1),
                     // The sample it is mixed with is read too.
-                    ("flip, erase, mix", (SIDE, SIDE), Some(at + N * SampleOps::BYTES), 2),
+                    ("erase, mix", (SIDE, SIDE), Some(at + N * SampleOps::BYTES), 2),
                     ("223 x 223", (223, 223), None, 1),
                 ] {
                     let with_ops = records.is_some();
@@ -162,7 +161,9 @@ impl Gpu {
                         let from = i % 4 * (input + output);
                         // SAFETY: the records name partners below N, the ranges lie apart, and
                         // `timed` waits for the work.
-                        unsafe { kernel.launch(&self.own, &memory, from + input, from, records, N) }
+                        unsafe {
+                            kernel.launch(&self.own, &memory, Launch { from, to: from + input, records, count: N })
+                        }
                     })?;
                     let bytes = N * size.0 * size.1 * 3 * (read + dtype.bytes());
                     let rate = bytes as f64 / ms / 1e6;

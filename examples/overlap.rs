@@ -9,7 +9,7 @@
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::internal::{Context, Convert, Event, Memory, PinMode, Pinned, Stream};
+use warpfeed::cuda::internal::{Context, Convert, Event, Launch, Memory, Pinned, Stream};
 use warpfeed::{Dtype, Layout, Normalize, Result};
 
 const BATCHES: usize = 12;
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         steps: Stream::lent(&consumer)?,
         copies: Stream::new(&context)?,
         conversions: Stream::new(&context)?,
-        pinned: Pinned::new(&context, BYTES, PinMode::Cached)?,
+        pinned: Pinned::new(&context, BYTES)?,
         memory: Memory::new(&context, 2 * BYTES + 2 * 2 * BYTES)?,
         convert: Convert::load(&context, Dtype::F16, Layout::Nchw, (224, 224), Normalize::IMAGENET, false)?,
         spin,
@@ -91,7 +91,9 @@ impl Show {
             converted[i][0].record(conversions)?;
             // SAFETY: the ranges lie apart, events order who uses them, and `self` lives until the
             // steps are waited for below.
-            unsafe { self.convert.launch(conversions, &self.memory, to, from, None, IMAGES) }?;
+            unsafe {
+                self.convert.launch(conversions, &self.memory, Launch { from, to, records: None, count: IMAGES })
+            }?;
             converted[i][1].record(conversions)?;
 
             self.steps.wait(&converted[i][1])?;

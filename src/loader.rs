@@ -17,7 +17,7 @@ use crate::decode::{Codec, Codecs};
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
-    Batches, Bounds, Engine, HostFeed, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts, Run, Scratch,
+    Batches, Bounds, Delivery, Engine, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts, Run, Scratch,
     ScratchPlan, Settings, State, some_batches,
 };
 #[cfg(doc)]
@@ -502,7 +502,7 @@ impl Loader {
         let engine = Engine::new(parts, slots, keeper)?;
         begin_trace(trace, engine.run())?;
         let (shared, resume) = (engine.shared(memory, room), engine.resume);
-        Ok(Batches::new(Box::new(HostFeed(engine)), shared, resume))
+        Ok(Batches::new(Delivery::to_host(engine), Arc::new(shared), resume))
     }
 
     /// How the host writes images that a batch has in `layout`.

@@ -105,6 +105,8 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
     both::<trace::Limit>();
     both::<trace::ProcessStats>();
     both::<trace::Schedule>();
+    both::<trace::Stage>();
+    both::<trace::StageMap<f64>>();
     both::<trace::StageStats>();
     both::<trace::Stats>();
     both::<trace::Straggler>();
@@ -131,7 +133,6 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
     both::<occupancy::Table>();
     both::<occupancy::Usage>();
     both::<warpfeed::device::DeviceStats>();
-    both::<warpfeed::device::SampleOps>();
 }
 
 /// What users implement is shared by all workers.
@@ -153,6 +154,7 @@ fn the_traits_of_the_users_are_shared() {
 fn what_is_on_a_device_may_go_to_other_threads() {
     use warpfeed::device::{CudaBatch, DlManagedTensorVersioned, DlTensor, DlpackTensor, Tensor};
     both::<CudaBatch>();
+    both::<warpfeed::cuda::internal::SampleOps>();
     both::<Tensor<'_>>();
     both::<warpfeed::Replay<CudaBatch>>();
     send::<DlpackTensor>();

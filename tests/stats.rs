@@ -29,7 +29,7 @@ fn every_stage_counts_every_sample_and_every_batch() {
     let (_, stats) = run(70, 3);
     assert_eq!((stats.samples, stats.batches, stats.epochs, stats.workers), (210, 30, 3, 2));
     assert_eq!(stats.prepared, 210);
-    for (name, stage) in stats.stages() {
+    for (name, stage) in stats.stages().iter() {
         assert_eq!(stage.count, 210, "{name}");
         assert_eq!(stage.histogram.iter().map(|b| b[1]).sum::<u64>(), 210, "{name}");
         assert!(stage.seconds > 0.0 && stage.p50_seconds <= stage.p99_seconds, "{name}: {stage:?}");
@@ -45,7 +45,7 @@ fn every_stage_counts_every_sample_and_every_batch() {
     assert!(stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(), "there is no device");
     assert_eq!(stats.timeline.iter().map(|i| i.batches).sum::<u64>(), 30);
     assert_eq!(stats.timeline.iter().map(|i| i.samples).sum::<u64>(), 210);
-    let busy: f64 = stats.timeline.iter().flat_map(|i| i.busy).sum();
+    let busy: f64 = stats.timeline.iter().flat_map(|i| i.busy.values()).sum();
     assert!((busy / (stats.busy_workers() * stats.seconds) - 1.0).abs() < 0.01, "{busy}");
     assert!(stats.host_bytes > 0 && stats.slots == 4 && stats.prefetch == 2);
     assert_eq!(stats.slowest.len(), 8);

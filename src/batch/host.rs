@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{COUNT, Dtype, Field, Free, Full, Role, Span};
+use super::{COUNT, Delivered, Dtype, Field, Free, Full, Role, Span};
 use crate::error::{Error, Result};
 use crate::transform::Mixing;
 
@@ -180,6 +180,20 @@ impl HostBatch {
 /// The error of who reads labels of a loader without the field.
 pub(crate) fn no_label_field() -> Error {
     Error::config("labels: the loader was opened without(\"label\")")
+}
+
+impl Delivered for HostBatch {
+    fn epoch(&self) -> u64 {
+        self.full().header().epoch
+    }
+
+    fn number(&self) -> u64 {
+        self.full().header().number
+    }
+
+    fn samples(&self) -> usize {
+        self.full().len()
+    }
 }
 
 /// The error of who reads labels that are not there: those of a batch whose first sample is `id`.

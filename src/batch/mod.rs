@@ -7,9 +7,11 @@
 //! 4. `slot`: one batch buffer on its way round: free, filling, full, and free again.
 //! 5. `host`: a full slot in the user's hands.
 //! 6. `mix`: MixUp and CutMix over a batch that is complete; `soft`: its labels as rows of shares.
+//! 7. `feed`: where batches come from, whatever makes them.
 //!
 //! Slots are allocated once, when the loader is opened, and never again.
 
+mod feed;
 mod host;
 #[allow(unsafe_code)]
 mod memory;
@@ -20,6 +22,7 @@ mod slot;
 mod soft;
 mod write;
 
+pub(crate) use feed::{Delivered, Feed};
 #[cfg(feature = "cuda")]
 pub(crate) use host::{no_label_field, no_labels};
 pub use host::{Element, HostBatch, View};

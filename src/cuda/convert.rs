@@ -8,16 +8,17 @@
 //! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count`
 //!    samples. The kernel also reads the sample that a record names as partner: that it is below
 //!    `count` is the promise of whoever launches.
-//! 3. A module outlives its functions: they are private to the struct that unloads it in `drop`.
+//! 3. A module outlives its function: both are private to the struct that unloads it in `drop`.
 
 use std::ffi::{CString, c_void};
 use std::sync::LazyLock;
 
+use arrayvec::ArrayVec;
 use cudarc::driver::{result, sys};
 
 use super::driver::{Context, Doing};
 use super::memory::Memory;
-use super::occupancy;
+use super::ops::SampleOps;
 use super::stream::Stream;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,8 +31,19 @@ const PTX: &str = include_str!("kernels/convert.ptx");
 const MAX_BLOCK: u32 = 128;
 /// Most blocks along y; the kernels loop over what is beyond.
 const MAX_GRID_Y: usize = 65535;
-/// Bytes of one sample's parameters, `device::SampleOps`.
-pub(crate) const OPS_BYTES: usize = 112;
+
+/// What a launch works on, by offsets in device memory, which are multiples of 16.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch {
+    /// What is read.
+    pub from: usize,
+    /// What is written.
+    pub to: usize,
+    /// One [`SampleOps`] record a sample, for kernels that take some.
+    pub records: Option<usize>,
+    /// Number of samples.
+    pub count: usize,
+}
 
 /// The kernel that turns u8 (N, H, W, 3) into what a model takes, for one dtype, layout and image
 /// size.
@@ -39,8 +51,7 @@ pub(crate) const OPS_BYTES: usize = 112;
 /// Numbers are those of the host path, bit for bit: one fused multiply-add a value, rounded to
 /// nearest even.
 pub struct Convert {
-    module: Module,
-    function: sys::CUfunction,
+    kernel: Kernel,
     dtype: Dtype,
     pixels: usize,
     height: u32,
@@ -50,12 +61,6 @@ pub struct Convert {
     per_block: u32,
     normalize: ScaleBias,
 }
-
-// SAFETY: a `CUfunction` is an address in the driver that is only read, from any thread that has
-// bound the context.
-unsafe impl Send for Convert {}
-// SAFETY: as above.
-unsafe impl Sync for Convert {}
 
 /// `Normalize` of the kernel source.
 #[repr(C)]
@@ -67,8 +72,8 @@ struct ScaleBias {
 
 impl Convert {
     /// Loads the kernel for images of (`height`, `width`). `normalize` is not used for
-    /// [`Dtype::U8`]. `with_ops`: whether launches will bring per-sample parameters; a kernel that
-    /// never sees any is faster.
+    /// [`Dtype::U8`]. `with_ops`: whether launches will bring records; a kernel that never sees any
+    /// is faster.
     ///
     /// The driver compiles the one entry point that is needed, which takes some tens of
     /// milliseconds the first time on a machine.
@@ -88,18 +93,15 @@ impl Convert {
         if pixels == 0 || pixels > (1 << 30) {
             return Err(Error::config(format!("images of {width}x{height} pixels cannot be converted on the device")));
         }
-        // Without parameters it does not matter where a row ends.
+        // Without records it does not matter where a row ends.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let Entry { name, group, groups } = Entry::find(dtype, layout, width, with_ops)?;
-        let _here = context.enter()?;
-        let module = Module::load(context, &name)?;
-        let function = module.function(&name)?;
+        let kernel = Kernel::load(context, name)?;
         let threads = (pixels / group).div_ceil(groups) as u32;
-        let block = occupancy::driver_block(function, MAX_BLOCK).min(threads.next_multiple_of(32));
+        let block = kernel.best_block(MAX_BLOCK)?.min(threads.next_multiple_of(32));
         let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
         Ok(Convert {
-            module,
-            function,
+            kernel,
             dtype,
             pixels,
             height: height as u32,
@@ -110,69 +112,33 @@ impl Convert {
         })
     }
 
-    /// Queues the conversion of `count` samples from offset `from` to offset `to` of `memory`, both
-    /// multiples of 16. `ops` is the offset of `count` parameter records, a multiple of 16 too;
-    /// only for a kernel loaded with them.
+    /// Queues the conversion of `at.count` samples.
     ///
     /// # Safety
-    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners
-    /// below `count`; the ranges do not overlap; nothing else reads or writes them in between,
-    /// other than in the order that streams and events give; `self` is not dropped before the work
-    /// is done.
+    /// As for every launch: the records were written by [`SampleOps`], with partners below
+    /// `at.count`; the ranges do not overlap; nothing else reads or writes them in between, other
+    /// than in the order that streams and events give; `self` is not dropped before the work is
+    /// done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn launch(
-        &self,
-        stream: &Stream,
-        memory: &Memory,
-        to: usize,
-        from: usize,
-        ops: Option<usize>,
-        count: usize,
-    ) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        assert!(
-            [from, to, ops.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
-            "device offsets {from}, {to} and {ops:?} are not multiples of 16"
-        );
-        let _here = stream.same_context(memory.context())?;
-        let values = count * self.pixels * 3;
-        let mut to = memory.at(to, values * self.dtype.bytes());
-        let mut from = memory.at(from, values);
-        let mut ops = ops.map_or(0, |at| memory.at(at, count * OPS_BYTES));
-        let (mut n, mut height, mut width, mut normalize) = (count as u32, self.height, self.width, self.normalize);
-        let grid = ((self.pixels as u32).div_ceil(self.per_block), count.min(MAX_GRID_Y) as u32);
-        let mut parameters: [*mut c_void; 7] = [
-            (&raw mut to).cast(),
-            (&raw mut from).cast(),
-            (&raw mut ops).cast(),
-            (&raw mut n).cast(),
-            (&raw mut height).cast(),
-            (&raw mut width).cast(),
-            (&raw mut normalize).cast(),
-        ];
-        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters
-        // before it returns.
-        unsafe { self.module.launch(self.function, grid, self.block, stream, &mut parameters) }
-            .doing(|| format!("launching the conversion of {count} images to {}", self.dtype.name()))
+    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+        let values = self.pixels * 3;
+        let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
+        let own = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
+        let blocks = (self.pixels as u32).div_ceil(self.per_block);
+        let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
+        // SAFETY: the caller's promise, and invariant 1: height, width and normalisation come last.
+        unsafe { self.kernel.launch(stream, memory, at, bytes, (blocks, self.block), own) }
     }
 }
 
 /// Labels as f32 rows of `classes` shares, for batches whose samples are mixed.
 pub struct SoftLabels {
-    module: Module,
-    function: sys::CUfunction,
+    kernel: Kernel,
     classes: u32,
     smoothing: f32,
 }
-
-// SAFETY: as for `Convert`.
-unsafe impl Send for SoftLabels {}
-// SAFETY: as for `Convert`.
-unsafe impl Sync for SoftLabels {}
 
 impl SoftLabels {
     /// Loads the kernel. `smoothing` of each row (0 to 1) is spread evenly over the classes.
@@ -182,52 +148,23 @@ impl SoftLabels {
     pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
         let classes = u32::try_from(classes).ok().filter(|&c| c > 0);
         let classes = classes.ok_or_else(|| Error::config("soft labels need 1 to 2^32 - 1 classes"))?;
-        let _here = context.enter()?;
-        let module = Module::load(context, "soft_labels")?;
-        let function = module.function("soft_labels")?;
-        Ok(SoftLabels { module, function, classes, smoothing })
+        Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
 
-    /// Queues the rows of `count` labels (i64 at offset `from`) to offset `to`.
+    /// Queues the rows of `at.count` labels (i64).
     ///
     /// # Safety
-    /// The records at `ops` were written by [`SampleOps`](crate::device::SampleOps), with partners
-    /// below `count`; the ranges do not overlap; nothing else reads or writes them in between,
-    /// other than in the order that streams and events give; `self` is not dropped before the work
-    /// is done.
+    /// As for [`Convert::launch`].
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn launch(
-        &self,
-        stream: &Stream,
-        memory: &Memory,
-        to: usize,
-        from: usize,
-        ops: Option<usize>,
-        count: usize,
-    ) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let _here = stream.same_context(memory.context())?;
-        let mut to = memory.at(to, count * self.classes as usize * 4);
-        let mut from = memory.at(from, count * 8);
-        let mut ops = ops.map_or(0, |at| memory.at(at, count * OPS_BYTES));
-        let (mut n, mut classes, mut smoothing) = (count as u32, self.classes, self.smoothing);
-        let grid = (classes.div_ceil(MAX_BLOCK), count.min(MAX_GRID_Y) as u32);
-        let mut parameters: [*mut c_void; 6] = [
-            (&raw mut to).cast(),
-            (&raw mut from).cast(),
-            (&raw mut ops).cast(),
-            (&raw mut n).cast(),
-            (&raw mut classes).cast(),
-            (&raw mut smoothing).cast(),
-        ];
-        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters
-        // before it returns.
-        unsafe { self.module.launch(self.function, grid, MAX_BLOCK, stream, &mut parameters) }
-            .doing(|| format!("launching the soft labels of {count} samples"))
+    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+        let (mut classes, mut smoothing) = (self.classes, self.smoothing);
+        let own = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
+        let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
+        let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
+        // SAFETY: the caller's promise, and invariant 1: classes and smoothing come last.
+        unsafe { self.kernel.launch(stream, memory, at, bytes, size, own) }
     }
 }
 
@@ -284,56 +221,98 @@ fn entry_text(name: &str) -> Option<String> {
     entries.iter().find(|text| text.starts_with(&opening)).map(|text| format!("{head}{text}"))
 }
 
-/// A loaded module.
-struct Module {
-    raw: sys::CUmodule,
+/// Bytes of one sample that a kernel reads and writes.
+struct SampleBytes {
+    from: usize,
+    to: usize,
+}
+
+/// An entry point, loaded in a module of its own.
+struct Kernel {
+    name: String,
+    module: sys::CUmodule,
+    function: sys::CUfunction,
     context: Context,
 }
 
-// SAFETY: the handle is only read, by threads that have bound the context.
-unsafe impl Send for Module {}
+// SAFETY: both handles are addresses in the driver that are only read, by threads that have bound
+// the context.
+unsafe impl Send for Kernel {}
 // SAFETY: as above.
-unsafe impl Sync for Module {}
+unsafe impl Sync for Kernel {}
 
-impl Module {
-    fn load(context: &Context, name: &str) -> Result<Self> {
+impl Kernel {
+    fn load(context: &Context, name: String) -> Result<Self> {
         let _here = context.enter()?;
-        let text = entry_text(name)
-            .ok_or_else(|| Error::new(ErrorKind::Cuda, format!("kernel {name} is not in convert.ptx")))?;
-        let text = CString::new(text).map_err(|_| Error::new(ErrorKind::Cuda, "convert.ptx holds a zero byte"))?;
+        let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);
+        let text = entry_text(&name).ok_or_else(|| wrong(format!("kernel {name} is not in convert.ptx")))?;
+        let text = CString::new(text).map_err(|_| wrong("convert.ptx holds a zero byte".into()))?;
+        let symbol = CString::new(name.as_str()).map_err(|_| wrong("a kernel name with a zero byte".into()))?;
         // SAFETY: a zero-terminated PTX text; the context is bound.
-        let raw =
+        let module =
             unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;
-        Ok(Module { raw, context: context.clone() })
-    }
-
-    fn function(&self, name: &str) -> Result<sys::CUfunction> {
-        let symbol = CString::new(name).map_err(|_| Error::config("a kernel name with a zero byte"))?;
+        let mut kernel = Kernel { name, module, function: std::ptr::null_mut(), context: context.clone() };
         // SAFETY: the module is loaded and its context bound.
-        unsafe { result::module::get_function(self.raw, symbol) }.doing(|| format!("finding kernel {name}"))
+        kernel.function = unsafe { result::module::get_function(module, symbol) }
+            .doing(|| format!("finding kernel {}", kernel.name))?;
+        Ok(kernel)
     }
 
+    /// The block size at which the driver puts most warps on a multiprocessor, at most `limit`;
+    /// `limit` itself if it does not say.
+    fn best_block(&self, limit: u32) -> Result<u32> {
+        let _here = self.context.enter()?;
+        // SAFETY: the function is loaded and its context bound; no callback is given because
+        // dynamic shared memory is not used.
+        let chosen = unsafe { result::occupancy::max_potential_block_size(self.function, None, 0, limit as i32) };
+        let block = chosen.ok().and_then(|(_, block)| u32::try_from(block).ok()).filter(|&block| block >= 32);
+        Ok(block.map_or(limit, |block| block / 32 * 32))
+    }
+
+    /// Queues `blocks` blocks of `block` threads for each sample. Every entry point takes what is
+    /// written, what is read, the records and the number of samples; `own` are its parameters
+    /// behind those.
+    ///
     /// # Safety
-    /// `parameters` point to values of the types that the entry point declares, and the addresses
-    /// among them cover what it touches.
-    unsafe fn launch(
+    /// As for [`Convert::launch`]; `own` points to values of the types that the entry point
+    /// declares.
+    unsafe fn launch<const N: usize>(
         &self,
-        function: sys::CUfunction,
-        (x, y): (u32, u32),
-        block: u32,
         stream: &Stream,
-        parameters: &mut [*mut c_void],
-    ) -> Result<(), result::DriverError> {
-        // SAFETY: the caller's promise; the context is bound by `same_context`.
-        unsafe { result::launch_kernel(function, (x, y, 1), (block, 1, 1), 0, stream.handle(), parameters) }
+        memory: &Memory,
+        Launch { from, to, records, count }: Launch,
+        bytes: SampleBytes,
+        (blocks, block): (u32, u32),
+        own: [*mut c_void; N],
+    ) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        assert!(
+            [from, to, records.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
+            "device offsets {from}, {to} and {records:?} are not multiples of 16"
+        );
+        let _here = stream.same_context(memory.context())?;
+        let mut to = memory.at(to, count * bytes.to);
+        let mut from = memory.at(from, count * bytes.from);
+        let mut records = records.map_or(0, |at| memory.at(at, count * SampleOps::BYTES));
+        let mut samples = count as u32;
+        let shared =
+            [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
+        let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(own).collect();
+        let grid = (blocks, count.min(MAX_GRID_Y) as u32, 1);
+        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters
+        // before it returns.
+        unsafe { result::launch_kernel(self.function, grid, (block, 1, 1), 0, stream.handle(), &mut parameters) }
+            .doing(|| format!("launching kernel {} on {count} samples", self.name))
     }
 }
 
-impl Drop for Module {
+impl Drop for Kernel {
     fn drop(&mut self) {
         if let Ok(_here) = self.context.enter() {
             // SAFETY: loaded by `load`, unloaded once.
-            let _ = unsafe { result::module::unload(self.raw) };
+            let _ = unsafe { result::module::unload(self.module) };
         }
     }
 }

@@ -11,8 +11,9 @@
 //! 5. `capture`: CUDA graphs, which some calls would spoil; `later`: memory that is freed without
 //!    making the program wait.
 //! 6. `devices`: all work of a program, marked at once.
-//! 7. `convert`: the fused kernel, from u8 pixels to what a model takes.
-//! 8. [`occupancy`]: how many warps a multiprocessor holds; needs no GPU.
+//! 7. `ops`: the record of what the fused kernel does to one sample.
+//! 8. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
+//! 9. [`occupancy`]: how many warps a multiprocessor holds; needs no GPU.
 
 pub mod occupancy;
 
@@ -28,6 +29,7 @@ mod driver;
 mod later;
 #[cfg(feature = "cuda")]
 mod memory;
+mod ops;
 #[cfg(feature = "cuda")]
 mod pinned;
 #[cfg(feature = "cuda")]
@@ -71,14 +73,16 @@ pub use {
 #[doc(hidden)]
 #[cfg(feature = "cuda")]
 pub mod internal {
-    pub use super::convert::{Convert, SoftLabels};
+    pub use super::convert::{Convert, Launch, SoftLabels};
     pub use super::driver::Context;
     pub use super::memory::Memory;
-    pub use super::pinned::{PinMode, Pinned};
+    pub use super::ops::SampleOps;
+    pub use super::pinned::Pinned;
     pub use super::stream::{Event, Stream};
 }
 
 #[cfg(feature = "cuda")]
 pub(crate) use driver::Entered;
 #[cfg(feature = "cuda")]
-pub(crate) use internal::{Context, Convert, Event, Memory, PinMode, Pinned, SoftLabels, Stream};
+pub(crate) use internal::{Context, Convert, Event, Launch, Memory, Pinned, SoftLabels, Stream};
+pub(crate) use ops::SampleOps;

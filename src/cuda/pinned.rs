@@ -19,17 +19,6 @@ use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, Result};
 
-/// How page-locked memory is mapped for the processor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PinMode {
-    /// Cached, as ordinary memory is: may be read and written in any order.
-    #[default]
-    Cached,
-    /// Write-combined: for buffers that are only ever written, front to back. Reading it is many
-    /// times slower.
-    WriteCombined,
-}
-
 /// A block of page-locked host memory, portable across contexts, zeroed.
 ///
 /// Allocating it takes about 0.3 ms a megabyte and synchronises the device: it is done when a
@@ -52,17 +41,13 @@ impl Pinned {
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot have that much, with the
     /// options that would need less.
-    pub fn new(context: &Context, len: usize, mode: PinMode) -> Result<Self> {
+    pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
         if len == 0 {
             return Err(Error::config("page-locked memory of 0 bytes"));
         }
-        let mut flags = sys::CU_MEMHOSTALLOC_PORTABLE;
-        if mode == PinMode::WriteCombined {
-            flags |= sys::CU_MEMHOSTALLOC_WRITECOMBINED;
-        }
         // SAFETY: the context is bound; the result is checked before use.
-        let lock = || unsafe { result::malloc_host(len, flags) };
+        let lock = || unsafe { result::malloc_host(len, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let start = lock().or_else(|e| if settle(FREED_WITHIN) { lock() } else { Err(e) }).doing(|| {
             format!(
                 "page-locking {:.1} MB of host memory (a smaller batch, a smaller prefetch or .pinned(false) needs less)",

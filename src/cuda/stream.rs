@@ -128,19 +128,6 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the device", from.len()))
     }
 
-    /// Copies `bytes` bytes inside `memory`, asynchronously.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
-    pub fn copy(&self, memory: &Memory, to: usize, from: usize, bytes: usize) -> Result<()> {
-        let _here = self.same_context(memory.context())?;
-        let (to, from) = (memory.at(to, bytes), memory.at(from, bytes));
-        // SAFETY: both ranges are checked (invariant 3) and the memory outlives the work (`Memory`,
-        // invariant 1).
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
-            .doing(|| format!("copying {bytes} bytes on the device"))
-    }
-
     /// Copies `to.len()` bytes from `offset` in `from`, after everything before it in the stream,
     /// and waits. For tests and examples.
     ///

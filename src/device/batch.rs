@@ -5,7 +5,7 @@ use crate::cuda::cudarc::driver::{CudaStream, CudaView, DeviceRepr};
 use arrayvec::ArrayVec;
 
 use super::{Held, Nvidia};
-use crate::batch::{Dtype, SOFT_LABEL, no_labels};
+use crate::batch::{Delivered, Dtype, SOFT_LABEL, no_labels};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
 use crate::transform::Mixing;
@@ -24,6 +24,26 @@ pub(crate) const MAX_AXES: usize = 8;
 /// The stream may not be a per-thread default stream if batches are dropped on other threads: to
 /// the driver that is another stream there.
 pub struct CudaBatch(pub(crate) Held<Nvidia>);
+
+impl From<Held<Nvidia>> for CudaBatch {
+    fn from(held: Held<Nvidia>) -> Self {
+        CudaBatch(held)
+    }
+}
+
+impl Delivered for CudaBatch {
+    fn epoch(&self) -> u64 {
+        self.0.slot().epoch
+    }
+
+    fn number(&self) -> u64 {
+        self.0.slot().number
+    }
+
+    fn samples(&self) -> usize {
+        self.0.slot().picks.len()
+    }
+}
 
 impl CudaBatch {
     /// Number of samples, N.

@@ -5,12 +5,11 @@
 //! beside `cuda` tells what the tests without a GPU can and cannot show.
 //!
 //! 1. `spec`: what crosses and what arrives; every byte of device memory, before any is taken.
-//! 2. `ops`: [`SampleOps`], what the convert kernel does to one sample.
-//! 3. `ring`: the thread that copies ahead, and the order of waits.
-//! 4. `handoff`: page-locked host batches on their way back, which a device may still read.
-//! 5. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
-//! 6. `dlpack`: the same memory for other frameworks, without a copy.
-//! 7. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
+//! 2. `ring`: the thread that copies ahead, and the order of waits.
+//! 3. `handoff`: page-locked host batches on their way back, which a device may still read.
+//! 4. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
+//! 5. `dlpack`: the same memory for other frameworks, without a copy.
+//! 6. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
 //!
 //! The ring is written against the trait `Gpu`, so that its order of waits is tested against a
 //! simulated device (`sim`), whose streams are threads with delays.
@@ -26,7 +25,6 @@ mod dlpack;
 mod handoff;
 #[cfg(feature = "cuda")]
 mod nvidia;
-mod ops;
 mod ring;
 #[cfg(test)]
 mod sim;
@@ -44,10 +42,8 @@ pub use dlpack::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
 pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]
 pub(crate) use nvidia::Nvidia;
-#[doc(hidden)]
-pub use ops::SampleOps;
 pub use ring::DeviceStats;
-pub(crate) use ring::{CAPTURE, Filled, Held, Ring, Supply};
+pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, Ring};
 pub(crate) use spec::Spec;
 
 /// What the ring asks of an accelerator: streams of work that run beside the host, and events that
@@ -63,6 +59,10 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Kernels: Send + Sync;
     /// While it lives, calls of the same thread cost less.
     type Stay;
+    /// What the consumer is handed.
+    type Batch: From<Held<Self>>
+    where
+        Self: Sized;
 
     fn stay(&self) -> Result<Self::Stay>;
     /// One block of device memory.

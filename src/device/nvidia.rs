@@ -7,8 +7,8 @@
 //!    overlap, records come from workers and `engine`, whose partners are samples of the batch, and
 //!    the ring's thread synchronises its streams before the kernels go.
 
-use super::{Gpu, Job, Recorded, Spec};
-use crate::cuda::{Context, Convert, Entered, Event, Memory, SoftLabels, Stream};
+use super::{CudaBatch, Gpu, Job, Recorded, Spec};
+use crate::cuda::{Context, Convert, Entered, Event, Launch, Memory, SoftLabels, Stream};
 use crate::error::Result;
 
 /// One NVIDIA GPU.
@@ -26,6 +26,7 @@ impl Gpu for Nvidia {
     type Memory = Memory;
     type Kernels = Kernels;
     type Stay = Entered;
+    type Batch = CudaBatch;
 
     fn stay(&self) -> Result<Entered> {
         self.0.enter()
@@ -89,14 +90,14 @@ impl Gpu for Nvidia {
     }
 
     fn convert(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Job) -> Result<()> {
-        let Job { from, to, ops, soft, count } = job;
+        let Job { from, to, ops: records, soft, count } = job;
         if let Some(convert) = &kernels.convert {
             // SAFETY: invariant 2.
-            unsafe { convert.launch(stream, memory, to, from, ops, count) }?;
+            unsafe { convert.launch(stream, memory, Launch { from, to, records, count }) }?;
         }
         if let (Some(kernel), Some((from, to))) = (&kernels.soft_labels, soft) {
             // SAFETY: invariant 2.
-            unsafe { kernel.launch(stream, memory, to, from, ops, count) }?;
+            unsafe { kernel.launch(stream, memory, Launch { from, to, records, count }) }?;
         }
         Ok(())
     }

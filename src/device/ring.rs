@@ -41,6 +41,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded}
 use self::timing::{Bracket, Bracketed, Pair, Timing};
 use super::spec::{self, DeviceMemory, Spec};
 use super::{Gpu, Job, Recorded};
+use crate::batch::Feed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Pick;
 use crate::trace;
@@ -61,23 +62,8 @@ pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
 /// for nobody, takes less.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Where full host slots come from, in order.
-pub(crate) trait Supply: Send + 'static {
-    type Slot: Filled;
-
-    /// Begins `epoch` at batch `first`, dropping what is under way.
-    fn start(&mut self, epoch: u64, first: u64);
-
-    /// The next slot; `None` after the last, after an error, and when `idle` says so. It is called
-    /// before each wait and gives the longest time to wait.
-    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Self::Slot>>;
-
-    /// Ends the epoch early.
-    fn stop(&mut self);
-}
-
 /// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
-pub(crate) trait Filled: Send + 'static {
+pub(crate) trait FullSlot: Send + 'static {
     fn epoch(&self) -> u64;
     fn number(&self) -> u64;
     fn picks(&self) -> &[Pick];
@@ -87,7 +73,7 @@ pub(crate) trait Filled: Send + 'static {
     /// Whether the labels may be read.
     fn labelled(&self) -> bool;
     /// Bytes of a field, all samples: 0 is the images, then those of the spec in their order, then
-    /// the records of [`SampleOps`](super::SampleOps).
+    /// the records of [`SampleOps`](crate::cuda::SampleOps).
     fn bytes(&self, field: usize) -> &[u8];
 }
 
@@ -106,6 +92,27 @@ pub struct DeviceStats {
     pub batches: u64,
     /// Bytes copied to the device.
     pub copied_bytes: u64,
+}
+
+/// What went through a ring, for whoever asks, on any thread.
+#[derive(Clone)]
+pub(crate) struct Gauge {
+    counters: Arc<Counters>,
+    plan: DeviceMemory,
+}
+
+impl Gauge {
+    pub(crate) fn stats(&self) -> DeviceStats {
+        let Gauge { counters, plan } = self;
+        let bytes = |slots: &AtomicUsize| slots.load(Ordering::Relaxed) * plan.slot_bytes;
+        DeviceStats {
+            allocated: bytes(&counters.slots),
+            peak: bytes(&counters.peak),
+            reserved: plan.total(),
+            batches: counters.batches.load(Ordering::Relaxed),
+            copied_bytes: counters.bytes.load(Ordering::Relaxed),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -133,7 +140,7 @@ pub(crate) struct Shared<G: Gpu> {
     /// Batches that were dropped when the consumer's stream could not be marked, or that another
     /// framework had: who used them is not known.
     deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
-    counters: Counters,
+    counters: Arc<Counters>,
 }
 
 /// A batch's place on the device.
@@ -174,7 +181,7 @@ pub(crate) struct Ring<G: Gpu> {
     starts: Option<Sender<(u64, u64, u64)>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
-    /// Closes when the thread has let go of the supply, and with it of all other threads.
+    /// Closes when the thread has let go of the feed, and with it of all other threads.
     ended: Receiver<()>,
     run: u64,
     open: bool,
@@ -186,13 +193,13 @@ pub(crate) struct Ring<G: Gpu> {
 
 impl<G: Gpu> Ring<G> {
     /// Takes the device memory, and starts the thread.
-    pub(crate) fn new<S: Supply>(
+    pub(crate) fn new<F: Feed<Batch: FullSlot> + 'static>(
         gpu: G,
         consumer: G::Stream,
         spec: Spec,
         prefetch: usize,
         timeout: Duration,
-        supply: S,
+        feed: F,
         times: Arc<trace::Counters>,
     ) -> Result<Self> {
         let (plan, layout) = (spec.memory(prefetch), spec.slot());
@@ -236,14 +243,14 @@ impl<G: Gpu> Ring<G> {
             wanted: AtomicU64::new(0),
             failed: Mutex::default(),
             deferred: Mutex::default(),
-            counters: Counters::default(),
+            counters: Arc::default(),
         });
         let asked = shared.gpu.timed_event()?;
         let (starts, started) = unbounded();
         let (end, ended) = bounded(0);
         let thread = Thread {
             shared: shared.clone(),
-            supply: Some(supply),
+            feed: Some(feed),
             end: Some(end),
             started,
             freed,
@@ -263,7 +270,48 @@ impl<G: Gpu> Ring<G> {
         Ok(Ring { shared, starts: Some(starts), messages, thread, ended, run: 0, open: false, timeout, asked })
     }
 
-    pub(crate) fn start(&mut self, epoch: u64, first: u64) {
+    /// What goes through it.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn gauge(&self) -> Gauge {
+        Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
+    }
+
+    fn hand_over(&mut self, mut slot: Box<Slot<G>>) -> Result<Held<G>> {
+        let shared = self.shared.clone();
+        shared.check()?;
+        shared.counters.held.fetch_add(1, Ordering::Relaxed);
+        slot.handed_over = true;
+        let waited = slot.waited.as_mut().expect("every batch that was sent has one");
+        std::mem::swap(&mut waited.begin, &mut self.asked);
+        let held = Held { slot: Some(slot), shared, exported: AtomicBool::new(false) };
+        if let Err(e) = held.wait() {
+            self.open = false;
+            held.shared.fail(&e);
+            return Err(e);
+        }
+        Ok(held)
+    }
+
+    /// Waits until the thread has nothing left but the work of its streams, which may depend on the
+    /// consumer's.
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = self.ended.recv();
+            let since = Instant::now();
+            while !thread.is_finished() && since.elapsed() < GRACE {
+                std::thread::sleep(POLL);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl<G: Gpu> Feed for Ring<G> {
+    type Batch = G::Batch;
+
+    fn start(&mut self, epoch: u64, first: u64) {
         self.stop();
         self.run += 1;
         self.open = true;
@@ -272,8 +320,8 @@ impl<G: Gpu> Ring<G> {
         let _ = self.starts.as_ref().expect("open until drop").send((self.run, epoch, first));
     }
 
-    /// Ends the epoch; what was prepared goes back.
-    pub(crate) fn stop(&mut self) {
+    /// What was prepared goes back.
+    fn stop(&mut self) {
         self.open = false;
         self.shared.wanted.store(0, Ordering::Relaxed);
         while let Ok((_, message)) = self.messages.try_recv() {
@@ -281,9 +329,8 @@ impl<G: Gpu> Ring<G> {
         }
     }
 
-    /// The next batch; `None` after the last, and after an error. The consumer's stream waits for
-    /// it; the host waits only while there is none.
-    pub(crate) fn next(&mut self) -> Option<Result<Held<G>>> {
+    /// The consumer's stream waits for the batch; the host waits only while there is none.
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<G::Batch>> {
         if !self.open {
             return None;
         }
@@ -301,9 +348,9 @@ impl<G: Gpu> Ring<G> {
         }
         let since = Instant::now();
         loop {
-            match self.messages.recv_timeout(TICK) {
+            match self.messages.recv_timeout(idle()?.min(TICK)) {
                 Ok((run, message)) if run != self.run => self.shared.take_back(message),
-                Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot)),
+                Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot).map(G::Batch::from)),
                 Ok((_, Some(Err(e)))) => {
                     self.open = false;
                     if self.shared.failure().is_some() {
@@ -349,52 +396,8 @@ impl<G: Gpu> Ring<G> {
         }
     }
 
-    /// Batches that wait for the consumer.
-    pub(crate) fn ready(&self) -> usize {
+    fn ready(&self) -> usize {
         self.messages.len()
-    }
-
-    fn hand_over(&mut self, mut slot: Box<Slot<G>>) -> Result<Held<G>> {
-        let shared = self.shared.clone();
-        shared.check()?;
-        shared.counters.held.fetch_add(1, Ordering::Relaxed);
-        slot.handed_over = true;
-        let waited = slot.waited.as_mut().expect("every batch that was sent has one");
-        std::mem::swap(&mut waited.begin, &mut self.asked);
-        let held = Held { slot: Some(slot), shared, exported: AtomicBool::new(false) };
-        if let Err(e) = held.wait() {
-            self.open = false;
-            held.shared.fail(&e);
-            return Err(e);
-        }
-        Ok(held)
-    }
-
-    pub(crate) fn stats(&self) -> DeviceStats {
-        let Shared { counters, plan, .. } = &*self.shared;
-        let bytes = |slots: &AtomicUsize| slots.load(Ordering::Relaxed) * plan.slot_bytes;
-        DeviceStats {
-            allocated: bytes(&counters.slots),
-            peak: bytes(&counters.peak),
-            reserved: plan.total(),
-            batches: counters.batches.load(Ordering::Relaxed),
-            copied_bytes: counters.bytes.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Waits until the thread has nothing left but the work of its streams, which may depend on the
-    /// consumer's.
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            let _ = self.ended.recv();
-            let since = Instant::now();
-            while !thread.is_finished() && since.elapsed() < GRACE {
-                std::thread::sleep(POLL);
-            }
-            if thread.is_finished() {
-                let _ = thread.join();
-            }
-        }
     }
 }
 
@@ -553,10 +556,10 @@ impl<G: Gpu, H> Flight<G, H> {
 }
 
 /// The copy thread: the only one that calls the device, but for the consumer's wait and mark.
-struct Thread<G: Gpu, S: Supply> {
+struct Thread<G: Gpu, F: Feed<Batch: FullSlot>> {
     shared: Arc<Shared<G>>,
     /// Leaves in drop only.
-    supply: Option<S>,
+    feed: Option<F>,
     end: Option<Sender<()>>,
     started: Receiver<(u64, u64, u64)>,
     freed: Receiver<Box<Slot<G>>>,
@@ -566,7 +569,7 @@ struct Thread<G: Gpu, S: Supply> {
     convert: G::Stream,
     staging: Vec<Staging<G>>,
     turn: usize,
-    flight: Flight<G, S::Slot>,
+    flight: Flight<G, F::Batch>,
 }
 
 /// How an epoch ended on the thread.
@@ -575,7 +578,7 @@ enum Ended {
     Unwanted,
 }
 
-impl<G: Gpu, S: Supply> Thread<G, S> {
+impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
     fn run(mut self) {
         // An error comes again with the first call.
         let _stay = self.shared.gpu.stay();
@@ -583,11 +586,11 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
                 continue;
             }
-            self.supply().start(epoch, first);
+            self.feed().start(epoch, first);
             let message = match self.epoch(run) {
                 Ok(Ended::Last) => None,
                 Ok(Ended::Unwanted) => {
-                    self.supply().stop();
+                    self.feed().stop();
                     continue;
                 }
                 Err(e) => Some(Err(e)),
@@ -599,17 +602,17 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
         }
     }
 
-    fn supply(&mut self) -> &mut S {
-        self.supply.as_mut().expect("the supply leaves in drop only")
+    fn feed(&mut self) -> &mut F {
+        self.feed.as_mut().expect("the feed leaves in drop only")
     }
 
     fn epoch(&mut self, run: u64) -> Result<Ended> {
         loop {
-            let Thread { shared, supply: Some(supply), flight, .. } = self else {
-                unreachable!("the supply leaves in drop only")
+            let Thread { shared, feed: Some(feed), flight, .. } = self else {
+                unreachable!("the feed leaves in drop only")
             };
             let mut failed = None;
-            let host = supply.next(&mut || {
+            let host = feed.next(&mut || {
                 if shared.wanted.load(Ordering::Relaxed) != run {
                     return None;
                 }
@@ -650,7 +653,7 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
     }
 
     /// Queues everything that brings `host` into `slot`. Nothing here waits.
-    fn send(&mut self, host: S::Slot, mut slot: Box<Slot<G>>) -> Result<Box<Slot<G>>> {
+    fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Box<Slot<G>>> {
         let Shared { gpu, memory, layout, counters, .. } = &*self.shared;
         let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
         if slot.waited.is_none() {
@@ -724,11 +727,11 @@ impl<G: Gpu, S: Supply> Thread<G, S> {
     }
 }
 
-impl<G: Gpu, S: Supply> Drop for Thread<G, S> {
+impl<G: Gpu, F: Feed<Batch: FullSlot>> Drop for Thread<G, F> {
     /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the
     /// waits fail at once, and nothing is copied any more.
     fn drop(&mut self) {
-        drop(self.supply.take());
+        drop(self.feed.take());
         drop(self.end.take());
         for stream in [&self.copy, &self.convert] {
             if let Err(e) = self.shared.gpu.synchronize(stream) {

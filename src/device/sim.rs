@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, unbounded};
 
-use super::{Gpu, Job, Recorded, Spec};
+use super::{Gpu, Held, Job, Recorded, Spec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 
@@ -224,6 +224,7 @@ impl Gpu for Sim {
     type Memory = SimMemory;
     type Kernels = SimKernels;
     type Stay = ();
+    type Batch = Held<Sim>;
 
     fn stay(&self) -> Result<()> {
         Ok(())

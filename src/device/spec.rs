@@ -1,7 +1,7 @@
 use std::fmt;
 
-use super::ops::SampleOps;
 use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize};
+use crate::cuda::SampleOps;
 
 /// What crosses the bus and what the consumer gets.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(plain.slot(), Slot { fields: vec![1280], soft: None, ops: None, bytes: 1536 });
         assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging for what is used as it comes");
         let full = spec(Dtype::F32, true);
-        assert_eq!(full.slot(), Slot { fields: vec![4352], soft: Some(4608), ops: Some(8704), bytes: 9984 });
-        assert_eq!(full.memory(4).total(), 5 * 9984 + 2 * 1280);
+        assert_eq!(full.slot(), Slot { fields: vec![4352], soft: Some(4608), ops: Some(8704), bytes: 9472 });
+        assert_eq!(full.memory(4).total(), 5 * 9472 + 2 * 1280);
     }
 }

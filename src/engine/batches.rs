@@ -1,20 +1,26 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::faults::{Fault, Faults};
+use super::metered::Metered;
 use super::resume::{self, Probe};
 use super::{Run, Settings, State, length};
-use crate::batch::HostBatch;
+use crate::batch::{Delivered, Feed, HostBatch};
+use crate::device::Gauge;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Rank, Schedule};
 use crate::recipe::Recipe;
 use crate::source::Source;
 use crate::trace::{Stats, Verdict};
 
+/// How often a consumer that waits looks whether anything can still come.
+const TICK: Duration = Duration::from_millis(100);
+
 /// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is
-/// shared. Scratch is taken by workers when they need it.
+/// opened. Scratch is taken by workers when they need it.
 ///
 /// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside
 /// them, by estimates from the pictures' headers
@@ -87,26 +93,6 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// Where batches come from, in order: the seam between the engine and the kinds of batch.
-pub(crate) trait Feed: Send {
-    type Batch;
-
-    /// Begins `epoch` at batch `first`, dropping what is under way.
-    fn start(&mut self, epoch: u64, first: u64);
-
-    /// The next batch; `None` after the last, and after an error.
-    fn next(&mut self) -> Option<Result<Self::Batch>>;
-
-    /// Ends the epoch early.
-    fn stop(&mut self);
-
-    /// What the device's memory holds, if there is one.
-    #[cfg(feature = "cuda")]
-    fn device_stats(&self) -> Option<crate::device::DeviceStats> {
-        None
-    }
-}
-
 /// What is known of an open loader, whatever it delivers.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
@@ -116,6 +102,9 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryPlan,
     /// Batches that the consumer may keep at least while others are made.
     pub(crate) room: usize,
+    /// What goes through the device's ring, if there is one.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) device: Option<Gauge>,
     /// The first batch that was not delivered.
     pub(crate) at: Mutex<Position>,
     pub(crate) probes: OnceLock<Vec<Probe>>,
@@ -229,7 +218,7 @@ impl fmt::Debug for Monitor {
 /// valid. It is `Send`, and so may be handed to another thread; it is not `Sync`, since one thread
 /// at a time asks for batches.
 ///
-/// It belongs to the process that shared it. After `fork` the child has no worker threads: there
+/// It belongs to the process that opened it. After `fork` the child has no worker threads: there
 /// every batch is an error, and dropping it gives nothing back.
 pub struct Batches<B> {
     /// Leaves in drop only.
@@ -244,8 +233,12 @@ pub struct Batches<B> {
 
 impl<B> Batches<B> {
     /// Batches of `feed`, to go on at `resume`.
-    pub(crate) fn new(feed: Box<dyn Feed<Batch = B>>, shared: Arc<Shared>, resume: Option<Position>) -> Self {
+    pub(crate) fn new(feed: impl Feed<Batch = B> + 'static, shared: Arc<Shared>, resume: Option<Position>) -> Self
+    where
+        B: Delivered,
+    {
         let first = shared.position();
+        let feed = Box::new(Metered { feed, run: shared.run.clone() });
         Batches { feed: Some(feed), shared, process: std::process::id(), first, resume }
     }
 
@@ -258,9 +251,9 @@ impl<B> Batches<B> {
     fn next(&mut self) -> Option<Result<B>> {
         let process = self.process;
         match self.feed() {
-            Some(feed) => feed.next(),
+            Some(feed) => feed.next(&mut || Some(TICK)),
             None => Some(Err(Error::config(format!(
-                "the loader was shared by process {process}, this is {}: worker threads do not survive fork; open it after forking",
+                "the loader was opened by process {process}, this is {}: worker threads do not survive fork; open it after forking",
                 std::process::id()
             )))),
         }
@@ -482,7 +475,7 @@ impl<B> Batches<B> {
 impl Batches<crate::device::CudaBatch> {
     /// What the device's memory holds, and what went there.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
-        self.feed.as_ref().and_then(|feed| feed.device_stats()).expect("batches on a device have a ring")
+        self.shared.device.as_ref().expect("batches on a device have a ring").stats()
     }
 }
 
@@ -616,7 +609,7 @@ impl<B> Drop for Epoch<'_, B> {
 }
 
 /// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be
-/// shared, the only item is the error.
+/// opened, the only item is the error.
 ///
 /// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout)
 /// of a consumer that holds every batch.
@@ -637,8 +630,8 @@ impl fmt::Debug for IntoIter {
 }
 
 impl IntoIter {
-    pub(crate) fn new(shared: Result<Batches<HostBatch>>) -> Self {
-        IntoIter(match shared {
+    pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
+        IntoIter(match opened {
             Ok(mut batches) => {
                 let cursor = batches.enter(batches.first_epoch());
                 Pass::Open(Box::new(batches), cursor)

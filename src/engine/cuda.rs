@@ -1,70 +1,16 @@
-use std::sync::Arc;
-use std::time::Duration;
-
 use crossbeam::channel::Sender;
 
-use super::{Engine, Feed, Run};
-use crate::batch::{Free, Full, Role};
-use crate::device::{CudaBatch, DeviceStats, Filled, Nvidia, Ring, SampleOps, Supply};
-use crate::error::Result;
+use super::{Delivery, Engine};
+use crate::batch::{Free, Full, Home, Role};
+use crate::cuda::SampleOps;
+use crate::device::FullSlot;
 use crate::order::Pick;
-use crate::trace::{self, WAIT};
 use crate::transform::Mixing;
 
-/// Delivers batches in device memory: full slots go through the prefetch ring.
-pub(crate) struct CudaFeed {
-    pub(crate) ring: Ring<Nvidia>,
-    pub(crate) run: Arc<Run>,
-}
-
-impl Feed for CudaFeed {
-    type Batch = CudaBatch;
-
-    fn start(&mut self, epoch: u64, first: u64) {
-        self.run.begin();
-        self.ring.start(epoch, first);
-    }
-
-    fn next(&mut self) -> Option<Result<CudaBatch>> {
-        let _range = trace::range(WAIT);
-        let asked = self.run.counters.asked(self.ring.ready());
-        let batch = self.ring.next()?.map(CudaBatch);
-        if let Ok(batch) = &batch {
-            self.run.delivered(batch.epoch(), batch.number(), batch.len(), asked);
-        }
-        Some(batch)
-    }
-
-    fn stop(&mut self) {
-        self.run.end();
-        self.ring.stop();
-    }
-
-    fn device_stats(&self) -> Option<DeviceStats> {
-        Some(self.ring.stats())
-    }
-}
-
-/// The engine as the ring's thread sees it.
-impl Supply for Engine {
-    type Slot = Crossing;
-
-    fn start(&mut self, epoch: u64, first: u64) {
-        Engine::start(self, epoch, first);
-    }
-
-    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Crossing>> {
-        let full = self.next_while(idle)?;
-        Some(full.map(|mut full| {
-            if let Some(mixing) = full.header().mixing {
-                mix_records(&mut full, &mixing);
-            }
-            Crossing { full: Some(full), home: self.home().free.clone() }
-        }))
-    }
-
-    fn stop(&mut self) {
-        Engine::stop(self);
+impl Delivery<Crossing> {
+    /// A full slot is on its way to a device.
+    pub(crate) fn to_device(engine: Engine) -> Self {
+        Delivery { engine, into: Crossing::new }
     }
 }
 
@@ -90,12 +36,19 @@ pub(crate) struct Crossing {
 }
 
 impl Crossing {
+    fn new(mut full: Full, home: &Home) -> Self {
+        if let Some(mixing) = full.header().mixing {
+            mix_records(&mut full, &mixing);
+        }
+        Crossing { full: Some(full), home: home.free.clone() }
+    }
+
     fn full(&self) -> &Full {
         self.full.as_ref().expect("the slot leaves in drop only")
     }
 }
 
-impl Filled for Crossing {
+impl FullSlot for Crossing {
     fn epoch(&self) -> u64 {
         self.full().header().epoch
     }

@@ -20,8 +20,6 @@ use crate::order::Schedule;
 use crate::recipe::{Recipe, Reports, guarded, panicked};
 use crate::trace;
 
-/// How often a consumer that waits looks whether anything can still come.
-const TICK: Duration = Duration::from_millis(100);
 /// How often a stall is logged.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -168,17 +166,18 @@ impl Engine {
 
     /// What the user may ask of the loader, which holds `memory` and has room for `room` batches in
     /// the consumer's hands.
-    pub(crate) fn shared(&self, memory: MemoryPlan, room: usize) -> Arc<Shared> {
-        Arc::new(Shared {
+    pub(crate) fn shared(&self, memory: MemoryPlan, room: usize) -> Shared {
+        Shared {
             recipe: self.recipe.clone(),
             run: self.run.clone(),
             schedule: self.schedule.clone(),
             faults: self.faults.clone(),
             memory,
             room,
+            device: None,
             at: Mutex::new(self.resume.unwrap_or_default()),
             probes: OnceLock::new(),
-        })
+        }
     }
 
     pub(crate) fn run(&self) -> &Arc<Run> {
@@ -236,14 +235,9 @@ impl Engine {
         self.full.len() + self.early.iter().flatten().flatten().count()
     }
 
-    /// The next batch of the run, in order; `None` after the last, and after an error.
-    pub(crate) fn next(&mut self) -> Option<Result<Full>> {
-        self.next_while(&mut || Some(TICK))
-    }
-
-    /// The same; `idle` is called before each wait and says how long it may be, or gives up with
-    /// `None`.
-    pub(crate) fn next_while(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
+    /// The next batch of the run, in order; `None` after the last, and after an error. `idle` is
+    /// called before each wait and says how long it may be, or gives up with `None`.
+    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
         if self.next == self.end {
             return None;
         }

@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use crate::batch::Header;
-use crate::trace::{Args, Counters, Row, Stage, nanos};
+use crate::trace::{Args, Counters, Row, Stage, StageMap, nanos};
 
 /// A worker's bookkeeping: a stopwatch, of which each lap is one stage of one sample, and where the
 /// laps are counted and traced.
@@ -18,7 +18,7 @@ pub(super) struct Timed<'a> {
     pub(super) id: u64,
     /// Empty if it could not be read.
     pub(super) key: &'a str,
-    pub(super) ns: [u64; 4],
+    pub(super) ns: StageMap<u64>,
 }
 
 impl<'a> Meter<'a> {
@@ -50,7 +50,7 @@ impl<'a> Meter<'a> {
     }
 
     fn spent(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
-        sample.ns[stage as usize] += ns;
+        sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 

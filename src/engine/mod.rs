@@ -8,8 +8,9 @@
 //! 6. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left
 //!    to the loader.
 //! 7. `scratch`: memory that workers take beside the slots, and who may take it.
-//! 8. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
-//! 9. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
+//! 8. `delivery` and `cuda`: what a full slot becomes: a batch in host memory, or what a device
+//!    copies.
+//! 9. `batches`: what the user holds; `metered`: what it asks for and gets is counted there.
 //! 10. `resume`: where a run stands, and whether a loader may go on from there.
 //! 11. `length`: how many batches an epoch has, asked of an order that may be the user's.
 //! 12. `faults`: what happens to a sample that fails for good, and the list of those.
@@ -21,10 +22,11 @@ mod crew;
 mod cuda;
 #[allow(clippy::module_inception)]
 mod engine;
+mod delivery;
 mod faults;
-mod host;
 mod length;
 mod meter;
+mod metered;
 mod pool;
 #[cfg(feature = "progress")]
 mod progress;
@@ -36,12 +38,10 @@ mod tune;
 mod worker;
 
 pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Monitor, Replay};
-pub(crate) use batches::{Feed, Position, Shared};
-#[cfg(feature = "cuda")]
-pub(crate) use cuda::CudaFeed;
+pub(crate) use batches::{Position, Shared};
+pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};
 pub use faults::{Fault, OnError};
-pub(crate) use host::HostFeed;
 pub(crate) use length::some_batches;
 pub use resume::State;
 pub(crate) use run::Run;

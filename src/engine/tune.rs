@@ -70,7 +70,7 @@ impl Sums {
             waited: seconds(counters.wait.ns()),
             stalled: seconds(counters.stall.ns()),
             blocked: seconds(counters.slot.ns()),
-            busy: seconds(counters.busy().iter().sum()),
+            busy: seconds(counters.busy().values().sum()),
             cpu: ProcessStats::cpu_now(),
             delayed: settings.delayed(),
         }

@@ -16,7 +16,7 @@ use crate::field::MixScratch;
 use crate::order::Pick;
 use crate::recipe::{Planned, Recipe, guarded, panicked};
 use crate::source::Sample;
-use crate::trace::{Stage, nanos};
+use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::Resizer;
 
 /// Pictures that a worker takes at a time: enough for a decoder to work on several side by side,
@@ -229,7 +229,7 @@ impl<'a> Desk<'a> {
         for buffers in encoded.iter_mut().take(self.most()) {
             let Some(place) = places.next() else { break };
             let pick = self.part.header().picks[place];
-            let mut timed = Timed { id: pick.sample, key: "", ns: [0; 4] };
+            let mut timed = Timed { id: pick.sample, key: "", ns: StageMap::default() };
             self.meter.enter(Stage::Read, pick.sample);
             let meta = self.part.meta(place);
             meta.key.clear();

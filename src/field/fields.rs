@@ -4,7 +4,7 @@ use super::image::{Written, ImageField, MixScratch};
 use super::kind::{FieldKind, Inner};
 use super::{Kind, Label, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
-use crate::device::SampleOps;
+use crate::cuda::SampleOps;
 use crate::error::{Error, Result};
 use crate::source::{Sample, Source};
 use crate::transform::Plan;

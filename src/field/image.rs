@@ -1,5 +1,5 @@
 use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Role, Row, Writer};
-use crate::device::SampleOps;
+use crate::cuda::SampleOps;
 use crate::decode::{Codecs, Pixels, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;

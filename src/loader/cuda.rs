@@ -4,9 +4,9 @@ use std::sync::Arc;
 use super::{Loader, begin_trace};
 use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
-use crate::cuda::{Context, PinMode, Pinned, Stream};
+use crate::cuda::{Context, Pinned, Stream};
 use crate::device::{CudaBatch, Nvidia, Ring, Spec};
-use crate::engine::{Batches, CudaFeed, Engine, MemoryPlan};
+use crate::engine::{Batches, Delivery, Engine, MemoryPlan, Shared};
 use crate::error::Result;
 use crate::field::{Device, Written};
 
@@ -72,16 +72,17 @@ impl Loader {
         let engine = Engine::new(parts, slots, None)?;
         let (shared, run, resume) = (engine.shared(memory, prefetch + 1), engine.run().clone(), engine.resume);
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, run.counters.clone());
-        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
+        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
         begin_trace(trace, &run)?;
-        Ok(Batches::new(Box::new(CudaFeed { ring, run }), shared, resume))
+        let device = Some(ring.gauge());
+        Ok(Batches::new(ring, Arc::new(Shared { device, ..shared }), resume))
     }
 }
 
 /// Page-locked memory for one slot.
 #[allow(unsafe_code)]
 pub(super) fn pinned_memory(context: &Context, bytes: usize) -> Result<Memory> {
-    let mut pinned = Pinned::new(context, bytes.max(1), PinMode::Cached)?;
+    let mut pinned = Pinned::new(context, bytes.max(1))?;
     let base = NonNull::from(&mut *pinned).cast();
     // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
     // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).

@@ -6,7 +6,7 @@ use crossbeam::utils::CachePadded;
 
 use super::nvtx;
 use super::timeline::Timeline;
-use super::{Args, ProcessStats, Row, STEP, Stats, Straggler, Tally, Trace, span};
+use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
 
 /// Stragglers that are kept.
 const STRAGGLERS: usize = 8;
@@ -18,35 +18,10 @@ const HALF_LIFE: f64 = 30.0;
 /// Ready batches that are told apart.
 const READY: usize = 64;
 
-/// A stage of a worker's way through a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Stage {
-    Read,
-    Decode,
-    /// Crop, resize, flip, colour, the user's transforms.
-    Transform,
-    /// Normalise, cast and write into the slot.
-    Write,
-}
-
-impl Stage {
-    pub(crate) const ALL: [Stage; 4] = [Stage::Read, Stage::Decode, Stage::Transform, Stage::Write];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Stage::Read => "read",
-            Stage::Decode => "decode",
-            Stage::Transform => "transform",
-            Stage::Write => "write",
-        }
-    }
-}
-
 /// One worker's sums; cache lines of its own each, so that counting costs no traffic between cores.
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
-    stages: [Tally; 4],
+    stages: StageMap<Tally>,
     samples: AtomicU64,
     plain_jpegs: AtomicU64,
     /// What it is at: sample + 1, or 0 when it waits for work.
@@ -203,16 +178,16 @@ impl Counters {
     }
 
     /// A sample took `ns` in each stage.
-    pub(crate) fn sample_took(&self, ns: [u64; 4], sample: u64, key: &str) {
-        let total: u64 = ns.iter().sum();
+    pub(crate) fn sample_took(&self, ns: StageMap<u64>, sample: u64, key: &str) {
+        let total: u64 = ns.values().sum();
         if total > self.slow_ns.load(Relaxed) {
             self.straggled(total, ns, sample, key);
         }
     }
 
     #[cold]
-    fn straggled(&self, total: u64, ns: [u64; 4], sample: u64, key: &str) {
-        let longest = (0..4).max_by_key(|&i| ns[i]).expect("there are four");
+    fn straggled(&self, total: u64, ns: StageMap<u64>, sample: u64, key: &str) {
+        let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("there are stages");
         let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
         let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
         if let Some(known) = slowest.iter_mut().find(|s| s.of.sample == sample) {
@@ -221,13 +196,13 @@ impl Counters {
             known.of.at_seconds = at;
             if seconds > known.counts(at) {
                 known.longest_at = at;
-                (known.of.seconds, known.of.stage) = (seconds, Stage::ALL[longest].name().into());
+                (known.of.seconds, known.of.stage) = (seconds, longest.name().into());
             }
         } else {
             let of = Straggler {
                 sample,
                 key: key.to_owned(),
-                stage: Stage::ALL[longest].name().into(),
+                stage: longest.name().into(),
                 seconds,
                 times: 1,
                 total_seconds: seconds,
@@ -247,7 +222,7 @@ impl Counters {
     pub(crate) fn activity(&self) -> Vec<String> {
         let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
-            let stage = Stage::ALL[usize::from(w.stage.load(Relaxed)) % 4].name();
+            let stage = Stage::ALL.get(usize::from(w.stage.load(Relaxed)))?;
             Some(format!("worker {i} in {stage} of sample {sample}"))
         };
         self.workers.iter().enumerate().filter_map(at).collect()
@@ -264,14 +239,14 @@ impl Counters {
     }
 
     /// The workers' time in each stage, in ns.
-    pub(crate) fn busy(&self) -> [u64; 4] {
-        Stage::ALL.map(|stage| self.workers.iter().map(|w| w.stages[stage as usize].ns()).sum())
+    pub(crate) fn busy(&self) -> StageMap<u64> {
+        StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
     /// Everything but what only the loader knows: its memory, the workers and batches ahead that
     /// are in use, and the time of its epochs.
     pub(crate) fn stats(&self) -> Stats {
-        let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage as usize]));
+        let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
         let some = |tally: &Tally| Some(one(tally)).filter(|t| t.count > 0);
         let (wait, read) = (one(&self.wait), stage(Stage::Read));
@@ -322,12 +297,12 @@ impl WorkerCounters {
 
     /// Adds a sample's time in `stage`, out of which came `bytes` bytes.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
-        self.stages[stage as usize].add(ns, bytes);
+        self.stages[stage].add(ns, bytes);
     }
 
     /// Adds the time that mixing a whole batch took to the writing of its samples.
     pub(crate) fn mixed(&self, ns: u64) {
-        self.stages[Stage::Write as usize].add_time(ns);
+        self.stages[Stage::Write].add_time(ns);
     }
 
     /// A sample is a JPEG without restart markers.
@@ -410,9 +385,10 @@ mod tests {
     #[test]
     fn being_slow_again_but_less_so_does_not_renew_a_long_time() {
         let counters = Counters::new(1);
-        counters.straggled(2_000_000_000, [0, 2_000_000_000, 0, 0], 7, "a");
+        let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
+        counters.straggled(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 7, "a");
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
-        counters.straggled(30_000_000, [30_000_000, 0, 0, 0], 7, "a");
+        counters.straggled(30_000_000, all_in(Stage::Read, 30_000_000), 7, "a");
         let slowest = counters.stats().slowest;
         assert_eq!((slowest[0].stage.as_str(), slowest[0].times), ("read", 2));
         assert!((slowest[0].seconds - 0.03).abs() < 1e-9);

@@ -1,16 +1,17 @@
 //! What the loader did with its time.
 //!
-//! 1. `tally`: count, sum and histogram of one stage, for one thread that writes; [`StageStats`] is
+//! 1. `stage`: [`Stage`], what a worker does with a sample, and [`StageMap`], one value for each.
+//! 2. `tally`: count, sum and histogram of one stage, for one thread that writes; [`StageStats`] is
 //!    what is read from it.
-//! 2. `counters`: what workers, coordinator, ring and consumer add up while they run, always on.
-//! 3. `timeline`: the run in equal intervals, [`Interval`].
-//! 4. `process`: what the operating system counts, [`ProcessStats`].
-//! 5. `stats`: [`Stats`], all of it for a person or a program, with the slowest samples.
-//! 6. `verdict`: [`Verdict`], what it means: the stage that limits, and what would lift it.
-//! 7. `schedule`: [`Schedule`], which batches are traced.
-//! 8. `chrome`: the spans of those, and the file of Chrome trace events they become.
-//! 9. `span`: [`span()`], the program's own stretches in that file.
-//! 10. `nvtx`: the same stretches for Nsight Systems.
+//! 3. `counters`: what workers, coordinator, ring and consumer add up while they run, always on.
+//! 4. `timeline`: the run in equal intervals, [`Interval`].
+//! 5. `process`: what the operating system counts, [`ProcessStats`].
+//! 6. `stats`: [`Stats`], all of it for a person or a program, with the slowest samples.
+//! 7. `verdict`: [`Verdict`], what it means: the stage that limits, and what would lift it.
+//! 8. `schedule`: [`Schedule`], which batches are traced.
+//! 9. `chrome`: the spans of those, and the file of Chrome trace events they become.
+//! 10. `span`: [`span()`], the program's own stretches in that file.
+//! 11. `nvtx`: the same stretches for Nsight Systems.
 
 mod chrome;
 mod counters;
@@ -18,6 +19,7 @@ mod nvtx;
 mod process;
 mod schedule;
 mod span;
+mod stage;
 mod stats;
 mod tally;
 mod timeline;
@@ -25,12 +27,13 @@ mod verdict;
 
 use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
-pub(crate) use counters::{Counters, Stage, WAIT, WAIT_FOR_SLOT, nanos};
+pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
 pub(crate) use process::Task;
 pub use schedule::Schedule;
 pub use span::{Span, span};
+pub use stage::{Stage, StageMap};
 pub use stats::{Stats, Straggler};
 pub use tally::StageStats;
 pub(crate) use tally::Tally;

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interval, ProcessStats, StageStats, Verdict};
+use super::{Interval, ProcessStats, Stage, StageMap, StageStats, Verdict};
 
 /// What a loader did in its epochs since it was opened; [`since`](Stats::since) gives what it did
 /// in between.
@@ -153,21 +153,31 @@ impl Stats {
         self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
     }
 
-    /// The workers' stages with their names.
-    pub fn stages(&self) -> [(&'static str, &StageStats); 4] {
-        [("read", &self.read), ("decode", &self.decode), ("transform", &self.transform), ("write", &self.write)]
+    /// The workers' stages.
+    pub fn stages(&self) -> StageMap<&StageStats> {
+        StageMap::from_fn(|stage| match stage {
+            Stage::Read => &self.read,
+            Stage::Decode => &self.decode,
+            Stage::Transform => &self.transform,
+            Stage::Write => &self.write,
+        })
+    }
+
+    /// Seconds of the workers in all stages together.
+    pub(super) fn worked_seconds(&self) -> f64 {
+        self.stages().values().map(|stage| stage.seconds).sum()
     }
 
     /// Workers that were busy, on average: 0 to [`workers`](Stats::workers).
     pub fn busy_workers(&self) -> f64 {
-        ratio(self.stages().iter().map(|(_, s)| s.seconds).sum(), self.seconds)
+        ratio(self.worked_seconds(), self.seconds)
     }
 
     /// Share of their time that workers in use were busy, 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
         // Statistics of older versions have no other number than that of the workers.
         let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
-        ratio(self.stages().iter().map(|(_, s)| s.seconds).sum(), all)
+        ratio(self.worked_seconds(), all)
     }
 
     /// Batches that were ready when the consumer asked for one, on average.
@@ -262,8 +272,8 @@ impl fmt::Display for Stats {
         };
         let busy = self.busy_fraction();
         let all = ratio(self.busy_workers() * self.seconds, busy);
-        for (name, stage) in self.stages() {
-            row(f, name, stage, all, "the workers' time")?;
+        for (stage, stats) in self.stages().iter() {
+            row(f, stage.name(), stats, all, "the workers' time")?;
         }
         let idle = percent(1.0 - busy).max(0.0);
         let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };

@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use super::StageMap;
+
 /// Intervals kept at most; beyond that they are merged in pairs, so that a run of any length keeps
 /// between half as many and as many.
 const INTERVALS: usize = 240;
@@ -19,8 +21,8 @@ pub struct Interval {
     pub samples: u64,
     /// Seconds the consumer waited for them.
     pub waited: f64,
-    /// Seconds of the workers in reading, decoding, transforming and writing.
-    pub busy: [f64; 4],
+    /// Seconds of the workers in each stage.
+    pub busy: StageMap<f64>,
 }
 
 /// A run cut into equal intervals; its memory does not grow.
@@ -28,18 +30,18 @@ pub(super) struct Timeline {
     width: f64,
     intervals: Vec<Interval>,
     /// The workers' sums in ns as they were at `settled`.
-    busy: [u64; 4],
+    busy: StageMap<u64>,
     settled: f64,
 }
 
 impl Timeline {
     pub(super) fn new() -> Self {
-        Timeline { width: 0.05, intervals: Vec::with_capacity(INTERVALS), busy: [0; 4], settled: 0.0 }
+        Timeline { width: 0.05, intervals: Vec::with_capacity(INTERVALS), busy: StageMap::default(), settled: 0.0 }
     }
 
     /// A batch came at `now`, after `waited` (both in seconds). `busy` gives the workers' sums in
     /// ns, and is asked once an interval.
-    pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> [u64; 4]) {
+    pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
         while now >= self.width * INTERVALS as f64 {
             self.halve();
         }
@@ -57,10 +59,10 @@ impl Timeline {
     }
 
     /// Books what the workers did since the last time on the intervals since then.
-    fn settle(&mut self, now: f64, busy: [u64; 4]) {
-        let new: [f64; 4] = std::array::from_fn(|i| busy[i].saturating_sub(self.busy[i]) as f64 * 1e-9);
+    fn settle(&mut self, now: f64, busy: StageMap<u64>) {
+        let new = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.busy[stage]) as f64 * 1e-9);
         self.spread(self.settled, now, |interval, share| {
-            interval.busy.iter_mut().zip(new).for_each(|(sum, new)| *sum += new * share);
+            new.iter().for_each(|(stage, new)| interval.busy[stage] += new * share);
         });
         (self.busy, self.settled) = (busy, now);
     }
@@ -91,7 +93,7 @@ impl Timeline {
                 sum.batches += other.batches;
                 sum.samples += other.samples;
                 sum.waited += other.waited;
-                sum.busy.iter_mut().zip(other.busy).for_each(|(a, b)| *a += b);
+                other.busy.iter().for_each(|(stage, busy)| sum.busy[stage] += busy);
             }
             sum.seconds = self.width;
             self.intervals[i] = sum;
@@ -99,7 +101,7 @@ impl Timeline {
         self.intervals.truncate(self.intervals.len().div_ceil(2));
     }
 
-    pub(super) fn intervals(&mut self, now: f64, busy: [u64; 4]) -> Vec<Interval> {
+    pub(super) fn intervals(&mut self, now: f64, busy: StageMap<u64>) -> Vec<Interval> {
         if !self.intervals.is_empty() {
             self.settle(now, busy);
         }
@@ -109,18 +111,27 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Stage;
     use super::*;
+
+    fn busy(read: u64, write: u64) -> StageMap<u64> {
+        StageMap::from_fn(|stage| match stage {
+            Stage::Read => read,
+            Stage::Write => write,
+            _ => 0,
+        })
+    }
 
     #[test]
     fn what_lasts_long_is_spread_over_the_intervals_it_lasted() {
         let mut timeline = Timeline::new();
-        timeline.delivered(0.225, 8, 0.2, || [450_000_000, 0, 0, 0]);
-        let intervals = timeline.intervals(0.225, [450_000_000, 0, 0, 0]);
+        timeline.delivered(0.225, 8, 0.2, || busy(450_000_000, 0));
+        let intervals = timeline.intervals(0.225, busy(450_000_000, 0));
         let close = |values: Vec<f64>, expected: [f64; 5]| {
             assert!(values.len() == 5 && values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
         };
         close(intervals.iter().map(|i| i.waited).collect(), [0.025, 0.05, 0.05, 0.05, 0.025]);
-        close(intervals.iter().map(|i| i.busy[0]).collect(), [0.1, 0.1, 0.1, 0.1, 0.05]);
+        close(intervals.iter().map(|i| i.busy[Stage::Read]).collect(), [0.1, 0.1, 0.1, 0.1, 0.05]);
         assert_eq!(intervals.iter().map(|i| i.batches).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
     }
 
@@ -128,14 +139,14 @@ mod tests {
     fn a_long_run_keeps_its_sums_in_few_intervals() {
         let mut timeline = Timeline::new();
         for i in 0..100_000u64 {
-            timeline.delivered(i as f64 * 0.01, 8, 0.001, || [i * 1000, 0, 0, i]);
+            timeline.delivered(i as f64 * 0.01, 8, 0.001, || busy(i * 1000, i));
         }
-        let intervals = timeline.intervals(1000.0, [100_000_000, 0, 0, 100_000]);
+        let intervals = timeline.intervals(1000.0, busy(100_000_000, 100_000));
         assert!((INTERVALS / 2..=INTERVALS).contains(&intervals.len()), "{}", intervals.len());
         assert_eq!(intervals.iter().map(|i| i.batches).sum::<u64>(), 100_000);
         assert_eq!(intervals.iter().map(|i| i.samples).sum::<u64>(), 800_000);
         assert!((intervals.iter().map(|i| i.waited).sum::<f64>() - 100.0).abs() < 1e-6);
-        assert!((intervals.iter().map(|i| i.busy[0]).sum::<f64>() - 0.1).abs() < 1e-6);
+        assert!((intervals.iter().map(|i| i.busy[Stage::Read]).sum::<f64>() - 0.1).abs() < 1e-6);
         assert!(intervals.windows(2).all(|w| (w[0].start + w[0].seconds - w[1].start).abs() < 1e-9));
         assert_eq!(timeline.intervals.capacity(), INTERVALS, "no more memory is taken");
     }

@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::stats::ratio;
-use super::{StageStats, Stats, Straggler};
+use super::{Stage, Stats, Straggler};
 
 /// A wait of less than this share of the time is none worth lifting.
 const STALLED: f64 = 0.05;
@@ -226,7 +226,7 @@ impl Evidence<'_> {
 
     /// Seconds that a usual sample takes.
     fn usual(&self) -> f64 {
-        self.stats.stages().iter().map(|(_, s)| s.p50_seconds).sum()
+        self.stats.stages().values().map(|stage| stage.p50_seconds).sum()
     }
 
     /// Samples that took so much longer than a usual one that their batch waits for them:
@@ -269,15 +269,16 @@ impl Evidence<'_> {
     /// The workers are busy: with what?
     fn work_bound(&self) -> (Limit, String) {
         let Evidence { stats, step_waited, .. } = self;
-        let total: f64 = stats.stages().iter().map(|(_, s)| s.seconds).sum();
-        let (name, stage): (_, &StageStats) =
-            stats.stages().into_iter().max_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).expect("there are four");
+        let total = stats.worked_seconds();
+        let stages = stats.stages();
+        let (which, stage) =
+            stages.iter().max_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).expect("there are stages");
         let share = ratio(stage.seconds, total);
         let (mean, p99) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
         let running = ratio(stats.process.cpu_seconds, total);
         let (workers, processors) = (stats.workers, stats.processors);
         let mut evidence = format!(
-            "{:.1} of {workers} workers are busy, {:.0} % of that with {name} ({mean:.0} us a sample, p99 {p99:.0}); {step_waited}",
+            "{:.1} of {workers} workers are busy, {:.0} % of that with {which} ({mean:.0} us a sample, p99 {p99:.0}); {step_waited}",
             stats.busy_workers(),
             100.0 * share
         );
@@ -301,13 +302,13 @@ impl Evidence<'_> {
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
             format!(", {:.1} MB/s of it from the disk", ratio(bytes as f64, stats.seconds) / 1e6)
         });
-        match name {
-            "read" => {
+        match which {
+            Stage::Read => {
                 let speed = stats.bytes_per_second() / 1e6;
                 let advice = "one packed file (`warpfeed pack`), a faster disk, or more workers than processors (`workers(0)` finds how many) would lift it: reading waits, it does not compute";
                 (Limit::Read, format!("read-bound: {evidence}; {speed:.1} MB/s are read{disk}; {advice}"))
             }
-            "write" => {
+            Stage::Write => {
                 let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * stats.busy_workers();
                 let advice = "it moves memory and hardly computes: u8 batches, normalised on the device, are a quarter of f32's bytes";
                 (Limit::Memory, format!("memory-bound: {evidence}; batches are written at {speed:.1} GB/s; {advice}"))
@@ -319,7 +320,7 @@ impl Evidence<'_> {
                 );
                 (Limit::Workers, format!("bound by too few workers: {evidence}; {advice}"))
             }
-            "decode" => {
+            Stage::Decode => {
                 let plain = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
                 let advice = if plain < 0.1 {
                     format!(
@@ -337,7 +338,7 @@ impl Evidence<'_> {
                 };
                 (Limit::Decode, format!("decode-bound: {evidence}; {advice}"))
             }
-            _ => {
+            Stage::Transform => {
                 let advice = format!(
                     "a transform in half the time would give {halved:.1} times as much: smaller images, or less augmentation"
                 );
@@ -349,6 +350,7 @@ impl Evidence<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::StageStats;
     use super::*;
     use crate::trace::ProcessStats;
 

@@ -7,13 +7,9 @@ use half::{bf16, f16};
 use warpfeed::decode::Rect;
 use warpfeed::{Dtype, Layout, Normalize};
 
-/// What is done to one sample; the parts of `device::SampleOps`, as plain data.
+/// What is done to one sample; the parts of a record (`cuda/ops.rs`), as plain data.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ops {
-    /// Mirror left and right.
-    pub(crate) flip: bool,
-    /// A 3x4 matrix on (r, g, b, 1).
-    pub(crate) colour: Option<[f32; 12]>,
     /// A rectangle and what fills it.
     pub(crate) erase: Option<(Rect, [f32; 3])>,
     /// Partner and own weight.
@@ -49,13 +45,7 @@ pub(crate) fn convert(
         {
             return fill[c];
         }
-        let column = if ops.flip { width - 1 - x } else { x };
-        let pixel: [f32; 3] = std::array::from_fn(|c| input[((n * height + y) * width + column) * 3 + c].into());
-        let coloured = ops.colour.map_or(pixel[c], |m| {
-            let m = &m[c * 4..][..4];
-            m[0].mul_add(pixel[0], m[1].mul_add(pixel[1], m[2].mul_add(pixel[2], m[3]))).clamp(0.0, 255.0)
-        });
-        scale[c].mul_add(coloured, bias[c])
+        scale[c].mul_add(input[((n * height + y) * width + x) * 3 + c].into(), bias[c])
     };
     let mut out = Vec::with_capacity(input.len() * dtype.bytes());
     for n in 0..count {

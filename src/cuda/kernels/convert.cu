@@ -1,4 +1,4 @@
-// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3): mirror, colour, normalise, erase and mix in one pass.
+// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3): normalise, erase and mix in one pass.
 //
 // A thread takes P neighbouring pixels of a row: their 3 P bytes are read in three words, and a warp's stores are contiguous. One code,
 // three entry points a type and layout:
@@ -15,7 +15,7 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 
-// One sample's part, written by the host: `device::SampleOps` is the same struct. Boxes are half open, ordered, in pixels of the output.
+// One sample's part, written by the host: `cuda/ops.rs` is the same struct. Boxes are half open, ordered, in pixels of the output.
 struct __align__(16) SampleOps {
     u32 flags;
     u32 partner;        // the sample of this batch it is mixed with
@@ -24,9 +24,8 @@ struct __align__(16) SampleOps {
     uint4 erase;        // x0, y0, x1, y1
     uint4 cut;          // CUT: the box that shows the partner
     float4 fill;        // what an erased box holds, in output units; the fourth is unused
-    float4 colour[3];   // rows of a 3x4 matrix on (r, g, b, 1), pixels on a scale of 0 to 255; clamped to that scale after
 };
-enum { FLIP = 1, ERASE = 2, MIX = 4, CUT = 8, COLOUR = 16 };
+enum { ERASE = 1, MIX = 2, CUT = 4 };
 
 struct Normalize { float scale[3], bias[3]; };
 
@@ -83,18 +82,6 @@ template <int P> struct Raw {
     __device__ __forceinline__ float value(int i) const {
         return __fsub_rn(__uint_as_float(__byte_perm(u.part[i / 4], 0x4b000000u, 0x7440 + i % 4)), 8388608.0f);
     }
-    // The last pixel first.
-    __device__ __forceinline__ void mirror() {
-        const Raw old = *this;
-        #pragma unroll
-        for (int i = 0; i < 3 * P / 4; i += 3) {
-            const u32* const from = old.u.part + 3 * P / 4 - 3 - i;
-            const u32 a = from[0], b = from[1], c = from[2];
-            u.part[i] = __byte_perm(c, b, 0x6321);
-            u.part[i + 1] = __byte_perm(__byte_perm(b, c, 0x0043), a, 0x2710);
-            u.part[i + 2] = __byte_perm(a, b, 0x2105);
-        }
-    }
 };
 template <> struct Raw<1> {
     u8 bytes[3];
@@ -104,7 +91,6 @@ template <> struct Raw<1> {
     }
     __device__ __forceinline__ u32 byte(int i) const { return bytes[i]; }
     __device__ __forceinline__ float value(int i) const { return float(bytes[i]); }
-    __device__ __forceinline__ void mirror() {}
 };
 
 // How many of the pixels from `box`'s left edge on lie inside it in row `y`: none if the P pixels from `x` on miss it. A pixel at column x
@@ -115,25 +101,10 @@ template <int P> __device__ __forceinline__ u32 reach(const uint4& box, u32 x, u
 
 // P output pixels of one sample from column `x`, row `y`, before mixing.
 template <int P>
-__device__ __forceinline__ void develop(Raw<P> raw, const SampleOps* ops, u32 flags, u32 x, u32 y, const Normalize& norm,
+__device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 flags, u32 x, u32 y, const Normalize& norm,
                                         float (&v)[3 * P]) {
-    if (flags & FLIP) raw.mirror();
     #pragma unroll
-    for (int i = 0; i < 3 * P; i++) v[i] = raw.value(i);
-    if (flags & COLOUR) {
-        const float4 m[3] = {ops->colour[0], ops->colour[1], ops->colour[2]};
-        #pragma unroll
-        for (int p = 0; p < P; p++) {
-            const float r = v[p * 3], g = v[p * 3 + 1], b = v[p * 3 + 2];
-            #pragma unroll
-            for (int c = 0; c < 3; c++) {
-                float t = __fmaf_rn(m[c].x, r, __fmaf_rn(m[c].y, g, __fmaf_rn(m[c].z, b, m[c].w)));
-                v[p * 3 + c] = fminf(fmaxf(t, 0.0f), 255.0f);
-            }
-        }
-    }
-    #pragma unroll
-    for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], v[i], norm.bias[i % 3]);
+    for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], raw.value(i), norm.bias[i % 3]);
     if (flags & ERASE) {
         const uint4 box = ops->erase;
         if (const u32 wide = reach<P>(box, x, y)) {
@@ -188,9 +159,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
         #pragma unroll
         for (int g = 0; g < G; g++) {
             const u32 group = first + g * blockDim.x;
-            if (group >= groups) continue;
-            if constexpr (Ops) own[g].fetch(image + (y[g] * row + (flags & FLIP ? row - 1 - x[g] : x[g])) * P * 3);
-            else own[g].fetch(image + group * P * 3);
+            if (group < groups) own[g].fetch(image + group * P * 3);
         }
         if (flags & (MIX | CUT)) {
             others = all + head.y;
@@ -198,8 +167,8 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
             const u8* const partner = in + size_t(head.y) * pixels * 3;
             #pragma unroll
             for (int g = 0; g < G; g++) {
-                if (first + g * blockDim.x < groups)
-                    other[g].fetch(partner + (y[g] * row + (their & FLIP ? row - 1 - x[g] : x[g])) * P * 3);
+                const u32 group = first + g * blockDim.x;
+                if (group < groups) other[g].fetch(partner + group * P * 3);
             }
         }
         Bits* const to = out + size_t(n) * pixels * 3;

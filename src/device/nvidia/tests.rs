@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::super::{Filled, Ring, Supply};
+use super::super::{FullSlot, Ring};
 use super::*;
-use crate::batch::{Dtype, Field, Layout, Normalize};
-use crate::cuda::{PinMode, Pinned};
+use crate::batch::{Dtype, Feed, Field, Layout, Normalize};
+use crate::cuda::Pinned;
 use crate::order::Pick;
 use crate::transform::Mixing;
 
@@ -30,8 +30,8 @@ struct Slot {
     home: Sender<Box<[Pinned; 2]>>,
 }
 
-impl Supply for Prefilled {
-    type Slot = Slot;
+impl Feed for Prefilled {
+    type Batch = Slot;
     fn start(&mut self, _epoch: u64, first: u64) {
         self.next = first;
     }
@@ -50,9 +50,12 @@ impl Supply for Prefilled {
     fn stop(&mut self) {
         self.next = self.end;
     }
+    fn ready(&self) -> usize {
+        self.free.len()
+    }
 }
 
-impl Filled for Slot {
+impl FullSlot for Slot {
     fn epoch(&self) -> u64 {
         0
     }
@@ -95,8 +98,7 @@ fn the_ring_keeps_the_bus_busy() {
     let bytes = BATCH * SIDE * SIDE * 3;
     let own = Stream::new(&context).unwrap();
     let bare = {
-        let (pinned, memory) =
-            (Pinned::new(&context, bytes, PinMode::Cached).unwrap(), Memory::new(&context, bytes).unwrap());
+        let (pinned, memory) = (Pinned::new(&context, bytes).unwrap(), Memory::new(&context, bytes).unwrap());
         let copies = |n: usize| {
             // SAFETY: `pinned` lives, unchanged, until the wait below.
             (0..n).for_each(|_| unsafe { own.upload(&memory, 0, &pinned) }.unwrap());
@@ -110,7 +112,7 @@ fn the_ring_keeps_the_bus_busy() {
     for (dtype, layout) in [(Dtype::U8, Layout::Nhwc), (Dtype::F16, Layout::Nchw), (Dtype::F32, Layout::Nchw)] {
         let (home, free) = bounded(4);
         for _ in 0..4 {
-            let pinned = |len| Pinned::new(&context, len, PinMode::Cached).unwrap();
+            let pinned = |len| Pinned::new(&context, len).unwrap();
             home.send(Box::new([pinned(bytes), pinned(BATCH * 8)])).unwrap();
         }
         let picks = vec![Pick { sample: 0, variant: 0, valid: true }; BATCH];
@@ -134,8 +136,8 @@ fn the_ring_keeps_the_bus_busy() {
         for _ in 0..3 {
             ring.start(0, 0);
             let mut since = Instant::now();
-            while let Some(batch) = ring.next() {
-                if batch.unwrap().slot().number == 19 {
+            while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+                if batch.unwrap().number() == 19 {
                     stream.synchronize().unwrap();
                     since = Instant::now();
                 }

@@ -58,7 +58,7 @@ fn mixing(number: u64) -> Option<Mixing> {
     (number % 2 == 1).then_some(Mixing { weight: number as f32 / BATCHES as f32, cut: None })
 }
 
-impl Filled for HostSlot {
+impl FullSlot for HostSlot {
     fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -121,8 +121,8 @@ impl Maker {
     }
 }
 
-impl Supply for Maker {
-    type Slot = HostSlot;
+impl Feed for Maker {
+    type Batch = HostSlot;
 
     fn start(&mut self, epoch: u64, first: u64) {
         (self.epoch, self.next) = (epoch, first);
@@ -168,6 +168,15 @@ impl Supply for Maker {
     fn stop(&mut self) {
         self.next = BATCHES;
     }
+
+    fn ready(&self) -> usize {
+        self.free.len()
+    }
+}
+
+/// The consumer asks, and waits as long as it takes.
+fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
+    ring.next(&mut || Some(Duration::from_millis(100)))
 }
 
 fn times() -> Arc<trace::Counters> {
@@ -222,7 +231,7 @@ fn consume(sim: &Sim, dtype: Dtype, epochs: u64, loader_delay: u64, consumer_del
     let mut rng = Rng::new(3, 3, 3);
     for epoch in 0..epochs {
         ring.start(epoch, 0);
-        while let Some(batch) = ring.next() {
+        while let Some(batch) = next(&mut ring) {
             let batch = batch.unwrap();
             read(&batch, &seen);
             if consumer_delay > 0 && rng.chance(0.3) {
@@ -279,7 +288,7 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         let me = std::thread::current().id();
         ring.start(0, 0);
         let mut expected = Vec::new();
-        while let Some(batch) = ring.next() {
+        while let Some(batch) = next(&mut ring) {
             // Ready events are the even ones, two a slot, in the order of the slots.
             let batch = batch.unwrap();
             expected.push((me, 1, batch.slot().offset / ring.shared.plan.slot_bytes * 2));
@@ -297,7 +306,7 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
     let mut counts = Vec::new();
     for epoch in 0..4 {
         ring.start(epoch, 0);
-        while let Some(batch) = ring.next() {
+        while let Some(batch) = next(&mut ring) {
             drop(batch.unwrap());
         }
         let state = sim.state();
@@ -325,7 +334,7 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
         ring.start(epoch, 0);
         loop {
             let asked = times.asked(ring.ready());
-            let Some(batch) = ring.next() else { break };
+            let Some(batch) = next(&mut ring) else { break };
             let batch = batch.unwrap();
             let slot = batch.slot();
             times.delivered(slot.epoch, slot.number, slot.picks.len(), asked);
@@ -395,15 +404,15 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.start(0, 0);
-    let mut kept = (0..SLOTS).map(|_| ring.next().unwrap().unwrap()).collect::<Vec<_>>();
+    let mut kept = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
     let since = Instant::now();
-    let e = ring.next().unwrap().err().unwrap();
+    let e = next(&mut ring).unwrap().err().unwrap();
     assert_eq!(e.kind(), ErrorKind::Timeout);
     assert!(e.to_string().contains("all 3 slots on the device are held"), "{e}");
     assert!(since.elapsed() < Duration::from_secs(5));
     kept.clear();
-    assert_eq!(ring.next().unwrap().unwrap().slot().number, SLOTS as u64);
-    assert_eq!(ring.stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
+    assert_eq!(next(&mut ring).unwrap().unwrap().slot().number, SLOTS as u64);
+    assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
 #[test]
@@ -416,12 +425,12 @@ fn an_epoch_may_be_left_and_another_begun_anywhere() {
         let (first, end) = (epoch % 7, epoch % 7 + epoch % 11);
         ring.start(epoch, first);
         for number in first..end {
-            read(&ring.next().unwrap().unwrap(), &seen);
+            read(&next(&mut ring).unwrap().unwrap(), &seen);
             expected.push((epoch, number, true));
         }
         if epoch % 2 == 0 {
             ring.stop();
-            assert!(ring.next().is_none());
+            assert!(next(&mut ring).is_none());
         }
     }
     finish(&sim, &ring.shared.consumer);
@@ -437,7 +446,7 @@ fn dropping_anywhere_ends_and_batches_outlive_the_ring() {
         ring.start(0, 0);
         let mut last = None;
         for _ in 0..taken {
-            last = Some(ring.next().unwrap().unwrap());
+            last = Some(next(&mut ring).unwrap().unwrap());
         }
         drop(ring);
         if let Some(batch) = &last {
@@ -465,7 +474,7 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
         };
         ring.start(0, 0);
         let mut errors = 0;
-        while let Some(batch) = ring.next() {
+        while let Some(batch) = next(&mut ring) {
             match batch {
                 Ok(batch) => drop(batch),
                 Err(e) => {
@@ -476,7 +485,7 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
         }
         // A call that fails after the last batch was handed over is found by the next epoch.
         ring.start(1, 0);
-        errors += usize::from(ring.next().is_some_and(|b| b.is_err()));
+        errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
         assert!(errors >= 1 || n + 20 > calls, "call {n} of {calls}: {errors} errors");
         drop(ring);
         // Two streams are synchronised at the end; and one call of each side may be on its way when
@@ -496,12 +505,12 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     for epoch in 0..3 {
         ring.start(epoch, 0);
         for number in 0..5 {
-            assert_eq!(ring.next().unwrap().unwrap().slot().number, number);
+            assert_eq!(next(&mut ring).unwrap().unwrap().slot().number, number);
         }
-        assert_eq!(ring.next().unwrap().err().unwrap().kind(), ErrorKind::Decode);
-        assert!(ring.next().is_none());
+        assert_eq!(next(&mut ring).unwrap().err().unwrap().kind(), ErrorKind::Decode);
+        assert!(next(&mut ring).is_none());
         ring.start(epoch, 6);
-        assert_eq!(ring.next().unwrap().unwrap().slot().picks[0].sample, 60);
+        assert_eq!(next(&mut ring).unwrap().unwrap().slot().picks[0].sample, 60);
     }
 }
 
@@ -527,7 +536,7 @@ fn torn_elsewhere(exported: bool) -> usize {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let (other, seen) = (sim.stream().unwrap(), Seen::default());
     ring.start(0, 0);
-    while let Some(batch) = ring.next() {
+    while let Some(batch) = next(&mut ring) {
         let batch = batch.unwrap();
         if exported {
             batch.export();
@@ -555,12 +564,12 @@ fn during_a_capture_next_is_an_error_and_drop_waits_and_both_go_on_after_it() {
     let seen = Seen::default();
     ring.start(0, 0);
     for round in 0..BATCHES {
-        let batch = ring.next().unwrap().unwrap();
+        let batch = next(&mut ring).unwrap().unwrap();
         assert_eq!(batch.slot().number, round, "none is lost");
         read(&batch, &seen);
         ring.shared.consumer.capturing.store(true, Relaxed);
         if round % 2 == 0 {
-            let e = ring.next().unwrap().err().unwrap();
+            let e = next(&mut ring).unwrap().err().unwrap();
             assert_eq!(e.kind(), ErrorKind::Capturing);
             assert!(e.cause().contains("take the batch before the capture"), "{e}");
         }
@@ -569,7 +578,7 @@ fn during_a_capture_next_is_an_error_and_drop_waits_and_both_go_on_after_it() {
         assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1);
         ring.shared.consumer.capturing.store(false, Relaxed);
     }
-    assert!(ring.next().is_none());
+    assert!(next(&mut ring).is_none());
     finish(&sim, &ring.shared.consumer);
     all_right(&seen.lock().unwrap(), 1);
 }
@@ -582,7 +591,7 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
         let (gate, open) = bounded::<()>(0);
         ring.start(0, 0);
         for number in 0..taken {
-            drop(ring.next().unwrap().unwrap());
+            drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
                 // The consumer's own work, which this thread ends after the ring is gone.
                 let open = open.clone();
@@ -606,11 +615,11 @@ fn what_is_taken_back_is_filled_after_what_filled_it() {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     for epoch in 0..20 {
         ring.start(epoch, 0);
-        drop(ring.next().unwrap().unwrap());
+        drop(next(&mut ring).unwrap().unwrap());
         ring.stop();
     }
     ring.start(20, 0);
-    while let Some(batch) = ring.next() {
+    while let Some(batch) = next(&mut ring) {
         batch.unwrap();
     }
     // Waits of the copy stream (2) for a slot's `ready` (even numbers).

@@ -4,9 +4,8 @@ use crate::transform::Mixing;
 /// What the convert kernel does to one sample besides normalising: one record a sample, copied to
 /// the device with its batch.
 ///
-/// The order is fixed: mirror, colour, normalise, erase, then mix with a partner that has gone
-/// through its own first four. The bytes of a record are those of `SampleOps` in
-/// `cuda/kernels/convert.cu`.
+/// The order is fixed: normalise, erase, then mix with a partner that was normalised and erased by
+/// its own record. The bytes of a record are those of `SampleOps` in `kernels/convert.cu`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SampleOps {
     flags: u32,
@@ -15,29 +14,19 @@ pub struct SampleOps {
     erase: [u32; 4],
     cut: [u32; 4],
     fill: [f32; 3],
-    colour: [f32; 12],
 }
 
 impl SampleOps {
     /// Bytes of a record.
-    pub const BYTES: usize = 112;
+    pub const BYTES: usize = 64;
 
-    const FLIP: u32 = 1;
-    const ERASE: u32 = 2;
-    const MIX: u32 = 4;
-    const CUT: u32 = 8;
-    const COLOUR: u32 = 16;
+    const ERASE: u32 = 1;
+    const MIX: u32 = 2;
+    const CUT: u32 = 4;
 
     /// Nothing but normalisation.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Left and right mirrored.
-    #[must_use]
-    pub fn flip(mut self) -> Self {
-        self.flags |= Self::FLIP;
-        self
     }
 
     /// `rect` filled with `value`, in units of the output (normalised, or 0 to 255 for bytes).
@@ -45,16 +34,6 @@ impl SampleOps {
     pub fn erase(mut self, rect: Rect, value: [f32; 3]) -> Self {
         self.flags |= Self::ERASE;
         (self.erase, self.fill) = (corners(rect), value);
-        self
-    }
-
-    /// `matrix` (rows of 3x4) on (red, green, blue, 1), pixels on a scale of 0 to 255, and clamped
-    /// to that scale after: brightness, saturation, hue rotation and contrast about a given grey
-    /// are all such matrices, and so are their products.
-    #[must_use]
-    pub fn colour(mut self, matrix: [f32; 12]) -> Self {
-        self.flags |= Self::COLOUR;
-        self.colour = matrix;
         self
     }
 
@@ -76,11 +55,6 @@ impl SampleOps {
         self
     }
 
-    /// The partner and this sample's share of the label, if it is mixed.
-    pub fn partner(&self) -> Option<(usize, f32)> {
-        (self.flags & (Self::MIX | Self::CUT) != 0).then_some((self.partner as usize, self.weight))
-    }
-
     /// Enters `mixing` with `partner` into a record that was written.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
@@ -98,10 +72,10 @@ impl SampleOps {
 
     /// Writes the record as the kernel reads it.
     pub fn write(&self, to: &mut [u8; Self::BYTES]) {
-        let SampleOps { flags, partner, weight, erase, cut, fill: [r, g, b], colour } = *self;
+        let SampleOps { flags, partner, weight, erase, cut, fill: [r, g, b] } = *self;
         let head = [flags, partner, weight.to_bits(), 0];
         let fill = [r, g, b, 0.0].map(f32::to_bits);
-        let words = head.into_iter().chain(erase).chain(cut).chain(fill).chain(colour.map(f32::to_bits));
+        let words = head.into_iter().chain(erase).chain(cut).chain(fill);
         for (to, word) in to.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_ne_bytes();
         }
@@ -119,21 +93,18 @@ mod tests {
 
     #[test]
     fn a_record_has_the_layout_of_the_kernel_source() {
-        let source = include_str!("../cuda/kernels/convert.cu");
-        assert!(source.contains("enum { FLIP = 1, ERASE = 2, MIX = 4, CUT = 8, COLOUR = 16 };"));
-        let ops = SampleOps::new()
-            .flip()
-            .erase(Rect::new(1, 2, 3, 4), [0.5, 0.25, 2.0])
-            .colour(std::array::from_fn(|i| i as f32))
-            .cut(7, Rect::new(10, 20, 30, 40), 0.75);
+        let source = include_str!("kernels/convert.cu");
+        assert!(source.contains("enum { ERASE = 1, MIX = 2, CUT = 4 };"));
+        let ops =
+            SampleOps::new().erase(Rect::new(1, 2, 3, 4), [0.5, 0.25, 2.0]).cut(7, Rect::new(10, 20, 30, 40), 0.75);
         let mut bytes = [0; SampleOps::BYTES];
         ops.write(&mut bytes);
         let word = |i: usize| u32::from_ne_bytes(bytes[i * 4..][..4].try_into().unwrap());
-        assert_eq!([0, 1, 2, 3].map(word), [1 | 2 | 8 | 16, 7, 0.75f32.to_bits(), 0]);
+        assert_eq!([0, 1, 2, 3].map(word), [1 | 4, 7, 0.75f32.to_bits(), 0]);
         assert_eq!([4, 5, 6, 7].map(word), [1, 2, 4, 6], "erase");
         assert_eq!([8, 9, 10, 11].map(word), [10, 20, 40, 60], "cut");
         assert_eq!([12, 13, 14, 15].map(word), [0.5f32.to_bits(), 0.25f32.to_bits(), 2f32.to_bits(), 0], "fill");
-        assert_eq!([16, 27].map(word), [0f32.to_bits(), 11f32.to_bits()], "colour");
+        assert_eq!(SampleOps::BYTES, 16 * 4, "and that is all");
 
         let mut mixed = bytes;
         SampleOps::write_mixing(&mut mixed, 3, &Mixing { weight: 0.25, cut: None });
@@ -146,7 +117,7 @@ mod tests {
     fn a_sample_is_mixed_or_cut_but_not_both() {
         let rect = Rect::new(0, 0, 1, 1);
         assert_eq!(SampleOps::new().cut(1, rect, 0.9).mix(2, 0.5).flags, SampleOps::MIX);
-        assert_eq!(SampleOps::new().mix(2, 0.5).cut(1, rect, 0.9).partner(), Some((1, 0.9)));
-        assert_eq!(SampleOps::new().flip().partner(), None);
+        let cut = SampleOps::new().mix(2, 0.5).cut(1, rect, 0.9);
+        assert_eq!((cut.flags, cut.partner, cut.weight), (SampleOps::CUT, 1, 0.9));
     }
 }

@@ -1,0 +1,47 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::batch::{Delivered, Feed};
+use crate::error::Result;
+use crate::trace::{self, WAIT};
+
+/// A feed with a clock at its end: counts what the consumer asks for and gets, and how long it
+/// waits.
+pub(super) struct Metered<F> {
+    pub(super) feed: F,
+    pub(super) run: Arc<Run>,
+}
+
+impl<F: Feed<Batch: Delivered>> Feed for Metered<F> {
+    type Batch = F::Batch;
+
+    fn start(&mut self, epoch: u64, first: u64) {
+        self.run.begin();
+        self.feed.start(epoch, first);
+    }
+
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<F::Batch>> {
+        let _range = trace::range(WAIT);
+        let asked = self.run.counters.asked(self.feed.ready());
+        let batch = self.feed.next(idle)?;
+        if let Ok(batch) = &batch {
+            let since = self.feed.held_up_since(asked);
+            self.run.delivered(batch.epoch(), batch.number(), batch.samples(), since);
+        }
+        Some(batch)
+    }
+
+    fn stop(&mut self) {
+        self.run.end();
+        self.feed.stop();
+    }
+
+    fn ready(&self) -> usize {
+        self.feed.ready()
+    }
+
+    fn held_up_since(&self, asked: Instant) -> Instant {
+        self.feed.held_up_since(asked)
+    }
+}
