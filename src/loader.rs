@@ -79,8 +79,6 @@ pub struct Loader {
     memory_limit: Option<usize>,
     limits: Limits,
     trace: Option<(PathBuf, trace::Schedule)>,
-    #[cfg(feature = "progress")]
-    progress: bool,
     soft_labels: Option<(usize, f32)>,
     unlabelled: bool,
 }
@@ -207,8 +205,6 @@ impl Loader {
             memory_limit: None,
             limits: Limits { retries: 3, pixels: 1 << 28, sample_bytes: 1 << 31 },
             trace: None,
-            #[cfg(feature = "progress")]
-            progress: false,
             soft_labels: None,
             unlabelled: false,
         }
@@ -437,15 +433,6 @@ impl Loader {
         self
     }
 
-    /// Shows a bar on stderr for each epoch, if that is a terminal; off by default. What happens
-    /// otherwise is told through [`tracing`](https://docs.rs/tracing) alone: epochs at `debug`,
-    /// changes of automatic values at `info`, skipped samples and long waits at `warn`.
-    #[cfg(feature = "progress")]
-    pub fn progress(mut self, shown: bool) -> Self {
-        self.progress = shown;
-        self
-    }
-
     /// Opens the loader with batches in host memory.
     ///
     /// # Errors
@@ -573,8 +560,6 @@ impl Loader {
             settings,
             limits: self.limits,
             scratch: Scratch::new(scratch),
-            #[cfg(feature = "progress")]
-            progress: self.progress,
         };
         let resume = self.resume.map(|state| state.check(&work, &schedule)).transpose()?;
         Ok(Opening {

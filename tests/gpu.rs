@@ -1,5 +1,4 @@
-//! On a GPU: the kernels against the host's arithmetic, the calculator against the driver, batches
-//! against the host path.
+//! On a GPU: the kernels against the host's arithmetic, batches against the host path.
 //!
 //! Without a driver each test prints that it was skipped, and why. Memory errors are looked for
 //! with `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
@@ -8,14 +7,12 @@
 
 mod reference;
 
-use std::ffi::CString;
 use std::sync::Arc;
 
 use reference::{Ops, checksum, convert};
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::internal::{Context, Convert, Event, Memory, PinMode, Pinned, SoftLabels, Stream};
-use warpfeed::cuda::occupancy::{DriverKernel, Limits, Usage, driver_occupancy};
 use warpfeed::decode::Rect;
 use warpfeed::device::SampleOps;
 use warpfeed::order::Rng;
@@ -172,37 +169,6 @@ fn soft_labels_are_mixed_and_smoothed() {
             assert!((found - expected).abs() < 1e-6, "sample {n} class {class}: {found}, not {expected}");
         }
     }
-}
-
-#[test]
-fn the_calculator_agrees_with_the_driver() {
-    let Some(stream) = stream() else { return };
-    let context = Context::of(&stream).unwrap();
-    let ptx = CString::new(PROBE).unwrap();
-    let mut configurations = 0;
-    for name in ["live_4", "live_16", "live_28", "live_44", "live_60", "live_92", "live_140", "live_220", "spin"] {
-        let kernel = DriverKernel::load(&context, &ptx, &CString::new(name).unwrap()).unwrap();
-        let Usage { registers, shared } = kernel.usage().unwrap();
-        for dynamic in [0, 1000, 8192, 20_000, 33_000, 48 << 10, 60_000, 99 << 10, 100_000] {
-            for block in (32..=1024).step_by(32) {
-                let Ok((blocks, capability)) = driver_occupancy(&kernel, block, dynamic) else {
-                    panic!("the driver refuses {name} with {block} threads and {dynamic} bytes");
-                };
-                let Ok(limits) = Limits::of(capability) else {
-                    return eprintln!("skipped: compute capability {capability} is not in the table");
-                };
-                if dynamic > limits.shared_per_block {
-                    continue;
-                }
-                let ours = limits.occupancy(Usage { registers, shared: shared + dynamic }, block);
-                let what = format!("{name}: {registers} registers, {dynamic} bytes, {block} threads");
-                assert_eq!(ours.blocks, blocks, "{what}");
-                configurations += 1;
-            }
-        }
-    }
-    eprintln!("{configurations} configurations agree");
-    assert!(configurations > 500);
 }
 
 #[test]

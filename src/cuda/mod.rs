@@ -12,9 +12,7 @@
 //!    making the program wait.
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `convert`: the fused kernel, from u8 pixels to what a model takes.
-//! 8. [`occupancy`]: how many warps a multiprocessor holds; needs no GPU.
-
-pub mod occupancy;
+//! 8. `occupancy`: the block size of a kernel.
 
 #[cfg(feature = "cuda")]
 mod capture;
@@ -28,6 +26,8 @@ mod driver;
 mod later;
 #[cfg(feature = "cuda")]
 mod memory;
+#[cfg(feature = "cuda")]
+mod occupancy;
 #[cfg(feature = "cuda")]
 mod pinned;
 #[cfg(feature = "cuda")]

@@ -5,7 +5,7 @@
 //! 3. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
 //! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
-//! 6. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
+//! 6. `batches`: what the user holds.
 //! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left
 //!    to the loader.
 //! 8. `resume`: where a run stands, and whether a loader may go on from there.
@@ -23,8 +23,6 @@ mod faults;
 mod host;
 mod length;
 mod pool;
-#[cfg(feature = "progress")]
-mod progress;
 mod report;
 mod resume;
 mod retry;

@@ -53,9 +53,6 @@ pub(crate) struct Work {
     /// The numbers of workers and slots in use, and who changes them, if they may change.
     pub(crate) settings: Arc<Settings>,
     pub(crate) tuner: Option<Tuner>,
-    /// Whether epochs show a bar.
-    #[cfg(feature = "progress")]
-    pub(crate) progress: bool,
     pub(crate) limits: Limits,
     pub(crate) scratch: Scratch,
 }
