@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use warpfeed::order::{Order, Shuffled};
 use warpfeed::pack::Pack;
-use warpfeed::pack::synth::Synth;
 use warpfeed::source::open;
 use warpfeed::{Augment, Loader};
+use warpfeed_cli::synth::Synth;
 
 /// Name, number of pictures, their typical side in pixels, side of the crop.
 const SETS: [(&str, usize, u32, u32); 2] = [("photographs", 400, 640, 224), ("thumbnails", 3000, 80, 64)];

@@ -9,9 +9,9 @@
 //! --ignored --nocapture an_entry`.
 #![allow(missing_docs)]
 
-use warpfeed::pack::synth::Synth;
 use warpfeed::trace::Schedule;
 use warpfeed::{Augment, Batches, HostBatch, Loader, source};
+use warpfeed_cli::synth::Synth;
 
 const TURNS: usize = 15;
 

@@ -13,9 +13,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use warpfeed::decode::{Decode, Pixels, Size, Want};
-use warpfeed::pack::synth::Synth;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, HostBatch, Loader, Result, source};
+use warpfeed_cli::synth::Synth;
 
 const TURNS: usize = 9;
 const CELL: Duration = Duration::from_millis(600);

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use warpfeed::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::pack::synth::Synth;
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, Last, Layout, Loader, Normalize, cuda};
+use warpfeed_cli::synth::Synth;
 
 const BATCH: usize = 32;
 const SIDE: u32 = 64;

@@ -99,6 +99,9 @@
 //! exact order of things, [`Loader::trace`] writes a file for Perfetto, with [`trace::span()`] for
 //! your own code. [`Batches::replay`] says how fast your step would be without a loader.
 //!
+//! The library prints nothing. It reports through [`tracing`](https://docs.rs/tracing): epochs at
+//! `debug`, changes of automatic values at `info`, skipped samples and long waits at `warn`.
+//!
 //! # Shutting down
 //!
 //! Dropping the iterator ends the epoch: samples in the workers' hands are finished, the rest is

@@ -79,8 +79,6 @@ pub struct Loader {
     memory_limit: Option<usize>,
     limits: Limits,
     trace: Option<(PathBuf, trace::Schedule)>,
-    #[cfg(feature = "progress")]
-    progress: bool,
     soft_labels: Option<(usize, f32)>,
     unlabelled: bool,
 }
@@ -215,8 +213,6 @@ impl Loader {
             memory_limit: None,
             limits: Limits { retries: 3, sample_bytes: 1 << 31 },
             trace: None,
-            #[cfg(feature = "progress")]
-            progress: false,
             soft_labels: None,
             unlabelled: false,
         }
@@ -470,15 +466,6 @@ impl Loader {
     /// ```
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.trace = Some((path.as_ref().to_owned(), schedule));
-        self
-    }
-
-    /// Shows a bar on stderr for each epoch, if that is a terminal; off by default. What happens
-    /// otherwise is told through [`tracing`](https://docs.rs/tracing) alone: epochs at `debug`,
-    /// changes of automatic values at `info`, skipped samples and long waits at `warn`.
-    #[cfg(feature = "progress")]
-    pub fn progress(mut self, shown: bool) -> Self {
-        self.progress = shown;
         self
     }
 

@@ -9,9 +9,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use support::no_hang;
-use warpfeed::pack::synth::Synth;
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::{Augment, Dtype, Loader, Normalize};
+use warpfeed_cli::synth::Synth;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 
-use warpfeed::cuda::occupancy;
 use warpfeed::{batch, decode, order, pack, source, trace, transform};
 
 fn debug<T: Debug + ?Sized>() {}
@@ -120,18 +119,10 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
     both::<pack::Report>();
     both::<pack::WriteOptions>();
     both::<pack::Written>();
-    both::<pack::synth::Synth>();
     both::<pack::TarWriter>();
     send::<pack::LmdbWriter>();
     // It calls back on the thread that it runs on.
     debug::<pack::Pack<'_>>();
-    both::<occupancy::Capability>();
-    both::<occupancy::Factor>();
-    both::<occupancy::Limits>();
-    both::<occupancy::Occupancy>();
-    both::<occupancy::Row>();
-    both::<occupancy::Table>();
-    both::<occupancy::Usage>();
     both::<warpfeed::device::DeviceStats>();
 }
 

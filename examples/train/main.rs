@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use warpfeed::pack::Pack;
-use warpfeed::pack::synth::Synth;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
+use warpfeed_cli::synth::Synth;
 
 const SIDE: u32 = 32;
 const CLASSES: usize = 6;

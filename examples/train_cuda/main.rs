@@ -26,9 +26,9 @@ use std::time::Instant;
 
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::cuda::cudarc::driver::sys::CUevent_flags;
-use warpfeed::pack::synth::Synth;
 use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, Last, Layout, Loader, Normalize, cuda};
+use warpfeed_cli::synth::Synth;
 
 use net::{Net, Plan};
 

@@ -13,9 +13,6 @@
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `ops`: the record of what the fused kernel does to one sample.
 //! 8. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
-//! 9. [`occupancy`]: how many warps a multiprocessor holds; needs no GPU.
-
-pub mod occupancy;
 
 #[cfg(feature = "cuda")]
 mod capture;

@@ -301,13 +301,7 @@ impl<B> Batches<B> {
         if let Some(feed) = self.feed() {
             feed.start(epoch, first.min(end));
         }
-        Cursor {
-            epoch,
-            next: first.min(end),
-            end,
-            #[cfg(feature = "progress")]
-            bar: false.then(|| super::progress::bar(epoch, first.min(end), end)),
-        }
+        Cursor { epoch, next: first.min(end), end }
     }
 
     /// Notes where the run stands: after an epoch's last batch that is the next epoch's first.
@@ -516,8 +510,6 @@ struct Cursor {
     epoch: u64,
     next: u64,
     end: u64,
-    #[cfg(feature = "progress")]
-    bar: Option<indicatif::ProgressBar>,
 }
 
 impl Cursor {
@@ -536,10 +528,6 @@ impl Cursor {
             Some(Ok(_)) => {
                 self.next += 1;
                 batches.reach(self);
-                #[cfg(feature = "progress")]
-                if let Some(bar) = &self.bar {
-                    bar.inc(1);
-                }
             }
             // Whoever drops a batch, or ends the capture, may go on with the one that this call
             // asked for.

@@ -28,8 +28,6 @@ mod length;
 mod meter;
 mod metered;
 mod pool;
-#[cfg(feature = "progress")]
-mod progress;
 mod resume;
 mod run;
 mod scratch;

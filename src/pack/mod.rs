@@ -6,8 +6,6 @@
 //! 4. `jpeg`: [`repack_jpeg`], the same picture in a form from which crops are cut fast.
 //! 5. [`LmdbWriter`]: one LMDB database.
 //! 6. [`TarWriter`]: one tar file, or numbered shards.
-//! 7. [`synth`]: a learnable set of drawn pictures, in class folders, for tests, benches and first
-//!    runs.
 //!
 //! All write beside the target, under a name that ends in `.partial`, and rename at the end: what
 //! has the target's name is whole.
@@ -17,7 +15,6 @@ mod driver;
 mod jpeg;
 mod lmdb;
 mod recode;
-pub mod synth;
 mod tar;
 
 use std::fs::{self, File};

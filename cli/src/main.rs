@@ -1,28 +1,20 @@
-//! The `warpfeed` program: one file a sub-command, each thin over the library.
+//! The program `warpfeed`: one file a sub-command in `commands`, each thin over the library.
 //!
 //! Results go to stdout, progress and warnings to stderr. Exit codes: 0; 1 for an error, or for
 //! what `verify` found; 2 for a wrong command line.
 
-mod bench;
-mod doctor;
-mod doctor_gpu;
+mod commands;
 mod font;
-mod inspect;
 mod log;
-mod occupancy;
-mod pack;
-mod preview;
 mod progress;
-mod report;
 mod size;
-mod synth;
-mod verify;
 
 use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, synth, verify};
 use crate::log::say;
 
 /// Looks at, checks, packs, makes and measures image data sets for warpfeed's loader.
@@ -30,7 +22,7 @@ use crate::log::say;
 /// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of
 /// shards, or a pattern such as 'train-{000..099}.tar'. Which one is found out.
 #[derive(Parser)]
-#[command(version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -23,10 +23,10 @@ use rayon::prelude::*;
 use self::figure::Figure;
 use self::ink::draw;
 use self::scene::Scene;
-use crate::decode::Size;
-use crate::error::{Error, ErrorKind, Result};
-use crate::order::Rng;
-use crate::source::{Memory, OwnedSample};
+use warpfeed::decode::Size;
+use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Error, ErrorKind, Result};
 
 /// Outlines times textures times hues.
 const MAX_CLASSES: usize = 1024;
@@ -44,7 +44,7 @@ const MAX_CLASSES: usize = 1024;
 /// class `i % classes`.
 ///
 /// ```
-/// use warpfeed::pack::synth::Synth;
+/// use warpfeed_cli::synth::Synth;
 /// use warpfeed::source::Source;
 ///
 /// let set = Synth::new().images(6).classes(3).side(64).memory()?;
@@ -115,11 +115,13 @@ impl Synth {
     /// As [`write`](Synth::write).
     pub fn write_with(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
-        let dir = &super::without_slash(dir.as_ref());
+        let dir = &dir.as_ref().components().collect::<PathBuf>();
         if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Error::config("exists already, and is no empty folder").at_path(dir));
         }
-        let beside = super::partial(dir);
+        let mut beside = dir.clone().into_os_string();
+        beside.push(".partial");
+        let beside = PathBuf::from(beside);
         let result = self.write_beside(&beside, &written).and_then(|()| {
             // On Unix a rename replaces an empty folder; elsewhere it must go first.
             let _ = fs::remove_dir(dir);
@@ -289,8 +291,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::decode::{Auto, Decode as _, Info, Pixels, Rect, Want};
-    use crate::source::{Folder, Source};
+    use warpfeed::decode::{Auto, Decode as _, Info, Pixels, Rect, Want};
+    use warpfeed::source::{Folder, Source};
 
     const SMALL: Synth = Synth { images: 240, classes: 6, side: 48, seed: 3 };
 

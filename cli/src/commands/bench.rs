@@ -8,7 +8,9 @@ use serde_json::json;
 use warpfeed::trace::Schedule;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Stats, source};
 
-use crate::{Outcome, report};
+use super::report;
+use crate::Outcome;
+use crate::progress::Measuring;
 
 /// Measure how fast batches come
 ///
@@ -192,6 +194,7 @@ impl Args {
         let start = Instant::now();
         let (warm, end) = (self.warmup, self.warmup + self.seconds);
         let (mut earlier, step) = (None, Duration::from_millis(self.measured.step));
+        let mut bar = Measuring::new(end);
         for number in 0.. {
             let mut epoch = batches.epoch(number);
             while let Some(batch) = epoch.next() {
@@ -206,6 +209,9 @@ impl Args {
                     Some(earlier) if now >= end => return Ok(epoch.stats().since(earlier)),
                     _ => {}
                 }
+                bar.show(now, || {
+                    earlier.as_ref().map_or_else(|| epoch.stats(), |earlier| epoch.stats().since(earlier))
+                });
             }
         }
         unreachable!("epochs do not end")

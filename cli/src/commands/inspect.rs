@@ -8,8 +8,8 @@ use serde::Serialize;
 use warpfeed::decode::Info;
 use warpfeed::source::{self, Source};
 
+use super::verify::{self, Found};
 use crate::size::bytes;
-use crate::verify::{self, Found};
 use crate::{Outcome, progress};
 
 /// Say what is in a data set: count, classes, formats, sizes

@@ -14,9 +14,10 @@ use warpfeed::source::{self, Source};
 use warpfeed::transform::{Plan, Resizer};
 use warpfeed::{Augment, Error, Loader, Result, Stats};
 
-use crate::bench::Measured;
+use super::bench::Measured;
+use super::doctor_gpu;
+use crate::Outcome;
 use crate::size::bytes;
-use crate::{Outcome, doctor_gpu};
 
 /// Find out what limits a data set on this machine
 ///

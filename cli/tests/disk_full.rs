@@ -3,7 +3,7 @@
 //!
 //! The real program runs under a limit on the size of files, and on a file system of a few hundred
 //! KiB where one may be mounted.
-#![cfg(all(target_os = "linux", feature = "cli"))]
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 
 fn pack(target: &Path, most: u64) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     command.arg("pack").arg("--from").arg(from).arg("--to").arg(target);
     let limited = move || {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
@@ -54,7 +54,7 @@ fn a_disk_that_is_full_while_packing_is_an_error_and_leaves_nothing() {
 /// A real file system that is full, mounted in a namespace of its own, where users may make one.
 #[test]
 fn a_file_system_that_is_full_is_an_error_and_leaves_nothing() {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let root = tempfile::tempdir().unwrap();
     // Runs `script` with $1 = the file system, $2 = the program, $3 = the data set.
     let mounted = |kib: usize, script: &str| {

@@ -2,8 +2,8 @@
 
 use super::figure::Figure;
 use super::ink::{Noise, Rgb, colour, draw, mix};
-use crate::decode::Size;
-use crate::order::Rng;
+use warpfeed::decode::Size;
+use warpfeed::order::Rng;
 
 /// A picture before it is painted.
 pub(super) struct Scene {

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use warpfeed::Error;
-use warpfeed::cuda::occupancy::{Capability, Limits, Table, Usage};
+use warpfeed_cli::occupancy::{Capability, Limits, Table, Usage};
 
 use crate::{Outcome, size};
 

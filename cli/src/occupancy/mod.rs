@@ -3,29 +3,22 @@
 //! The calculation follows the rules that NVIDIA publishes: the technical specifications per
 //! compute capability in the CUDA C++ Programming Guide, and the allocation granularities of the
 //! CUDA Occupancy Calculator. It needs no GPU and no driver; on the H200 it gives the driver's
-//! answer for every configuration of `tests/gpu.rs`.
+//! answer for every configuration of `tests/occupancy.rs`.
 //!
 //! 1. `limits`: what a multiprocessor has, by compute capability: [`Limits`].
 //! 2. `table`: occupancy over block sizes, as text and as a plot: [`Table`].
-//! 3. `driver`: block sizes for the crate's own kernels, chosen by the driver's calculator.
 //!
 //! ```
-//! use warpfeed::cuda::occupancy::{Factor, Limits, Usage};
+//! use warpfeed_cli::occupancy::{Factor, Limits, Usage};
 //! let hopper = Limits::of("9.0".parse()?)?;
 //! let o = hopper.occupancy(Usage { registers: 40, shared: 0 }, 256);
 //! assert_eq!((o.blocks, o.warps, o.limiting()), (6, 48, Factor::Registers));
 //! # Ok::<(), warpfeed::Error>(())
 //! ```
 
-#[cfg(feature = "cuda")]
-mod driver;
 mod limits;
 mod table;
 
-#[cfg(feature = "cuda")]
-pub(super) use driver::driver_block;
-#[cfg(feature = "cuda")]
-pub use driver::{DriverKernel, driver_occupancy};
 pub use limits::{Capability, Limits};
 pub use table::{Row, Table};
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use image::{ImageFormat, Rgb, RgbImage};
 use warpfeed::{Error, Loader, OnError, source};
 
-use crate::bench::Recipe;
+use super::bench::Recipe;
 use crate::{Outcome, font};
 
 /// Draw a contact sheet of an augmented batch, with its labels

@@ -1,6 +1,6 @@
 //! Whole-number randomness, colour and noise.
 
-use crate::order::Rng;
+use warpfeed::order::Rng;
 
 /// Uniform in `low` to `high`, both included.
 pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use warpfeed::{Error, Result};
 
 /// A compute capability, such as 9.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ impl Limits {
     /// The limits of `capability`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it is not in the table, with those that
+    /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if it is not in the table, with those that
     /// are.
     pub fn of(capability: Capability) -> Result<Self> {
         let found = Self::all().find(|limits| limits.capability == capability);

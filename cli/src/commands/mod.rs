@@ -1,0 +1,12 @@
+//! The sub-commands: what each takes and prints.
+
+pub(crate) mod bench;
+pub(crate) mod doctor;
+mod doctor_gpu;
+pub(crate) mod inspect;
+pub(crate) mod occupancy;
+pub(crate) mod pack;
+pub(crate) mod preview;
+pub(crate) mod report;
+pub(crate) mod synth;
+pub(crate) mod verify;

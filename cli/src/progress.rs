@@ -1,0 +1,55 @@
+//! A bar on stderr, if that is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use warpfeed::Stats;
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("a template without unknown alignments")
+}
+
+/// A bar over `images` images, with images/s and the time left. Nothing is shown where stderr is no
+/// terminal.
+pub(crate) fn bar(images: usize) -> ProgressBar {
+    let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
+        "per_sec",
+        |state: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
+            let _ = write!(w, "{:.0}/s", state.per_sec());
+        },
+    );
+    ProgressBar::new(images as u64).with_style(style)
+}
+
+/// Seconds between two looks at the statistics: few enough to cost the measurement nothing.
+const PAUSE: f64 = 0.2;
+
+/// A bar over the time of a measurement, with the samples/s of a loader so far.
+pub(crate) struct Measuring {
+    bar: ProgressBar,
+    /// When it was drawn last, in seconds.
+    drawn: f64,
+}
+
+impl Measuring {
+    /// A bar over `seconds`. Nothing is shown where stderr is no terminal.
+    pub(crate) fn new(seconds: f64) -> Self {
+        let style = style("{wide_bar} {pos}/{len} ms  {msg}");
+        Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), drawn: 0.0 }
+    }
+
+    /// Shows that `now` seconds are over, and what `stats` says; now and then, so that both may be
+    /// asked for with every batch.
+    pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
+        if self.bar.is_hidden() || now - self.drawn < PAUSE {
+            return;
+        }
+        self.drawn = now;
+        self.bar.set_message(format!("{:.0} samples/s", stats().samples_per_second()));
+        self.bar.set_position((now * 1e3) as u64);
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
