@@ -14,23 +14,28 @@
 //! 11. `faults`: what happens to a sample that fails for good, and the list of those.
 //! 12. `scratch`: memory that workers take beside the slots, and who may take it.
 //! 13. `report`: what of the user's panics reaches standard error.
+//! 14. `readers`: threads that read for the workers where reading waits; `waits`: whether it does;
+//!     `fetched`: samples on their way from a reader to a worker.
 
 mod batches;
 mod coordinator;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod faults;
+mod fetched;
 mod host;
 mod length;
 mod pool;
 #[cfg(feature = "progress")]
 mod progress;
+mod readers;
 mod report;
 mod resume;
 mod retry;
 mod scratch;
 mod settings;
 mod tune;
+mod waits;
 mod worker;
 
 use std::sync::atomic::Ordering;
@@ -55,6 +60,8 @@ pub use faults::{Fault, OnError};
 pub(crate) use host::HostFeed;
 pub(crate) use length::some_batches;
 use pool::Pool;
+pub(crate) use readers::READERS;
+use readers::Stage;
 use report::Reports;
 pub use resume::State;
 pub(crate) use retry::retried;
@@ -122,6 +129,7 @@ pub(crate) struct Engine {
     faults: Arc<Mutex<Faults>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
+    stage: Arc<Stage>,
     /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
     /// this error.
     lost: Option<Error>,
@@ -144,26 +152,33 @@ impl Engine {
         // One place more for an error of the order itself, and one for the end of each thread.
         let (filled, full) = bounded(count + 2 + settings.workers.most);
         let parts_per_batch = most_parts(&slots, &settings);
-        let (parts, queue) = bounded(count * parts_per_batch);
+        let parts = count * parts_per_batch;
+        let (tasks, queue) = bounded(parts);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
         let home = Home { free, held: Arc::default(), keeper };
 
         let pool = Pool::new(settings)?;
         let reports = Reports::new();
-        let shared = (work.clone(), queue, filled.clone(), home.free.clone(), reports.clone());
+        let stage = Stage::new(work.clone(), reports.clone(), tasks.clone(), parts, work.scratch.plan().ahead);
+        let shared = (work.clone(), queue, filled.clone(), home.free.clone(), reports.clone(), stage.clone());
         let body = move |index: usize| {
-            let (work, queue, filled, free, reports) = &shared;
+            let (work, queue, filled, free, reports, stage) = &shared;
             reports.serve();
             // Made with the first part: a worker that is never in use takes no memory for pictures.
             let mut worker = None;
             while work.settings.admits(index) {
-                let Ok(part) = queue.recv() else { break };
+                let Ok(mut task) = queue.recv() else { break };
+                if task.fetched.is_none() {
+                    // It was sent before reads were seen to wait.
+                    let Some(part) = stage.divert(task.part) else { continue };
+                    task.part = part;
+                }
                 let worker = worker.get_or_insert_with(|| {
                     work.settings.enters();
                     worker::Worker::new(work.clone(), index)
                 });
-                let Some(full) = worker.run(part) else { continue };
+                let Some(full) = worker.run(task, &stage.waits) else { continue };
                 if full.header().run == work.run.load(Ordering::Relaxed) {
                     let _ = filled.send(Ok(full));
                 } else {
@@ -187,7 +202,8 @@ impl Engine {
             started,
             freed,
             free: home.free.clone(),
-            parts,
+            tasks,
+            stage: stage.clone(),
             broken: filled.clone(),
         };
         let own = reports.clone();
@@ -221,6 +237,7 @@ impl Engine {
             faults: Arc::default(),
             timeout,
             coordinator: Some(coordinator),
+            stage,
             lost: None,
             reports,
             pool,
@@ -440,12 +457,13 @@ impl Drop for Engine {
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
         // A worker that ends looks for nothing else to do then.
         self.pool.close();
-        // Without starts the coordinator ends and lets go of the parts; without parts the workers
-        // end; the pool joins them.
+        // Without starts the coordinator ends and lets go of the parts; without parts the readers
+        // end, and then the workers; the pool joins them.
         drop(self.starts.take());
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
+        self.stage.close();
         let left_out = self.reports.left_out();
         if left_out > 0 {
             tracing::warn!("{left_out} more panics, at places that were reported before");

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 
+use super::readers::{Fetched, Task};
 use super::retry::{guarded, panicked, retried};
 use super::scratch::{Scratch, Share};
+use super::waits::{Waits, Watch};
 use super::{Settings, Tuner};
 use crate::batch::{self, Full, Part, Writer};
 use crate::decode::{self, Decode, Job, Pixels, Size, is_plain_jpeg};
@@ -125,13 +127,15 @@ impl Worker {
         }
     }
 
-    /// Fills `part` if its run is still wanted. The last part of a batch gives the full slot.
-    pub(crate) fn run(&mut self, mut part: Part) -> Option<Full> {
+    /// Fills the part of `task` if its run is still wanted. The last part of a batch gives the full
+    /// slot.
+    pub(super) fn run(&mut self, task: Task, waits: &Waits) -> Option<Full> {
+        let Task { mut part, fetched } = task;
         // The user's code is guarded where it is called. What panics here is a defect, or a logger
         // of the user's; the batch goes on its way all the same, since its slot would be lost with
         // it.
         let filled = guarded(|| {
-            self.fill(&mut part);
+            self.fill(&mut part, fetched.as_ref(), waits);
             Ok(())
         });
         if let Err(e) = filled {
@@ -147,6 +151,7 @@ impl Worker {
             });
             range.for_each(|place| part.meta(place).fault = Some(e.clone()));
         }
+        drop(fetched);
         let mut full = part.finish()?;
         if full.header().run != self.work.run.load(Ordering::Relaxed) {
             return Some(full);
@@ -188,11 +193,16 @@ impl Worker {
         }
     }
 
-    fn fill(&mut self, part: &mut Part) {
+    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits) {
         let mut places = part.range();
+        let start = Instant::now();
+        let mut waited = 0;
         while !places.is_empty() && part.header().run == self.work.run.load(Ordering::Relaxed) {
-            self.round(part, &mut places);
+            waited += self.round(part, fetched, &mut places);
             self.trim();
+        }
+        if fetched.is_none() {
+            waits.worker_saw(waited, nanos(Instant::now(), start));
         }
         self.work.counters.worker(self.index).idle();
     }
@@ -209,13 +219,15 @@ impl Worker {
     }
 
     /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
-    /// are many.
-    fn round(&mut self, part: &mut Part, places: &mut Range<usize>) {
+    /// are many. Gives the time in ns that reading waited.
+    fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>) -> u64 {
         let Worker { work, index, encoded, pixels, image, resizer, .. } = self;
         let counters = work.counters.worker(*index);
         let run = part.header().run;
         let at = Place { epoch: part.header().epoch, batch: part.header().number };
         let share = work.scratch.share();
+        let first = part.range().start;
+        let mut watch = fetched.is_none().then(Watch::new);
 
         let mut clock = Clock { now: Instant::now() };
         let mut planned = ArrayVec::<Planned<'_>, MAX_GROUP>::new();
@@ -227,7 +239,10 @@ impl Worker {
             let meta = part.meta(place);
             meta.key.clear();
             meta.fault = None;
-            let read = work.read(id, run, encoded).map_err(|e| work.blame(id, "", e)).and_then(|sample| {
+            let ahead = fetched.and_then(|fetched| fetched.sample(place - first));
+            let (is_ahead, ahead_ns) = (ahead.is_some(), ahead.as_ref().map_or(0, |ahead| ahead.1));
+            let read = ahead.map_or_else(|| work.read(id, run, encoded), |ahead| ahead.0);
+            let read = read.map_err(|e| work.blame(id, "", e)).and_then(|sample| {
                 meta.key.push_str(sample.key());
                 let prepared = guarded(|| work.prepare(&sample, Rng::new(work.seed, variant, id)));
                 prepared.map_err(|e| work.blame(id, sample.key(), e)).map(|prepared| (sample, prepared))
@@ -240,10 +255,11 @@ impl Worker {
                     let ns = [clock.lap(), 0, 0, 0];
                     // A source that copies may have grown its buffer to twice that.
                     let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let buffer = if is_ahead { 0 } else { buffer };
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
                     let planning = Planned { place, id, sample, plan, rng, ns, bytes, memory };
                     clock.book(&work.counters, *index, Stage::Read, ns[0], bytes.len(), |b| planning.args(at, b));
-                    planned.push(planning);
+                    planned.push(planning.after(ahead_ns));
                     held += buffer;
                     // One more like it might be too much.
                     if held + buffer > share.encoded {
@@ -256,12 +272,13 @@ impl Worker {
                     let ns = [clock.lap(), 0, 0, 0];
                     clock.book(&work.counters, *index, Stage::Read, ns[0], 0, |b| at.args(id, &meta.key, b));
                     counters.sample();
-                    work.counters.sample_took(ns, id, &meta.key);
+                    work.counters.sample_took([ns[0] + ahead_ns, 0, 0, 0], id, &meta.key);
                     meta.fault = Some(e);
                 }
             }
         }
 
+        let waited = watch.as_mut().map_or(0, |watch| watch.waited(planned.len()));
         let mut desk = Desk { work, index: *index, pixels, image, resizer, part, clock, at };
         while !planned.is_empty() {
             let all = planned.iter().fold(0, |sum: usize, planned| sum.saturating_add(planned.memory));
@@ -280,7 +297,7 @@ impl Worker {
                 }
             };
             if desk.part.header().run != work.run.load(Ordering::Relaxed) {
-                return;
+                return waited;
             }
             // What is held is beside the worker's own share.
             if hold.is_none() {
@@ -294,6 +311,7 @@ impl Worker {
             keep(desk.pixels, share.decode);
             decode::keep(share.kept);
         }
+        waited
     }
 }
 
@@ -423,6 +441,12 @@ impl Place {
 }
 
 impl Planned<'_> {
+    /// The same, read ahead in `ns`.
+    fn after(mut self, ns: u64) -> Self {
+        self.ns[0] += ns;
+        self
+    }
+
     fn args(&self, place: Place, bytes: u64) -> Args {
         place.args(self.id, self.sample.key(), bytes)
     }

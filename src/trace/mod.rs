@@ -28,7 +28,7 @@ pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, Stage, WAIT, WAIT_FOR_SLOT, nanos};
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
-pub(crate) use process::Task;
+pub(crate) use process::{Task, ThreadUsage};
 pub use schedule::Schedule;
 pub use span::{Span, span};
 pub use stats::{Stats, Straggler};
