@@ -17,8 +17,8 @@ use crate::decode::{Codec, Codecs};
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
-    Batches, Bounds, Delivery, Engine, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts, Run, Scratch,
-    ScratchPlan, Settings, State, some_batches,
+    Batches, Bounds, Delivery, Engine, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts, READERS, Run,
+    Scratch, ScratchPlan, Settings, State, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -312,15 +312,12 @@ impl Loader {
     /// Worker threads that read, decode and transform. The number changes the speed and nothing
     /// else: batches are the same, bit for bit, for any number.
     ///
-    /// 0, the default, is automatic: one for each processor this process may use, to begin with.
-    /// While the consumer waits for batches, and workers that are busy leave processors idle since
-    /// they wait for a disk, a network or a lock, more of them are tried, up to four for each
-    /// processor (but to 32 on a small machine, and to 256 on a large one), and kept if more
-    /// samples come. A wrong try is taken back after some 64 to 200 batches.
-    /// [`Stats::workers`](crate::Stats::workers) says how many are in use, and each change is an
-    /// `info` event of [`tracing`](https://docs.rs/tracing). It costs that many threads, most of
-    /// them asleep, and scratch for the pictures in hand of those that were ever used, as
-    /// [`Batches::plan`] says. More than 4,096 are an error when the loader is opened.
+    /// 0, the default, is one for each processor that this process may use. More are of use for a
+    /// decoder or a transform that waits. A source that waits for a disk or a network needs no more:
+    /// when reads are seen to wait, up to 32 threads of their own read for the workers. They are
+    /// started then, sleep while reads do not wait, and hold samples within the memory of
+    /// [`Batches::plan`]. Each worker costs a thread and scratch for the pictures in hand. More than
+    /// 4,096 are an error when the loader is opened.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
@@ -607,6 +604,7 @@ impl Loader {
                 scratch_bytes: scratch.total(),
                 worker_scratch_bytes: scratch.fixed + scratch.own,
                 shared_scratch_bytes: scratch.shared,
+                ahead_bytes: scratch.ahead,
             },
             schema,
             prefetch,
@@ -639,7 +637,7 @@ impl Share {
 /// refused leaves a file of that name as it was.
 fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) -> Result<()> {
     if let Some((path, schedule)) = trace {
-        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers.most)?);
+        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers.most, READERS)?);
     }
     Ok(())
 }

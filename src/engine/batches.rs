@@ -57,12 +57,15 @@ pub struct MemoryPlan {
     pub device_bytes: usize,
     /// How many of those images pass through before they are converted.
     pub staging_bytes: usize,
-    /// Bytes of host memory that workers take beside the slots at most, all together.
+    /// Bytes of host memory that workers and readers take beside the slots at most, all together.
     pub scratch_bytes: usize,
     /// How many of those each worker may take for itself.
     pub worker_scratch_bytes: usize,
     /// How many of those all workers share, for pictures that need more.
     pub shared_scratch_bytes: usize,
+    /// How many of those are for samples that are read before a worker asks for them, where reads
+    /// wait. One sample more for each thread that reads may be beside them, until it is decoded.
+    pub ahead_bytes: usize,
 }
 
 impl fmt::Display for MemoryPlan {
@@ -85,10 +88,11 @@ impl fmt::Display for MemoryPlan {
         }
         write!(
             f,
-            "; workers take {:.1} MiB at most, {:.1} MiB each and {:.1} MiB shared for large pictures",
+            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large pictures and {:.1} MiB to read ahead",
             mib(self.scratch_bytes),
             mib(self.worker_scratch_bytes),
-            mib(self.shared_scratch_bytes)
+            mib(self.shared_scratch_bytes),
+            mib(self.ahead_bytes)
         )
     }
 }

@@ -4,9 +4,9 @@ use std::time::Instant;
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
-use super::crew::Crew;
+use super::crew::Giver;
 use super::engine::{Broken, Filled};
-use super::pool::Spawner;
+use super::readers::{ReadStage, Task};
 use super::{Run, Settings};
 use crate::batch::Free;
 use crate::error::{Error, Result};
@@ -32,15 +32,15 @@ pub(super) struct Coordinator {
     pub(super) started: Receiver<Start>,
     pub(super) freed: Receiver<Free>,
     pub(super) free: Sender<Free>,
-    pub(super) crew: Arc<Crew>,
-    pub(super) pool: Spawner,
+    pub(super) crew: Giver,
+    pub(super) stage: Arc<ReadStage>,
     pub(super) broken: Sender<Filled>,
 }
 
 impl Coordinator {
     /// Runs until the other end of `started` is dropped.
     pub(super) fn run(self) {
-        let mut picks = Vec::new();
+        let (mut picks, mut samples) = (Vec::new(), Vec::new());
         let mut next_start = self.started.recv().ok();
         while let Some(Start { run, epoch, first, end }) = next_start.take() {
             if let Err(e) = self.check() {
@@ -52,6 +52,8 @@ impl Coordinator {
                 continue;
             }
             for number in first..end {
+                let wanted = self.run.is_wanted(run);
+                let picked = if wanted { self.pick(epoch, number, &mut picks, &mut samples) } else { Ok(()) };
                 let since = Instant::now();
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
@@ -69,8 +71,8 @@ impl Coordinator {
                 drop(range);
                 let Some(slot) = slot else { break };
                 self.run.counters.slot(epoch, number, since);
-                let wanted = self.run.is_wanted(run);
-                let picked = if wanted { self.pick(epoch, number, &mut picks) } else { Ok(()) };
+                // An error waits for its slot: the consumer has no place for it before.
+                let wanted = wanted && self.run.is_wanted(run);
                 if !wanted || picked.is_err() {
                     let _ = self.free.send(slot);
                     if let Err(e) = picked {
@@ -88,7 +90,9 @@ impl Coordinator {
                     header.mixing = mixing.flatten();
                 });
                 for part in parts {
-                    self.crew.give(part, &self.pool);
+                    if let Some(part) = self.stage.divert(part) {
+                        self.crew.give(Task { part, fetched: None });
+                    }
                 }
             }
             if next_start.is_none() {
@@ -102,20 +106,27 @@ impl Coordinator {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Asks the order, which may be the user's, for the places of a batch.
-    fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) -> Result<()> {
+    /// Asks the order, which may be the user's, for the places of a batch, and tells the source of
+    /// its samples.
+    fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>, samples: &mut Vec<u64>) -> Result<()> {
         let len = self.recipe.source.len() as u64;
         guarded(|| {
             self.schedule.fill(epoch, number, picks);
             Ok(())
         })
         .map_err(|e| panicked(e, || format!("the order panicked at batch {number} of epoch {epoch}")))?;
-        match picks.iter().find(|p| p.sample >= len) {
-            Some(p) => Err(Error::config(format!(
+        if let Some(p) = picks.iter().find(|p| p.sample >= len) {
+            return Err(Error::config(format!(
                 "the order gives sample {} in batch {number} of epoch {epoch}; the source has {len}",
                 p.sample
-            ))),
-            None => Ok(()),
+            )));
         }
+        samples.clear();
+        samples.extend(picks.iter().map(|pick| pick.sample));
+        guarded(|| {
+            self.recipe.source.upcoming(samples);
+            Ok(())
+        })
+        .map_err(|e| panicked(e, || format!("the source panicked when told of batch {number} of epoch {epoch}")))
     }
 }

@@ -15,22 +15,41 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use super::Run;
 use super::engine::{Broken, Filled};
 use super::pool::Spawner;
+use super::readers::{ReadStage, Task};
 use super::worker::Worker;
-use crate::batch::{Free, Part};
+use crate::batch::Free;
 use crate::recipe::{Recipe, guarded, panicked};
 
 /// The queue of parts, and who works on them.
 pub(super) struct Crew {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
-    given: Sender<Part>,
-    queue: Receiver<Part>,
+    given: Sender<Task>,
+    queue: Receiver<Task>,
+    stage: Arc<ReadStage>,
     /// Tasks that take parts now, or that wait for a thread.
     tasks: AtomicUsize,
     /// The memory of each thread, made with its first part: one that is never in use takes none.
     workers: Box<[Mutex<Option<Worker>>]>,
     filled: Sender<Filled>,
     free: Sender<Free>,
+}
+
+/// Gives parts to a crew, as tasks of its pool. The pool ends when the last of these is dropped.
+#[derive(Clone)]
+pub(super) struct Giver {
+    pub(super) crew: Arc<Crew>,
+    pub(super) pool: Spawner,
+}
+
+impl Giver {
+    pub(super) fn give(&self, task: Task) {
+        self.crew.given.send(task).expect("the crew holds the receiver");
+        if self.crew.enters() {
+            let crew = self.crew.clone();
+            self.pool.spawn_fifo(move || crew.work());
+        }
+    }
 }
 
 thread_local! {
@@ -43,6 +62,7 @@ impl Crew {
     pub(super) fn new(
         recipe: &Arc<Recipe>,
         run: &Arc<Run>,
+        stage: &Arc<ReadStage>,
         threads: usize,
         parts: usize,
         filled: &Sender<Filled>,
@@ -54,20 +74,12 @@ impl Crew {
             run: run.clone(),
             given,
             queue,
+            stage: stage.clone(),
             tasks: AtomicUsize::new(0),
             workers: (0..threads).map(|_| Mutex::default()).collect(),
             filled: filled.clone(),
             free: free.clone(),
         })
-    }
-
-    /// Hands a part to the threads of `pool`.
-    pub(super) fn give(self: &Arc<Self>, part: Part, pool: &Spawner) {
-        self.given.send(part).expect("the crew holds the receiver");
-        if self.enters() {
-            let crew = self.clone();
-            pool.spawn_fifo(move || crew.work());
-        }
     }
 
     /// Counts one more task, if there is room for one.
@@ -85,8 +97,8 @@ impl Crew {
         }
         WORKS.set(true);
         loop {
-            while let Ok(part) = self.queue.try_recv() {
-                self.serve(index, part);
+            while let Ok(task) = self.queue.try_recv() {
+                self.serve(index, task);
                 rayon::yield_now();
                 // A task may have come to this thread then, and have left.
                 if !self.queue.is_empty() && self.enters() {
@@ -103,11 +115,16 @@ impl Crew {
         WORKS.set(false);
     }
 
-    fn serve(&self, index: usize, part: Part) {
+    fn serve(&self, index: usize, mut task: Task) {
+        if task.fetched.is_none() {
+            // It was given before reads were seen to wait.
+            let Some(part) = self.stage.divert(task.part) else { return };
+            task.part = part;
+        }
         let served = guarded(|| {
             let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let worker = worker.get_or_insert_with(|| Worker::new(self.recipe.clone(), self.run.clone(), index));
-            let Some(full) = worker.run(part) else { return Ok(()) };
+            let Some(full) = worker.run(task, &self.stage.waits) else { return Ok(()) };
             if self.run.is_wanted(full.header().run) {
                 let _ = self.filled.send(Ok(full));
             } else {

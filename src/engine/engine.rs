@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use super::coordinator::{Coordinator, Start};
-use super::crew::Crew;
+use super::crew::{Crew, Giver};
 use super::faults::{Fault, Faults, OnError};
 use super::pool::Pool;
+use super::readers::ReadStage;
 use super::{Bounds, MemoryPlan, Position, Run, Settings, Shared, length};
 use crate::batch::{Free, Full, Home, Keeper, Schema};
 use crate::device::CAPTURE;
@@ -84,6 +85,7 @@ pub(crate) struct Engine {
     timeout: Duration,
     pub(crate) resume: Option<Position>,
     coordinator: Option<JoinHandle<()>>,
+    stage: Arc<ReadStage>,
     /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
     /// this error.
     lost: Option<Error>,
@@ -113,7 +115,11 @@ impl Engine {
 
         let reports = Reports::new();
         let pool = Pool::new(settings, reports.clone())?;
-        let crew = Crew::new(&recipe, &run, pool.threads(), count * parts_per_batch, &filled, &home.free);
+        let parts = count * parts_per_batch;
+        let stage = ReadStage::new(&recipe, &run, &reports, parts);
+        let crew = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
+        let crew = Giver { crew, pool: pool.spawner() };
+        stage.open(crew.clone());
         let coordinator = Coordinator {
             recipe: recipe.clone(),
             run: run.clone(),
@@ -122,7 +128,7 @@ impl Engine {
             freed,
             free: home.free.clone(),
             crew,
-            pool: pool.spawner(),
+            stage: stage.clone(),
             broken: filled.clone(),
         };
         let own = reports.clone();
@@ -139,6 +145,7 @@ impl Engine {
                 }
             })
             .map_err(|e| {
+                stage.close();
                 Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
             })?;
         Ok(Engine {
@@ -158,6 +165,7 @@ impl Engine {
             timeout,
             resume,
             coordinator: Some(coordinator),
+            stage,
             lost: None,
             reports,
             pool,
@@ -387,6 +395,8 @@ impl Drop for Engine {
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
+        // The readers hold the pool too.
+        self.stage.close();
         let left_out = self.reports.left_out();
         if left_out > 0 {
             tracing::warn!("{left_out} more panics, at places that were reported before");

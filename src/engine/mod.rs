@@ -4,7 +4,9 @@
 //! 2. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
 //! 3. `pool`: the worker threads; `crew`: parts of batches as their tasks.
 //! 4. `worker`: what a worker does with its part of a batch; `meter`: how it counts that.
-//! 5. `run`: what goes on around the recipe.
+//! 5. `readers`: threads that read for the workers where reading waits; `waits`: whether it does;
+//!    `fetched`: samples on their way from a reader to a worker.
+//! 6. `run`: what goes on around the recipe.
 //! 6. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left
 //!    to the loader.
 //! 7. `scratch`: memory that workers take beside the slots, and who may take it.
@@ -24,15 +26,18 @@ mod cuda;
 mod engine;
 mod delivery;
 mod faults;
+mod fetched;
 mod length;
 mod meter;
 mod metered;
 mod pool;
+mod readers;
 mod resume;
 mod run;
 mod scratch;
 mod settings;
 mod tune;
+mod waits;
 mod worker;
 
 pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Monitor, Replay};
@@ -41,6 +46,7 @@ pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};
 pub use faults::{Fault, OnError};
 pub(crate) use length::some_batches;
+pub(crate) use readers::READERS;
 pub use resume::State;
 pub(crate) use run::Run;
 pub(crate) use scratch::{Scratch, ScratchPlan};

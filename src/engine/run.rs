@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{Scratch, Settings, Tuner};
+use super::{READERS, Scratch, Settings, Tuner};
 use crate::trace::Counters;
 
 /// What goes on around the recipe: the run that is wanted, what is counted, and the numbers in use.
@@ -18,7 +18,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch) -> Self {
-        let counters = Arc::new(Counters::new(settings.workers.most));
+        let counters = Arc::new(Counters::new(settings.workers.most, READERS));
         Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch }
     }
 

@@ -15,6 +15,8 @@ const OWN: usize = 32 << 20;
 /// Bytes of the shared memory for each processor: a 24-megapixel picture takes 72 MB, and a
 /// progressive JPEG of it twice that.
 const SHARED_EACH: usize = 128 << 20;
+/// Bytes of what is read before a worker asks for it, where memory is not scarce: 600 photographs.
+const AHEAD: usize = 64 << 20;
 
 /// What workers may take, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,17 +29,19 @@ pub(crate) struct ScratchPlan {
     pub(crate) own: usize,
     /// What all workers share.
     pub(crate) shared: usize,
+    /// What threads that read for the workers may hold.
+    pub(crate) ahead: usize,
 }
 
 impl ScratchPlan {
     /// As much as is of use to `workers` workers on `processors` processors.
     pub(crate) fn ample(workers: usize, processors: usize, fixed: usize) -> Self {
         let shared = processors.min(workers).saturating_mul(SHARED_EACH);
-        ScratchPlan { workers, fixed, own: OWN, shared }
+        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD }
     }
 
     pub(crate) fn total(&self) -> usize {
-        self.workers.saturating_mul(self.fixed.saturating_add(self.own)).saturating_add(self.shared)
+        self.workers.saturating_mul(self.fixed.saturating_add(self.own)).saturating_add(self.shared).saturating_add(self.ahead)
     }
 
     /// The same within `bytes`: never fewer than `least` workers, and never less than what each of
@@ -49,8 +53,10 @@ impl ScratchPlan {
         let most = bytes.checked_div(self.fixed).unwrap_or(self.workers);
         let workers = self.workers.min(most.max(least)).max(1);
         let left = bytes.saturating_sub(workers.saturating_mul(self.fixed));
+        let ahead = self.ahead.min(left / 8);
+        let left = left - ahead;
         let own = self.own.min(left / 2 / workers);
-        ScratchPlan { workers, own, shared: self.shared.min(left - own * workers), ..self }
+        ScratchPlan { workers, own, shared: self.shared.min(left - own * workers), ahead, ..self }
     }
 }
 
@@ -156,7 +162,7 @@ mod tests {
     use super::*;
 
     fn scratch(shared: usize) -> Scratch {
-        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared })
+        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0 })
     }
 
     #[test]

@@ -8,7 +8,9 @@ use arrayvec::ArrayVec;
 
 use super::Run;
 use super::meter::{Meter, Timed};
+use super::readers::{Fetched, Task};
 use super::scratch::Share;
+use super::waits::{Waits, Watch};
 use crate::batch::{Full, Part, Row};
 use crate::decode::{self, Job, Pixels};
 use crate::error::Result;
@@ -73,13 +75,15 @@ impl Worker {
         }
     }
 
-    /// Fills `part` if its run is still wanted. The last part of a batch gives the full slot.
-    pub(crate) fn run(&mut self, mut part: Part) -> Option<Full> {
+    /// Fills the part of `task` if its run is still wanted. The last part of a batch gives the full
+    /// slot.
+    pub(super) fn run(&mut self, task: Task, waits: &Waits) -> Option<Full> {
+        let Task { mut part, fetched } = task;
         // The user's code is guarded where it is called. What panics here is a defect, or a logger
         // of the user's; the batch goes on its way all the same, since its slot would be lost with
         // it.
         let filled = guarded(|| {
-            self.fill(&mut part);
+            self.fill(&mut part, fetched.as_ref(), waits);
             Ok(())
         });
         if let Err(e) = filled {
@@ -95,6 +99,7 @@ impl Worker {
             });
             range.for_each(|place| part.meta(place).fault = Some(e.clone()));
         }
+        drop(fetched);
         let mut full = part.finish()?;
         if !self.run.is_wanted(full.header().run) {
             return Some(full);
@@ -114,11 +119,15 @@ impl Worker {
         Some(full)
     }
 
-    fn fill(&mut self, part: &mut Part) {
+    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits) {
         let mut places = part.range();
+        let (start, mut waited) = (Instant::now(), 0);
         while !places.is_empty() && self.run.is_wanted(part.header().run) {
-            self.round(part, &mut places);
+            waited += self.round(part, fetched, &mut places);
             self.trim();
+        }
+        if fetched.is_none() {
+            waits.worker_saw(waited, nanos(Instant::now(), start));
         }
         self.run.counters.worker(self.index).idle();
     }
@@ -135,13 +144,15 @@ impl Worker {
     }
 
     /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
-    /// are many.
-    fn round(&mut self, part: &mut Part, places: &mut Range<usize>) {
+    /// are many. Gives the time in ns that reading waited.
+    fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>) -> u64 {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
         let mut desk = Desk { recipe, run, pixels, image, resizer, part, meter };
-        let mut group = desk.read(encoded, places);
+        let mut watch = fetched.is_none().then(Watch::new);
+        let mut group = desk.read(encoded, fetched, places);
+        let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
         let share = run.scratch.share();
         while !group.samples.is_empty() {
             let all = group.samples.iter().fold(0, |sum: usize, taken| sum.saturating_add(taken.memory));
@@ -161,7 +172,7 @@ impl Worker {
                 }
             };
             if !run.is_wanted(desk.part.header().run) {
-                return;
+                return waited;
             }
             // What is held is beside the worker's own share.
             if hold.is_none() {
@@ -174,6 +185,7 @@ impl Worker {
             keep(desk.pixels, share.decode);
             decode::keep(share.kept);
         }
+        waited
     }
 }
 
@@ -221,8 +233,14 @@ struct Desk<'a> {
 
 impl<'a> Desk<'a> {
     /// Reads and plans the next of `places`.
-    fn read(&mut self, encoded: &'a mut [Box<[Vec<u8>]>], places: &mut Range<usize>) -> Group<'a> {
+    fn read(
+        &mut self,
+        encoded: &'a mut [Box<[Vec<u8>]>],
+        fetched: Option<&'a Fetched>,
+        places: &mut Range<usize>,
+    ) -> Group<'a> {
         let (recipe, run, share) = (self.recipe, self.run, self.run.scratch.share());
+        let first = self.part.range().start;
         let mut group = Group::default();
         // Bytes that sources may have copied: a buffer may have grown to twice what is in it.
         let mut held = 0;
@@ -242,7 +260,10 @@ impl<'a> Desk<'a> {
                 }
                 wanted
             };
-            let read = recipe.read(pick.sample, buffers, go_on).and_then(|sample| {
+            let ahead = fetched.and_then(|fetched| fetched.sample(place - first));
+            let ahead_ns = ahead.as_ref().map(|ahead| ahead.1);
+            let read = ahead.map_or_else(|| recipe.read(pick.sample, buffers, go_on), |ahead| ahead.0);
+            let read = read.map_err(|e| recipe.blame(pick.sample, "", e)).and_then(|sample| {
                 timed.key = sample.key();
                 self.part.meta(place).key.push_str(sample.key());
                 let memory = self.plan(&sample, &pick, &mut group)?;
@@ -253,8 +274,11 @@ impl<'a> Desk<'a> {
                     let images = &group.images[group.samples.len() * self.images()..];
                     let bytes = images.iter().map(Planned::encoded_bytes).sum();
                     let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    // What was read ahead has its own bound.
+                    let buffer = if ahead_ns.is_some() { 0 } else { buffer };
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
                     self.meter.stage(Stage::Read, &mut timed, bytes);
+                    timed.ns[Stage::Read] += ahead_ns.unwrap_or(0);
                     group.samples.push(Taken { place, sample, timed, memory });
                     held += buffer;
                     // One more like it might be too much.
@@ -267,6 +291,7 @@ impl<'a> Desk<'a> {
                 Err(e) => {
                     group.images.truncate(group.samples.len() * self.images());
                     self.meter.stage(Stage::Read, &mut timed, 0);
+                    timed.ns[Stage::Read] += ahead_ns.unwrap_or(0);
                     self.meter.done(&timed);
                     self.part.meta(place).fault = Some(e);
                 }

@@ -52,9 +52,7 @@ impl Recipe {
     ) -> Result<Sample<'a>> {
         // What a try that failed was given stays lent to it.
         let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
-        let sample =
-            retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one for each try")));
-        sample.map_err(|e| self.blame(id, "", e))
+        retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one for each try")))
     }
 
     /// The error of sample `id`.

@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Sample, Source};
 use crate::error::{Error, Result};
@@ -31,6 +31,8 @@ pub struct Concat {
     classes: Vec<String>,
     /// The new label for each old one, of each part; empty where labels stay what they are.
     relabel: Vec<Vec<i64>>,
+    /// Samples of a batch that each part is told of. Its memory is kept.
+    upcoming: Mutex<Vec<Vec<u64>>>,
 }
 
 /// What labels mean where data sets are joined.
@@ -92,7 +94,8 @@ impl Concat {
             (Join::KeepLabels, Err(_)) => (Vec::new(), Vec::new()),
             (Join::Same, Err(differ)) => return Err(differ),
         };
-        Ok(Concat { parts, ends, classes, relabel })
+        let upcoming = Mutex::new(vec![Vec::new(); parts.len()]);
+        Ok(Concat { parts, ends, classes, relabel, upcoming })
     }
 
     /// Number of samples of each part.
@@ -173,6 +176,20 @@ impl Source for Concat {
         })
     }
 
+    /// Each part is told of its own samples, by its own indices.
+    fn upcoming(&self, samples: &[u64]) {
+        // A part of the user's that panicked may have left samples behind. They are cleared here.
+        let mut lists = self.upcoming.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.iter_mut().for_each(Vec::clear);
+        for &sample in samples {
+            let (part, index) = self.locate(sample as usize);
+            lists[part].push(index as u64);
+        }
+        for (part, list) in self.parts.iter().zip(&*lists).filter(|(_, list)| !list.is_empty()) {
+            part.upcoming(list);
+        }
+    }
+
     fn check(&self) -> Result<()> {
         self.parts.iter().try_for_each(|part| part.check())
     }
@@ -232,6 +249,30 @@ mod tests {
         assert_eq!(seen, expected.map(|(key, label, part)| (key.to_owned(), label, part)));
         assert_eq!((all.lens(), all.classes()), (vec![2, 0, 3], &["x".to_owned(), "y".to_owned()][..]));
         assert!(Concat::new(vec![]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn each_part_is_told_of_its_own_samples_in_their_order() {
+        struct Told(Mutex<Vec<Vec<u64>>>);
+        impl Source for Told {
+            fn len(&self) -> usize {
+                3
+            }
+
+            fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+                Ok(Sample::new("told"))
+            }
+
+            fn upcoming(&self, samples: &[u64]) {
+                self.0.lock().unwrap().push(samples.to_vec());
+            }
+        }
+        let parts: [Arc<Told>; 2] = std::array::from_fn(|_| Arc::new(Told(Mutex::default())));
+        let all = Concat::new(vec![parts[0].clone(), set("between", 2, &[]), parts[1].clone()]).unwrap();
+        all.upcoming(&[7, 2, 4, 0, 6, 2]);
+        all.upcoming(&[5]);
+        assert_eq!(*parts[0].0.lock().unwrap(), [vec![2, 0, 2]]);
+        assert_eq!(*parts[1].0.lock().unwrap(), [vec![2, 1], vec![0]]);
     }
 
     #[test]

@@ -58,6 +58,17 @@ pub trait Source: Send + Sync {
     /// with the file; the loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
+    /// Tells which samples will be read next. A loader calls it once for each batch, in the order of
+    /// the batches, before it waits for memory to put the batch into. By then at most
+    /// [`prefetch`](crate::Loader::prefetch) + 2 batches are told of that the consumer has not got.
+    /// `samples` are the batch's own, in its order; the same sample may come twice.
+    ///
+    /// For a source that can fetch ahead: row groups, blocks of a network file, pages of a cache.
+    /// It should start that and return: the next batch is told of after this call. By default
+    /// nothing is done. A batch that was told of may never be read, since an epoch can be broken
+    /// off. A panic is an error of the batch.
+    fn upcoming(&self, _samples: &[u64]) {}
+
     /// Whether the medium is still what was opened. Asked at the start of every epoch, from one of
     /// the loader's threads, while nothing else is prefetched: it should take no longer than a few
     /// looks at files. An error ends the epoch before its first batch.
@@ -119,6 +130,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         (**self).read(index, scratch)
+    }
+
+    fn upcoming(&self, samples: &[u64]) {
+        (**self).upcoming(samples);
     }
 
     fn check(&self) -> Result<()> {

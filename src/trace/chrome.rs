@@ -33,6 +33,7 @@ pub(crate) enum Row {
     Thread(u64),
     Coordinator,
     Worker(usize),
+    Reader(usize),
     CopyStream,
     ConvertStream,
     ConsumerStream,
@@ -44,6 +45,7 @@ impl Row {
         match self {
             Row::Coordinator => (1, 1),
             Row::Worker(index) => (1, 10 + index as u64),
+            Row::Reader(index) => (1, 5_000 + index as u64),
             Row::Thread(thread) => (1, 10_000 + thread),
             Row::CopyStream => (2, 1),
             Row::ConvertStream => (2, 2),
@@ -80,8 +82,10 @@ pub(crate) struct Trace {
     /// Counts the windows, for clocks that are set anew in each.
     window: AtomicU64,
     zero: Instant,
-    /// One list a worker, so that they do not meet, and the last for all other threads.
+    /// One list a worker, then one a reader, so that they do not meet, and the last for all other
+    /// threads.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
+    workers: usize,
     machine: Mutex<Machine>,
 }
 
@@ -106,7 +110,7 @@ struct Machine {
 
 impl Trace {
     /// Makes the file.
-    pub(crate) fn new(path: &Path, schedule: Schedule, workers: usize) -> Result<Arc<Self>> {
+    pub(crate) fn new(path: &Path, schedule: Schedule, workers: usize, readers: usize) -> Result<Arc<Self>> {
         schedule.check()?;
         let head = format!(
             "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"otherData\": {{\"program\": \"warpfeed {}\"}}, \"traceEvents\": [",
@@ -123,7 +127,8 @@ impl Trace {
             on: AtomicBool::new(false),
             window: AtomicU64::new(0),
             zero: Instant::now(),
-            events: (0..=workers).map(|_| CachePadded::default()).collect(),
+            events: (0..=workers + readers).map(|_| CachePadded::default()).collect(),
+            workers,
             machine: Mutex::new(Machine {
                 schedule,
                 phase: Phase::Off,
@@ -170,6 +175,7 @@ impl Trace {
         }
         let list = match row {
             Row::Worker(index) => index,
+            Row::Reader(index) => self.workers + index,
             _ => self.events.len() - 1,
         };
         let mut events = self.events[list].lock().expect("nothing panics while holding it");
@@ -245,6 +251,7 @@ impl Machine {
                 Row::Thread(thread) => self.threads.get(&thread).cloned().unwrap_or_default(),
                 Row::Coordinator => "coordinator".to_owned(),
                 Row::Worker(index) => format!("worker {index}"),
+                Row::Reader(index) => format!("reader {index}"),
                 Row::CopyStream => "copy stream".to_owned(),
                 Row::ConvertStream => "convert stream".to_owned(),
                 Row::ConsumerStream => "consumer's stream".to_owned(),
@@ -279,7 +286,7 @@ impl Event {
         let category = match self.row {
             // What `record_function` gives.
             Row::Thread(_) => "user_annotation",
-            Row::Coordinator | Row::Worker(_) => "loader",
+            Row::Coordinator | Row::Worker(_) | Row::Reader(_) => "loader",
             _ => "device",
         };
         let mut name = self.name.to_owned();

@@ -29,6 +29,16 @@ pub(crate) struct WorkerCounters {
     stage: AtomicU8,
 }
 
+/// One reader's sums, and what it is at.
+#[derive(Default)]
+pub(crate) struct ReaderCounters {
+    read: Tally,
+    /// Sample + 1, or 0 when it reads none.
+    sample: AtomicU64,
+    /// When it began with that one, in ns after the loader was opened.
+    since: AtomicU64,
+}
+
 /// The consumer's side, touched once a batch.
 struct Consumer {
     /// When the last batch was delivered, its epoch and its number, unless an epoch began since:
@@ -45,6 +55,7 @@ struct Consumer {
 /// Sums over the life of a loader.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
+    readers: Box<[CachePadded<ReaderCounters>]>,
     opened: Instant,
     process: ProcessStats,
     batches: AtomicU64,
@@ -67,9 +78,10 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize, readers: usize) -> Self {
         Counters {
             workers: (0..workers).map(|_| CachePadded::default()).collect(),
+            readers: (0..readers).map(|_| CachePadded::default()).collect(),
             opened: Instant::now(),
             process: ProcessStats::now(),
             batches: AtomicU64::new(0),
@@ -112,6 +124,21 @@ impl Counters {
 
     pub(crate) fn worker(&self, index: usize) -> &WorkerCounters {
         &self.workers[index]
+    }
+
+    /// Reader `index` begins to read `sample`.
+    pub(crate) fn reads(&self, index: usize, sample: u64) {
+        let reader = &self.readers[index];
+        reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
+        reader.sample.store(sample + 1, Relaxed);
+        nvtx::push(Stage::Read.name());
+    }
+
+    /// Reader `index` has read its sample, of `bytes` bytes, in `ns`.
+    pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
+        nvtx::pop();
+        self.readers[index].sample.store(0, Relaxed);
+        self.readers[index].read.add(ns, bytes);
     }
 
     fn consumer(&self) -> std::sync::MutexGuard<'_, Consumer> {
@@ -218,14 +245,22 @@ impl Counters {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// What each worker that is not idle is at: `worker 3 in decode of sample 18231`.
+    /// What each worker and reader that is not idle is at: `worker 3 in decode of sample 18231`,
+    /// `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
         let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
             let stage = Stage::ALL.get(usize::from(w.stage.load(Relaxed)))?;
             Some(format!("worker {i} in {stage} of sample {sample}"))
         };
-        self.workers.iter().enumerate().filter_map(at).collect()
+        let now = nanos(Instant::now(), self.opened);
+        let reads = |(i, r): (usize, &CachePadded<ReaderCounters>)| {
+            let sample = r.sample.load(Relaxed).checked_sub(1)?;
+            let seconds = now.saturating_sub(r.since.load(Relaxed)) as f64 * 1e-9;
+            Some(format!("reader {i} reading sample {sample} for {seconds:.1} s"))
+        };
+        let workers = self.workers.iter().enumerate().filter_map(at);
+        workers.chain(self.readers.iter().enumerate().filter_map(reads)).collect()
     }
 
     /// Batches delivered.
@@ -268,6 +303,7 @@ impl Counters {
             epochs: consumer.epochs,
             start_seconds: consumer.start_ns as f64 * 1e-9,
             read,
+            ahead: Some(Tally::sum(self.readers.iter().map(|r| &r.read))).filter(|ahead| ahead.count > 0),
             decode: stage(Stage::Decode),
             transform: stage(Stage::Transform),
             write: stage(Stage::Write),
@@ -384,7 +420,7 @@ mod tests {
 
     #[test]
     fn being_slow_again_but_less_so_does_not_renew_a_long_time() {
-        let counters = Counters::new(1);
+        let counters = Counters::new(1, 0);
         let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
         counters.straggled(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 7, "a");
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;

@@ -30,7 +30,7 @@ pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
-pub(crate) use process::Task;
+pub(crate) use process::{Task, ThreadUsage};
 pub use schedule::Schedule;
 pub use span::{Span, span};
 pub use stage::{Stage, StageMap};

@@ -60,8 +60,12 @@ pub struct Stats {
     /// How much of the wait was for the first batch of an epoch.
     pub start_seconds: f64,
     /// A worker's reading of a sample, with the choice of its crop. A memory-mapped page that must
-    /// come from the disk counts where it is touched first, which may be in decoding.
+    /// come from the disk counts where it is touched first, which may be in decoding. Of a sample
+    /// that was read [ahead](Stats::ahead) it is the choice of its crop alone.
     pub read: StageStats,
+    /// Reading by threads of its own, where reads are seen to wait: their time, of which several
+    /// pass at once. None as long as workers read.
+    pub ahead: Option<StageStats>,
     /// Decoding. Of pictures that are decoded side by side each is given a share of the time by its
     /// encoded bytes.
     pub decode: StageStats,
@@ -180,6 +184,11 @@ impl Stats {
         ratio(self.worked_seconds(), all)
     }
 
+    /// Reads that were under way at a time on average, by threads that read for the workers.
+    pub(super) fn reads_under_way(&self) -> f64 {
+        self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
+    }
+
     /// Batches that were ready when the consumer asked for one, on average.
     pub fn mean_ready(&self) -> f64 {
         let times: u64 = self.ready.iter().sum();
@@ -218,6 +227,7 @@ impl Stats {
             epochs: self.epochs.saturating_sub(earlier.epochs),
             start_seconds: (self.start_seconds - earlier.start_seconds).max(0.0),
             read: self.read.since(&earlier.read),
+            ahead: both(&self.ahead, &earlier.ahead),
             decode: self.decode.since(&earlier.decode),
             transform: self.transform.since(&earlier.transform),
             write: self.write.since(&earlier.write),
@@ -280,6 +290,7 @@ impl fmt::Display for Stats {
         let workers = automatic(self.most_workers, self.workers);
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers{workers})", "idle", self.workers)?;
         let batch = [
+            ("ahead", self.ahead.as_ref(), "a reader's time, reading for the workers"),
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
             ("convert", self.convert.as_ref(), "the convert stream's time"),

@@ -2,6 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::StageStats;
 use super::stats::ratio;
 use super::{Stage, Stats, Straggler};
 
@@ -17,6 +18,8 @@ const DELAYED: f64 = 0.2;
 /// two cores the whole path, of which decoding was 80 %, was 1.66 times as fast, on sixteen 2.03
 /// (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
+/// So many reads under way on average are waited for, and not only done.
+const READS: f64 = 2.0;
 /// With fewer batches than this nothing is said.
 const LEAST_BATCHES: u64 = 4;
 
@@ -72,10 +75,12 @@ pub enum Limit {
 ///    there are fewer workers than processors, else [`Decode`](Limit::Decode) and
 ///    [`Transform`](Limit::Transform).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
-/// 7. The coordinator waited for slots 10 % of the time or more, so that workers idled while at
+/// 7. Threads that read for the workers had 2 reads or more under way on average:
+///    [`Read`](Limit::Read).
+/// 8. The coordinator waited for slots 10 % of the time or more, so that workers idled while at
 ///    other times the consumer waited, and hardly ever had to wait for a processor:
 ///    [`Slots`](Limit::Slots).
-/// 8. [`Unclear`](Limit::Unclear).
+/// 9. [`Unclear`](Limit::Unclear).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
@@ -176,6 +181,9 @@ impl Evidence<'_> {
             );
             return (Limit::EpochStart, text);
         }
+        if stats.reads_under_way() >= READS {
+            return (Limit::Read, self.reads_bound());
+        }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
         if blocked >= 0.1 && self.delayed() < DELAYED {
             let interval = ratio(stats.seconds, stats.batches as f64);
@@ -219,6 +227,29 @@ impl Evidence<'_> {
         )
     }
 
+    /// The workers idle, since samples do not come fast enough to the threads that read.
+    fn reads_bound(&self) -> String {
+        let Evidence { stats, step_waited, .. } = self;
+        let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
+        format!(
+            "read-bound: {:.1} of {} workers are busy, {:.1} reads are under way at a time ({:.0} us each); {step_waited}; {:.1} MB/s are read{}; one \
+             packed file (`warpfeed pack`), a faster disk, or larger or more batches ahead (prefetch) for more reads at a time would lift it",
+            stats.busy_workers(),
+            stats.workers,
+            stats.reads_under_way(),
+            1e6 * each,
+            stats.bytes_per_second() / 1e6,
+            self.from_disk()
+        )
+    }
+
+    /// How much of what is read comes from the disk, if the system says so.
+    fn from_disk(&self) -> String {
+        self.stats.process.disk_bytes.map_or(String::new(), |bytes| {
+            format!(", {:.1} MB/s of it from the disk", ratio(bytes as f64, self.stats.seconds) / 1e6)
+        })
+    }
+
     /// Share of their busy time in which workers were ready to run and had no processor.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.busy_workers() * self.stats.seconds)
@@ -226,7 +257,8 @@ impl Evidence<'_> {
 
     /// Seconds that a usual sample takes.
     fn usual(&self) -> f64 {
-        self.stats.stages().values().map(|stage| stage.p50_seconds).sum()
+        let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
+        ahead + self.stats.stages().values().map(|stage| stage.p50_seconds).sum::<f64>()
     }
 
     /// Samples that took so much longer than a usual one that their batch waits for them:
@@ -299,13 +331,11 @@ impl Evidence<'_> {
             );
         }
         let halved = 1.0 / (1.0 - share / 2.0);
-        let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
-            format!(", {:.1} MB/s of it from the disk", ratio(bytes as f64, stats.seconds) / 1e6)
-        });
+        let disk = self.from_disk();
         match which {
             Stage::Read => {
                 let speed = stats.bytes_per_second() / 1e6;
-                let advice = "one packed file (`warpfeed pack`), a faster disk, or more workers than processors (`workers(0)` finds how many) would lift it: reading waits, it does not compute";
+                let advice = "one packed file (`warpfeed pack`) or a faster disk would lift it";
                 (Limit::Read, format!("read-bound: {evidence}; {speed:.1} MB/s are read{disk}; {advice}"))
             }
             Stage::Write => {

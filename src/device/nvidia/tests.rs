@@ -130,7 +130,7 @@ fn the_ring_keeps_the_bus_busy() {
         };
         let consumer = Stream::lent(&stream).unwrap();
         let gpu = Nvidia(context.clone());
-        let times = std::sync::Arc::new(crate::trace::Counters::new(0));
+        let times = std::sync::Arc::new(crate::trace::Counters::new(0, 0));
         let mut ring = Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
         let mut rates = Vec::new();
         for _ in 0..3 {

@@ -180,7 +180,7 @@ fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
 }
 
 fn times() -> Arc<trace::Counters> {
-    Arc::new(trace::Counters::new(0))
+    Arc::new(trace::Counters::new(0, 0))
 }
 
 fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {
@@ -323,7 +323,7 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
 fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
     let spec = spec(dtype);
     let (consumer, maker) = (sim.stream().unwrap(), Maker::new(&spec, 0));
-    let times = Arc::new(trace::Counters::new(0));
+    let times = Arc::new(trace::Counters::new(0, 0));
     if let Some(trace) = trace {
         times.trace_to(trace);
     }
@@ -372,7 +372,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     let path = dir.path().join("trace.json");
     let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
     let sim = Sim::new(Mistake::None, 20);
-    drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, 0).unwrap())));
+    drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, 0, 0).unwrap())));
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let spans = |tid: u64| {
         let events = document["traceEvents"].as_array().unwrap().iter();
