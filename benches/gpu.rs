@@ -14,7 +14,8 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
 use warpfeed::cuda::internal::{Context, Convert, Event, Launch, Memory, Pinned, SampleOps, Stream};
-use warpfeed::decode::{Decode, Pixels, Rect, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::order::Rng;
 use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
 use warpfeed::source::{self, OwnedSample, Sample, Source};
@@ -182,7 +183,7 @@ impl Gpu {
     /// A loader whose workers only fill slots: what is left is the ring.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
-            .decode(Blank(0))
+            .codec(Blank(0))
             .batch(BATCH)
             .augment(Augment::exact(SIDE as u32, SIDE as u32))
             .dtype(dtype)
@@ -325,7 +326,7 @@ impl Gpu {
         for (prefetch, step_ms) in [(4, 0.0), (4, 1.0), (4, 5.0), (4, 20.0), (1, 1.0), (1, 20.0)] {
             let mut line = format!("  prefetch {prefetch}, step {step_ms:>4.1} ms:");
             for (name, pinned) in [("dropped", true), ("release_on", true), ("not page-locked", false)] {
-                let loader = Loader::source(Blank(BATCHES * BATCH)).decode(Blank(0)).batch(BATCH);
+                let loader = Loader::source(Blank(BATCHES * BATCH)).codec(Blank(0)).batch(BATCH);
                 let loader = loader.augment(Augment::exact(SIDE as u32, SIDE as u32)).workers(workers);
                 let mut batches = loader.prefetch(prefetch).pinned(pinned).host()?;
                 let mut each = Vec::new();
@@ -421,11 +422,14 @@ impl Source for Blank {
     }
 }
 
-impl Decode for Blank {
-    fn size(&self, _bytes: &[u8]) -> Result<Size> {
-        Ok(Size::new(SIDE as u32, SIDE as u32))
+impl Codec for Blank {
+    fn format(&self) -> Format {
+        Format::any("blank")
     }
-    fn decode(&self, _bytes: &[u8], _want: Want, out: &mut Pixels) -> Result<()> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(SIDE as u32, SIDE as u32)))
+    }
+    fn decode(&self, _: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(Size::new(SIDE as u32, SIDE as u32));
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer};
-use warpfeed::source::{Memory, OwnedSample, Source, open, open_unmapped};
+use warpfeed::source::{Memory, Options, OwnedSample, Source, open};
 
 /// Bytes of a sample, and how many of them: a photograph, and a CIFAR picture.
 const SETS: [(usize, usize); 2] = [(110 << 10, 1000), (3 << 10, 20_000)];
@@ -39,7 +39,7 @@ fn sources(root: &Path, size: usize, count: usize) -> Vec<(&'static str, Arc<dyn
     for (kind, name) in [("folder", "folder"), ("lmdb", "set.lmdb"), ("tar", "set.tar")] {
         all.push((kind, open(root.join(name)).unwrap()));
     }
-    all.push(("tar unmapped", open_unmapped(root.join("set.tar")).unwrap()));
+    all.push(("tar unmapped", Options::new().mapped(false).open(root.join("set.tar")).unwrap()));
     all
 }
 

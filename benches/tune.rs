@@ -12,7 +12,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, HostBatch, Loader, Result, source};
 use warpfeed_cli::synth::Synth;
@@ -41,14 +42,18 @@ impl Source for Waits {
 /// Grey pictures, drawn in no time.
 struct Grey;
 
-impl Decode for Grey {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(64, 64))
+impl Codec for Grey {
+    fn format(&self) -> Format {
+        Format::any("grey")
     }
 
-    fn decode(&self, _: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        out.reset(want.region.size()).fill(127);
-        out.place(want.region.x, want.region.y, 0);
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(64, 64)))
+    }
+
+    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        out.reset(region.size()).fill(127);
+        out.place(region.x, region.y);
         Ok(())
     }
 }
@@ -67,7 +72,7 @@ fn main() {
     let root = tempfile::tempdir().unwrap();
     Synth::new().images(400).side(400).write(root.path()).unwrap();
     let pictures = source::open(root.path()).unwrap();
-    let waiting = |ms| Loader::source(Waits(Duration::from_millis(ms))).decode(Grey).augment(Augment::train(48));
+    let waiting = |ms| Loader::source(Waits(Duration::from_millis(ms))).codec(Grey).augment(Augment::train(48));
     let loads = [
         Load {
             name: "waiting: 4 ms a read, a consumer that takes no time",

@@ -31,7 +31,7 @@ impl Source for Colours {
 
 fn main() -> Result<()> {
     let loader =
-        Loader::source(Colours).decode(RawRgb::new(32, 32)).augment(Augment::exact(32, 32)).batch(100).shuffle(1);
+        Loader::source(Colours).codec(RawRgb::new(32, 32)).augment(Augment::exact(32, 32)).batch(100).shuffle(1);
     for batch in loader {
         let batch = batch?;
         let first: Vec<_> = batch.ids().take(4).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use warpfeed::{batch, decode, order, pack, source, trace, transform};
+use warpfeed::{batch, decode, format, order, pack, source, trace, transform};
 
 fn debug<T: Debug + ?Sized>() {}
 fn send<T: Send + Debug + ?Sized>() {}
@@ -53,19 +53,18 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<batch::Normalize>();
     both::<batch::View<'_>>();
     both::<batch::Writer>();
-    both::<decode::Auto>();
+    both::<decode::Codecs>();
     both::<decode::Condition>();
-    both::<decode::General>();
     both::<decode::Info>();
-    both::<decode::Job<'_>>();
+    // One thread decodes a picture.
+    send::<decode::Job<'_>>();
     both::<decode::JpegInfo>();
-    both::<decode::Npy>();
+    send::<decode::Picture<'_>>();
     both::<decode::Pixels>();
     both::<decode::RawRgb>();
     both::<decode::Rect>();
     both::<decode::Size>();
-    both::<decode::Want>();
-    both::<decode::jpeg::Jpeg>();
+    both::<format::Format>();
     both::<order::Last>();
     both::<order::Mixture>();
     both::<order::Rank>();
@@ -83,6 +82,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<source::Lmdb>();
     both::<source::Memory>();
     both::<source::MsgPack>();
+    both::<source::Options>();
     both::<source::OwnedSample>();
     both::<source::Sample<'_>>();
     both::<source::Tar>();
@@ -130,7 +130,7 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
 #[test]
 fn the_traits_of_the_users_are_shared() {
     fn shared<T: Send + Sync + ?Sized>() {}
-    shared::<dyn decode::Decode>();
+    shared::<dyn decode::Codec>();
     shared::<dyn order::Order>();
     shared::<dyn source::Source>();
     shared::<dyn source::Layout>();

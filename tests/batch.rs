@@ -7,7 +7,8 @@ mod support;
 use half::{bf16, f16};
 use reference::Ops;
 use support::{Draw, Numbers, loader, reference};
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::order::{Order as _, Rng, Shuffled};
 use warpfeed::source::{Memory, OwnedSample, Source as _};
 use warpfeed::transform::{Augment, Mix, Mixing, RandomErasing};
@@ -29,7 +30,7 @@ fn expected(images: &[u8], n: usize, p: usize, c: usize) -> f32 {
 #[test]
 fn every_dtype_and_layout_holds_the_normalised_pixels() {
     let source = Numbers::new(7);
-    let pixels = reference(&source, &Draw, &Augment::train(SIDE as u32), None, 0, 7).remove(0).images;
+    let pixels = reference(&source, Draw, &Augment::train(SIDE as u32), None, 0, 7).remove(0).images;
     for layout in [Layout::Nhwc, Layout::Nchw] {
         let at = |n: usize, p: usize, c: usize| match layout {
             Layout::Nhwc => (n * SIDE * SIDE + p) * 3 + c,
@@ -88,7 +89,7 @@ fn other_fields_travel_with_the_batch() {
     };
     let source = Memory::new((0..5).map(sample).collect());
     let make = |shape: &[usize]| {
-        Loader::source(source.clone()).decode(Draw).augment(Augment::train(16)).field("emb", Dtype::F32, shape)
+        Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).field("emb", Dtype::F32, shape)
     };
     let batch = first(make(&[2]));
     let view = batch.field("emb").unwrap();
@@ -143,7 +144,7 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
 fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
-    let size = Draw.size(sample.image().unwrap().1).unwrap();
+    let size = Draw.open(sample.image().unwrap().1).unwrap().size();
     let plan = augment.plan(size, &mut Rng::new(seed, epoch, id)).unwrap();
     Ops { erase: plan.erase.map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
@@ -163,7 +164,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
             let open = if dtype == Dtype::U8 { open } else { open.normalize(Normalize::IMAGENET) };
             let mut batches = open.shuffle(SEED).workers(2).host().unwrap();
             for epoch in 0..3 {
-                let plain = reference(&source, &Draw, &augment, Some(SEED), epoch, 7);
+                let plain = reference(&source, Draw, &augment, Some(SEED), epoch, 7);
                 for (batch, plain) in batches.epoch(epoch).zip(plain) {
                     let batch = batch.unwrap();
                     let mixing = mix.draw(SEED, epoch, batch.number(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
@@ -267,14 +268,17 @@ fn a_mixed_batch_takes_no_more_memory_than_another() {
 #[test]
 fn a_stand_in_is_mixed_with_what_was_erased_in_it() {
     struct Holes;
-    impl Decode for Holes {
-        fn size(&self, bytes: &[u8]) -> warpfeed::Result<Size> {
-            Draw.size(bytes)
+    impl Codec for Holes {
+        fn format(&self) -> Format {
+            Format::any("holes")
         }
-        fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> warpfeed::Result<()> {
-            match Draw::number(bytes)? % 3 {
+        fn open<'a>(&self, bytes: &'a [u8]) -> warpfeed::Result<Picture<'a>> {
+            Draw.open(bytes)
+        }
+        fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> warpfeed::Result<()> {
+            match Draw::number(picture.bytes())? % 3 {
                 0 => Err(warpfeed::Error::decode("a hole")),
-                _ => Draw.decode(bytes, want, out),
+                _ => Draw.decode(picture, region, out),
             }
         }
     }
@@ -282,13 +286,13 @@ fn a_stand_in_is_mixed_with_what_was_erased_in_it() {
     let augment = Augment::train(SIDE as u32).erase(RandomErasing::new(0.6).value([5.0, -2.0, 0.3]));
     let mix = Mix::mixup(0.4);
     let mut batches = loader(source.clone())
-        .decode(Holes)
+        .codec(Holes)
         .on_error(OnError::Skip { at_most: 100 })
         .augment(augment.clone().mix(mix.clone()))
         .dtype(Dtype::F16)
         .host()
         .unwrap();
-    let plain = reference(&source, &Draw, &augment, None, 0, 7);
+    let plain = reference(&source, Draw, &augment, None, 0, 7);
     for (batch, plain) in batches.epoch(0).zip(plain) {
         let (batch, image) = (batch.unwrap(), SIDE * SIDE * 3);
         let mixing = batch.mixing().unwrap();

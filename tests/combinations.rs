@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use support::{Content, Draw, Numbers, loader, no_hang};
-use warpfeed::decode::{Decode, Pixels};
+use warpfeed::decode::{Codecs, Pixels};
 use warpfeed::order::{Order, Rng, Sequential, Shuffled, Subset, Weighted, Windowed};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Augment, Resizer};
@@ -139,9 +139,11 @@ fn picture(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant: 
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
     let bytes = sample.image().unwrap().1;
-    let plan = augment.plan(Draw.size(bytes).unwrap(), &mut Rng::new(seed, variant, id)).unwrap();
+    let codecs = Codecs::only(Draw);
+    let mut picture = codecs.open(bytes).unwrap();
+    let plan = augment.plan(picture.size(), &mut Rng::new(seed, variant, id)).unwrap();
     let mut pixels = Pixels::new();
-    Draw.decode(bytes, plan.want(), &mut pixels).unwrap();
+    picture.decode(plan.region, &mut pixels).unwrap();
     let mut image = vec![0; plan.output.area() as usize * 3];
     Resizer::new().run(&pixels, &plan, &mut image).unwrap();
     image
@@ -267,7 +269,7 @@ fn balanced_draws_every_class_equally_often() {
     let label = |i: usize| [0, 1, 2][usize::from(i >= 900) + usize::from(i >= 990)];
     let sample = |i: usize| OwnedSample::new(format!("{i}")).field("img", (i as u64).to_le_bytes()).label(label(i));
     let source = Memory::new((0..1000).map(sample).collect());
-    let make = || Loader::source(source.clone()).decode(Draw).augment(Augment::train(16)).batch(100).repeat(3);
+    let make = || Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).batch(100).repeat(3);
     let mut counts = [0; 3];
     for batch in make().balanced().seed(4) {
         batch.unwrap().labels().unwrap().iter().for_each(|&label| counts[label as usize] += 1);
@@ -342,7 +344,7 @@ fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
 fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     let make = || {
         let parts = [(colours("a", 300, 1), 3.0), (colours("b", 40, 2), 1.0)];
-        Loader::mixture_of(parts).decode(Draw).augment(Augment::train(16)).global_batch(20).seed(6)
+        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).global_batch(20).seed(6)
     };
     let run = |loader: Loader| {
         let mut batches = loader.host().unwrap();
@@ -397,11 +399,11 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     };
     let make = || {
         let parts = [(labelled("a", 300), 3.0), (labelled("b", 40), 1.0)];
-        Loader::mixture_of(parts).decode(Draw).augment(Augment::train(16)).batch(20).seed(6)
+        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch(20).seed(6)
     };
     // A set of which nothing is drawn still counts for the length of an epoch.
     let parts = [(labelled("a", 300), 1.0), (labelled("b", 40), 0.0)];
-    let none = Loader::mixture_of(parts).decode(Draw).augment(Augment::train(16)).batch(20).host().unwrap();
+    let none = Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch(20).host().unwrap();
     assert_eq!(none.batches(0), 340 / 20);
     // The draws of 10,000 samples, of which three quarters are the first set's.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {

@@ -17,7 +17,7 @@ fn any_workers_prefetch_and_batch_equal_the_sequential_reference() {
         let source = Numbers::new(101);
         let augment = Augment::train(16);
         for batch in [1, 7, 64, 101, 500] {
-            let expected = reference(&source, &Draw, &augment, Some(5), 3, batch);
+            let expected = reference(&source, Draw, &augment, Some(5), 3, batch);
             for workers in [1, 2, 3, 8] {
                 for prefetch in [1, 4] {
                     let loader = loader(source.clone()).batch(batch).shuffle(5).workers(workers).prefetch(prefetch);
@@ -58,7 +58,7 @@ fn a_configured_loader_goes_straight_into_for() {
     for batch in loader(source.clone()).workers(2).pinned(false).prefetch(4) {
         seen.push(Content::from(&batch.unwrap()));
     }
-    assert_eq!(seen, reference(&source, &Draw, &Augment::train(16), None, 0, 7));
+    assert_eq!(seen, reference(&source, Draw, &Augment::train(16), None, 0, 7));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use support::{Content, Draw, Numbers, loader, no_hang};
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect};
+use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Sequential};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
@@ -20,18 +21,22 @@ struct Faulty {
     panic: bool,
 }
 
-impl Decode for Faulty {
-    fn size(&self, bytes: &[u8]) -> Result<Size> {
-        Draw.size(bytes)
+impl Codec for Faulty {
+    fn format(&self) -> Format {
+        Format::any("faulty")
     }
 
-    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        let n = Draw::number(bytes)?;
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Draw.open(bytes)
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let n = Draw::number(picture.bytes())?;
         if (self.bad)(n) {
             assert!(!self.panic, "cannot draw {n}");
             return Err(Error::decode(format!("{n} is bad")));
         }
-        Draw.decode(bytes, want, out)
+        Draw.decode(picture, region, out)
     }
 }
 
@@ -45,7 +50,7 @@ fn the_first_bad_sample_in_order_is_named_whatever_the_workers() {
         for workers in [1, 4] {
             for _ in 0..20 {
                 let bad = Faulty { bad: |n| n == 25 || n == 26 || n == 30, panic: false };
-                let mut batches = loader(Numbers::new(60)).decode(bad).workers(workers).host().unwrap();
+                let mut batches = loader(Numbers::new(60)).codec(bad).workers(workers).host().unwrap();
                 let mut epoch = batches.epoch(0);
                 for _ in 0..3 {
                     epoch.next().unwrap().unwrap();
@@ -66,7 +71,7 @@ fn a_panic_in_the_users_code_is_an_error_that_names_the_sample() {
     quiet();
     no_hang(|| {
         let bad = Faulty { bad: |n| n == 13, panic: true };
-        let mut batches = loader(Numbers::new(60)).decode(bad).workers(3).host().unwrap();
+        let mut batches = loader(Numbers::new(60)).codec(bad).workers(3).host().unwrap();
         for _ in 0..3 {
             let e = batches.epoch(0).find_map(Result::err).unwrap();
             assert_eq!(e.to_string(), "sample 13 (class3/000013): panic: cannot draw 13");
@@ -84,7 +89,7 @@ fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
     let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
     let image = 16 * 16 * 3;
     for workers in [1, 3] {
-        let mut batches = loader(Numbers::new(60)).decode(bad()).on_error(policy).workers(workers).host().unwrap();
+        let mut batches = loader(Numbers::new(60)).codec(bad()).on_error(policy).workers(workers).host().unwrap();
         for (batch, expected) in batches.epoch(0).zip(&reference) {
             let batch = batch.unwrap();
             assert_eq!(batch.len(), expected.ids.len(), "the batch keeps its shape");
@@ -106,7 +111,7 @@ fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
 #[test]
 fn more_failures_than_allowed_are_an_error() {
     let bad = Faulty { bad: |n| n % 10 == 0, panic: false };
-    let mut batches = loader(Numbers::new(60)).decode(bad).on_error(OnError::Skip { at_most: 2 }).host().unwrap();
+    let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { at_most: 2 }).host().unwrap();
     let results: Vec<_> = batches.epoch(0).collect();
     let e = results.last().unwrap().as_ref().unwrap_err();
     assert_eq!((results.len(), e.kind()), (3, ErrorKind::TooManySkipped));
@@ -114,7 +119,7 @@ fn more_failures_than_allowed_are_an_error() {
 
     let all = Faulty { bad: |_| true, panic: false };
     let e = loader(Numbers::new(60))
-        .decode(all)
+        .codec(all)
         .on_error(OnError::Skip { at_most: 1000 })
         .into_iter()
         .next()
@@ -221,7 +226,7 @@ fn a_bad_sample_counts_once_however_often_it_comes() {
         let bad = Faulty { bad: |n| n == 13, panic: false };
         let policy = OnError::Skip { at_most: 1 };
         let mut batches =
-            loader(Numbers::new(60)).shuffle(3).repeat(2).batch(8).decode(bad).on_error(policy).host().unwrap();
+            loader(Numbers::new(60)).shuffle(3).repeat(2).batch(8).codec(bad).on_error(policy).host().unwrap();
         for epoch in 0..5 {
             let invalid =
                 batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
@@ -236,7 +241,7 @@ fn a_bad_sample_counts_once_however_often_it_comes() {
 fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
     no_hang(|| {
         let bad = Faulty { bad: |n| n % 3 == 0, panic: false };
-        let mut batches = loader(Numbers::new(60)).decode(bad).on_error(OnError::Skip { at_most: 4 }).host().unwrap();
+        let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { at_most: 4 }).host().unwrap();
         for epoch in 0..3 {
             for first in 0..9 {
                 let _ = batches.epoch_from(epoch, first).count();
@@ -311,7 +316,7 @@ fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
         }
     }
     no_hang(|| {
-        let loader = Loader::source(Slow(Numbers::new(60))).decode(Draw).augment(Augment::train(16)).batch(7);
+        let loader = Loader::source(Slow(Numbers::new(60))).codec(Draw).augment(Augment::train(16)).batch(7);
         let mut batches = loader.host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(2).all(|batch| batch.is_ok()));

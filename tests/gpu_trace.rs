@@ -10,21 +10,26 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
 use warpfeed::cuda::internal::{Context, Event, Stream};
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};
 
 /// Grey pictures that cost nothing.
 struct Grey;
 
-impl Decode for Grey {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(224, 224))
+impl Codec for Grey {
+    fn format(&self) -> Format {
+        Format::any("grey")
     }
 
-    fn decode(&self, _: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        out.reset(want.region.size());
-        out.place(want.region.x, want.region.y, 0);
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(224, 224)))
+    }
+
+    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        out.reset(region.size());
+        out.place(region.x, region.y);
         Ok(())
     }
 }
@@ -69,7 +74,7 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let mut batches = Loader::source(Empty(64 * 60))
-        .decode(Grey)
+        .codec(Grey)
         .batch(64)
         .augment(Augment::exact(224, 224))
         .workers(2)

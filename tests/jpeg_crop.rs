@@ -7,8 +7,7 @@ use std::ops::RangeInclusive;
 
 use libjpeg::{Decoded, Options};
 use proptest::prelude::*;
-use warpfeed::decode::jpeg::Jpeg;
-use warpfeed::decode::{Decode, Job, Pixels, Rect, Size, Want};
+use warpfeed::decode::{Codecs, Job, Pixels, Rect, Size, decode_group};
 use warpfeed::pack::repack_jpeg;
 
 /// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its upright sister, and what cameras do not write.
@@ -55,11 +54,13 @@ fn cropped(picture: &Decoded, region: Rect) -> Vec<u8> {
 
 /// What the decoder makes of several boxes of a file at once.
 fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
+    let codecs = Codecs::new();
     let mut outs = vec![Pixels::new(); regions.len()];
-    let job = |(&region, out)| Job { bytes: jpeg, want: Want::exact(region), out, result: Ok(()) };
+    let job = |(&region, out)| Job::new(codecs.open(jpeg).unwrap(), region, out);
     let mut jobs: Vec<Job<'_>> = regions.iter().zip(&mut outs).map(job).collect();
-    Jpeg.decode_group(&mut jobs);
+    decode_group(&mut jobs);
     jobs.iter().for_each(|job| assert_eq!(job.result.as_ref().err().map(ToString::to_string), None));
+    drop(jobs);
     outs.iter().map(|out| out.data().to_vec()).collect()
 }
 

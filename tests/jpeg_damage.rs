@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use warpfeed::decode::{Auto, Condition, Decode, Pixels, Rect, Want, check};
+use warpfeed::decode::{Codecs, Condition, Pixels, Rect, check};
 use warpfeed::pack::{Pack, Recode, repack_jpeg};
 use warpfeed::source::{Source, open};
 use warpfeed::{Augment, Error, Loader, Result};
@@ -48,7 +48,7 @@ fn data(jpeg: &[u8]) -> usize {
 
 fn decode(bytes: &[u8], region: Rect) -> Result<Vec<u8>> {
     let mut out = Pixels::new();
-    Auto::new().decode(bytes, Want::exact(region), &mut out)?;
+    Codecs::new().open(bytes)?.decode(region, &mut out)?;
     Ok(out.data().to_vec())
 }
 

@@ -4,8 +4,7 @@
 mod libjpeg;
 
 use libjpeg::{Options, decode, encode};
-use warpfeed::decode::jpeg::Jpeg;
-use warpfeed::decode::{Decode, Pixels, Rect, Size, Want};
+use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 
 /// A small generator, so that a failing case is named by its seed alone (splitmix64).
 struct Random(u64);
@@ -84,16 +83,17 @@ fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
 
 #[test]
 fn pixels_are_those_of_libjpeg_byte_for_byte() {
-    let mut out = Pixels::new();
+    let (codecs, mut out) = (Codecs::new(), Pixels::new());
     for seed in 0..400 {
         let random = &mut Random(seed);
         let (jpeg, what) = random_jpeg(random, if seed % 4 == 0 { 300 } else { 70 });
         let expected = decode(&jpeg).unwrap();
-        let size = Jpeg.size(&jpeg).unwrap();
+        let mut file = codecs.open(&jpeg).unwrap();
+        let size = file.size();
         assert_eq!(size, Size::new(expected.width, expected.height));
         let whole = Rect::full(size);
         for region in [whole, random_region(random, size), random_region(random, size)] {
-            Jpeg.decode(&jpeg, Want::exact(region), &mut out).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
+            file.decode(region, &mut out).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
             let part = out.locate(region).unwrap();
             let found = cut(out.data(), out.size().width, part);
             let same = found == cut(&expected.rgb, expected.width, region);

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use warpfeed::decode::{Auto, Condition, Decode, General, Pixels, Rect, Size, Want, check};
+use warpfeed::decode::{Codecs, Condition, Pixels, Rect, Size, check};
 use warpfeed::pack::repack_jpeg;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader, Result};
@@ -15,9 +15,10 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/jpeg_kinds").join(name)
 }
 
-fn decode(decoder: &dyn Decode, bytes: &[u8], region: impl FnOnce(Size) -> Rect) -> Result<Pixels> {
-    let (region, mut out) = (region(decoder.size(bytes)?), Pixels::new());
-    decoder.decode(bytes, Want::exact(region), &mut out)?;
+fn decode(bytes: &[u8], region: impl FnOnce(Size) -> Rect) -> Result<Pixels> {
+    let (codecs, mut out) = (Codecs::new(), Pixels::new());
+    let mut picture = codecs.open(bytes)?;
+    picture.decode(region(picture.size()), &mut out)?;
     Ok(out)
 }
 
@@ -29,10 +30,10 @@ fn has_pillows_pixels(name: &str) {
     repack_jpeg(&bytes, &mut packed).unwrap();
     for bytes in [&bytes, &packed] {
         assert!(matches!(check(bytes), Condition::Sound), "{name}: {:?}", check(bytes));
-        let whole = decode(&Auto::new(), bytes, Rect::full).unwrap();
+        let whole = decode(bytes, Rect::full).unwrap();
         assert_eq!((whole.size().width, whole.size().height), expected.dimensions(), "{name}");
         assert!(whole.data() == expected.as_raw(), "{name}: other pixels");
-        let part = decode(&Auto::new(), bytes, |_| Rect::new(17, 9, 30, 25)).unwrap();
+        let part = decode(bytes, |_| Rect::new(17, 9, 30, 25)).unwrap();
         let (x, y) = part.origin();
         for (row, line) in part.data().chunks_exact(part.size().width as usize * 3).enumerate() {
             for (column, pixel) in line.chunks_exact(3).enumerate() {
@@ -58,16 +59,6 @@ fn four_components_without_adobes_marker_have_the_pixels_of_pillow() {
 }
 
 #[test]
-fn the_general_decoder_agrees_on_four_components() {
-    for name in ["cmyk", "ycck", "cmyk_without_adobe"] {
-        let bytes = fs::read(fixture(&format!("{name}.jpg"))).unwrap();
-        let [auto, general] = [&Auto::new() as &dyn Decode, &General::new()]
-            .map(|decoder| decode(decoder, &bytes, Rect::full).unwrap().data().to_vec());
-        assert!(auto == general, "{name}");
-    }
-}
-
-#[test]
 fn odd_sampling_factors_have_the_pixels_of_pillow() {
     for name in ["sampling_3x1", "sampling_1x3", "sampling_3x2", "sampling_4x1", "sampling_chroma_larger"] {
         has_pillows_pixels(name);
@@ -85,11 +76,7 @@ fn a_kind_that_is_not_decoded_is_refused_by_its_name() {
     ] {
         let bytes = fs::read(fixture(&format!("{name}.jpg"))).unwrap();
         let cause = format!("{kind}, which is not supported");
-        for decoder in [&Auto::new() as &dyn Decode, &General::new()] {
-            assert_eq!(decoder.size(&bytes).unwrap_err().cause(), cause);
-            let region = Want::exact(Rect::new(0, 0, 8, 8));
-            assert_eq!(decoder.decode(&bytes, region, &mut Pixels::new()).unwrap_err().cause(), cause);
-        }
+        assert_eq!(Codecs::new().open(&bytes).unwrap_err().cause(), cause);
         assert!(matches!(check(&bytes), Condition::Damaged(e) if e.cause() == cause));
         assert_eq!(repack_jpeg(&bytes, &mut Vec::new()).unwrap_err().cause(), cause);
         let set = Memory::new(vec![OwnedSample::new("odd").field("jpg", bytes)]);

@@ -17,7 +17,7 @@ fn set(labels: &[Option<i64>]) -> Loader {
         label.iter().fold(sample, |sample, &label| sample.label(label))
     };
     let source = Memory::new(labels.iter().enumerate().map(sample).collect());
-    Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(4)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(4)
 }
 
 fn first(loader: Loader) -> Result<HostBatch> {
@@ -131,7 +131,7 @@ fn a_sample_that_failed_otherwise_keeps_its_own_error() {
     let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
     let open = |samples| {
         let skip = OnError::Skip { at_most: 9 };
-        Loader::source(Memory::new(samples)).decode(Draw).augment(Augment::train(16)).batch(2).on_error(skip)
+        Loader::source(Memory::new(samples)).codec(Draw).augment(Augment::train(16)).batch(2).on_error(skip)
     };
     let mut batches = open(vec![bad, good(1).label(7)]).host().unwrap();
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use warpfeed::decode::{Auto, Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample, Source, Tar};
 use warpfeed::{Augment, ErrorKind, Loader, OnError, Result};
 
@@ -74,9 +75,10 @@ fn boasting(field: &str) -> Vec<u8> {
 fn a_limit_above_the_default_admits_larger_pictures() {
     for field in ["jpg", "bmp"] {
         let bytes = boasting(field);
-        let e = Auto::new().size(&bytes).unwrap_err();
+        let e = Codecs::new().open(&bytes).unwrap_err();
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
-        assert_eq!(Auto::new().max_pixels(1 << 30).size(&bytes).unwrap(), Size::new(20_000, 20_000));
+        let codecs = Codecs::new().max_pixels(1 << 30);
+        assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
         // In a loader the limit lets it pass to the decoder, which finds that there are no such
         // data.
         let e = error(loader(&[(field, bytes.clone())]));
@@ -87,16 +89,13 @@ fn a_limit_above_the_default_admits_larger_pictures() {
 }
 
 #[test]
-fn the_limit_of_auto_holds_for_every_format() {
+fn the_limit_of_a_registry_holds_for_every_format() {
     let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
     for bytes in [picture(30, 20), jpeg(30, 20), npy] {
         let decode = |limit| {
-            let want = Want::exact(warpfeed::decode::Rect::new(0, 0, 1, 1));
-            let auto = Auto::new().max_pixels(limit);
-            let sized = auto.size(&bytes).map(|_| ());
-            let decoded = auto.decode(&bytes, want, &mut Pixels::new());
-            assert_eq!(sized.is_ok(), decoded.is_ok());
-            decoded
+            let codecs = Codecs::new().max_pixels(limit);
+            let mut picture = codecs.open(&bytes)?;
+            picture.decode(Rect::new(0, 0, 1, 1), &mut Pixels::new())
         };
         decode(600).unwrap();
         let e = decode(599).unwrap_err();
@@ -104,19 +103,22 @@ fn the_limit_of_auto_holds_for_every_format() {
     }
 }
 
-/// A decoder of the user's that says whatever it likes must not be asked for pixels.
+/// A codec of the user's that says whatever it likes must not be asked for pixels.
 #[test]
-fn the_limit_holds_for_a_decoder_of_ones_own() {
+fn the_limit_holds_for_a_codec_of_ones_own() {
     struct Boaster;
-    impl Decode for Boaster {
-        fn size(&self, _: &[u8]) -> Result<Size> {
-            Ok(Size::new(u32::MAX, u32::MAX))
+    impl Codec for Boaster {
+        fn format(&self) -> Format {
+            Format::any("boast")
         }
-        fn decode(&self, _: &[u8], _: Want, _: &mut Pixels) -> Result<()> {
+        fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+            Ok(Picture::new(bytes, Size::new(u32::MAX, u32::MAX)))
+        }
+        fn decode(&self, _: &mut Picture<'_>, _: Rect, _: &mut Pixels) -> Result<()> {
             unreachable!("the header was refused")
         }
     }
-    let e = error(loader(&[("img", vec![1])]).decode(Boaster));
+    let e = error(loader(&[("img", vec![1])]).codec(Boaster));
     assert!(e.cause().contains("4294967295x4294967295") && e.cause().contains("the limit is 268435456"), "{e}");
 }
 

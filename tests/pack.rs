@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use image::{ImageFormat, RgbImage};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use warpfeed::decode::{Auto, Decode, Pixels, Rect, Size, Want};
+use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::pack::{Pack, Progress, RawSize, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
 use warpfeed::{Error, ErrorKind, Result};
@@ -58,8 +58,10 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
 
 fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
     let mut pixels = Pixels::new();
-    let size = Auto::new().size(bytes)?;
-    Auto::new().decode(bytes, Want::exact(Rect::full(size)), &mut pixels)?;
+    let codecs = Codecs::new();
+    let mut picture = codecs.open(bytes)?;
+    let size = picture.size();
+    picture.decode(Rect::full(size), &mut pixels)?;
     Ok((size, pixels.data().to_vec()))
 }
 

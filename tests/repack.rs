@@ -4,7 +4,7 @@ mod libjpeg;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
-use warpfeed::decode::{Auto, Decode, Pixels, Rect, Size, Want};
+use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::pack::repack_jpeg;
 
 /// How a test picture is encoded.
@@ -83,8 +83,9 @@ fn repacked(jpeg: &[u8]) -> Vec<u8> {
 /// Pixels as the crate decodes them.
 fn decoded(jpeg: &[u8]) -> Vec<u8> {
     let mut pixels = Pixels::new();
-    let size = Auto::new().size(jpeg).unwrap();
-    Auto::new().decode(jpeg, Want::exact(Rect::full(size)), &mut pixels).unwrap();
+    let codecs = Codecs::new();
+    let mut picture = codecs.open(jpeg).unwrap();
+    picture.decode(Rect::full(picture.size()), &mut pixels).unwrap();
     pixels.data().to_vec()
 }
 
@@ -291,7 +292,7 @@ fn what_pixels_depend_on_is_kept_and_the_rest_is_dropped() {
     let contains = |what: &[u8]| packed.windows(what.len()).any(|w| w == what);
     assert!(contains(b"JFIF\0") && contains(b"ICC_PROFILE\0\x01\x01profile"));
     assert!(!contains(b"Photoshop") && !contains(b"something behind"));
-    assert_eq!(Auto::new().size(&packed).unwrap(), Size::new(24, 40), "turned by its EXIF orientation");
+    assert_eq!(Codecs::new().open(&packed).unwrap().size(), Size::new(24, 40), "turned by its EXIF orientation");
     assert!(decoded(&jpeg) == decoded(&packed));
 }
 

@@ -142,7 +142,7 @@ fn a_failed_batch_is_tried_again() {
             OwnedSample::new(format!("{i}")).field("img", number).label(0)
         };
         Loader::source(Memory::new((0..50).map(sample).collect()))
-            .decode(support::Draw)
+            .codec(support::Draw)
             .augment(warpfeed::Augment::train(16))
             .batch(7)
     };
@@ -170,7 +170,7 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
     refused(loader(Numbers::new(101)).batch(10).shuffle(5), &state, &["samples in the source of 100", "has 101"]);
     refused(numbers().seed(5), &state, &["another order", "position 0 of epoch 0"]);
     let renamed = Memory::new((0..100).map(|i| OwnedSample::new(format!("new/{i}")).field("img", [])).collect());
-    let renamed = Loader::source(renamed).decode(support::Draw).batch(10).shuffle(5);
+    let renamed = Loader::source(renamed).codec(support::Draw).batch(10).shuffle(5);
     refused(renamed, &state, &["another data set", "/0000", "has new/"]);
     assert!(numbers().shuffle(5).batch(5).rank(1, 2).resume(state.clone()).host().is_ok());
 

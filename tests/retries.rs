@@ -37,7 +37,7 @@ impl Source for Shaky {
 fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(failures));
     let source = Shaky { numbers: Numbers::new(14), left: left.clone(), code };
-    (Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(7).workers(2), left)
+    (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(7).workers(2), left)
 }
 
 #[test]

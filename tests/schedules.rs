@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use support::wait_for_threads;
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Shuffled};
 use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{ImageMut, Transform};
@@ -107,7 +108,7 @@ impl Schedule {
 
     fn loader(&self) -> Loader {
         let part = || Part(self.clone());
-        let mut loader = Loader::source(part()).decode(part()).transform(part()).augment(Augment::exact(SIDE, SIDE));
+        let mut loader = Loader::source(part()).codec(part()).transform(part()).augment(Augment::exact(SIDE, SIDE));
         loader = loader.batch(self.batch).workers(self.workers).prefetch(self.prefetch).last(self.last);
         if self.shuffle {
             loader = loader.shuffle(self.seed);
@@ -163,15 +164,20 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
-impl Decode for Part {
-    fn size(&self, bytes: &[u8]) -> Result<Size> {
-        self.0.meet(number(bytes), Place::Size)?;
-        Ok(Size::new(SIDE, SIDE))
+impl Codec for Part {
+    fn format(&self) -> Format {
+        Format::any("part")
     }
 
-    fn decode(&self, bytes: &[u8], _: Want, out: &mut Pixels) -> Result<()> {
-        self.0.meet(number(bytes), Place::Decode)?;
-        out.reset(Size::new(SIDE, SIDE)).fill(number(bytes) as u8);
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        self.0.meet(number(bytes), Place::Size)?;
+        Ok(Picture::new(bytes, Size::new(SIDE, SIDE)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        let number = number(picture.bytes());
+        self.0.meet(number, Place::Decode)?;
+        out.reset(Size::new(SIDE, SIDE)).fill(number as u8);
         Ok(())
     }
 }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use support::{Content, Draw, Numbers, no_hang, reference};
-use warpfeed::decode::jpeg::Jpeg;
-use warpfeed::decode::{Auto, Condition, Decode, General, Pixels, Rect, Size, Want, check};
+use warpfeed::decode::{Codec, Codecs, Condition, Picture, Pixels, Rect, Size, check};
+use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader, Result};
 
@@ -91,14 +91,18 @@ struct Huge {
     most: Arc<AtomicUsize>,
 }
 
-impl Decode for Huge {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(LARGE.0.into(), LARGE.1.into()))
+impl Codec for Huge {
+    fn format(&self) -> Format {
+        Format::any("huge")
     }
 
-    fn decode(&self, bytes: &[u8], _: Want, out: &mut Pixels) -> Result<()> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(LARGE.0.into(), LARGE.1.into())))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
         self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
-        out.reset(self.size(bytes)?);
+        out.reset(picture.size());
         std::thread::sleep(Duration::from_millis(2));
         self.now.fetch_sub(1, SeqCst);
         Ok(())
@@ -109,7 +113,7 @@ impl Decode for Huge {
 fn huge(decoder: &Huge, workers: usize) -> Loader {
     let samples = (0..8 * workers).map(|_| vec![7; 16]);
     Loader::source(memory(samples))
-        .decode(decoder.clone())
+        .codec(decoder.clone())
         .augment(Augment::center_crop(8))
         .batch(4 * workers)
         .workers(workers)
@@ -185,7 +189,7 @@ fn batches_are_the_same_whatever_workers_may_take() {
     let _alone = alone();
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
-        let expected = reference(&Numbers::new(samples), &Draw, &augment, Some(5), 0, 40);
+        let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
         // The slots and images alone, some memory for a few pictures, and ample memory.
         for room in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch(40).shuffle(5).workers(3).prefetch(2);
@@ -239,32 +243,23 @@ fn the_estimate_covers_what_the_decoders_take() {
         ("bmp", encode(&picture, image::ImageFormat::Bmp)),
         ("tiff", encode(&picture, image::ImageFormat::Tiff)),
     ];
-    let decoders: [(&str, &(dyn Decode + Sync)); 3] =
-        [("auto", &Auto::new()), ("jpeg", &Jpeg), ("general", &General::new())];
+    let codecs = Codecs::new();
     for (kind, bytes) in &kinds {
-        let full = Auto::new().size(bytes).unwrap();
-        for (name, decoder) in decoders {
-            let foreign = name == "jpeg" && !bytes.starts_with(&[0xff, 0xd8]);
-            // The general decoder takes no file without EOI.
-            if foreign || (name, *kind) == ("general", "without EOI") {
-                continue;
-            }
-            for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
-                let want = Want::exact(region);
-                let estimate = decoder.memory(bytes, full, want) as usize;
-                let decode = || {
-                    let mut out = Pixels::new();
-                    decoder.decode(bytes, want, &mut out).unwrap();
-                    out.data().len()
-                };
-                // A thread that has decoded nothing yet. What it begins with, whatever the picture,
-                // is not the picture's.
-                let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
-                assert!(
-                    peak >= pixels && peak <= estimate + 3 * MIB,
-                    "{name}, {kind}, {region:?}: {peak} taken, {estimate} estimated"
-                );
-            }
+        let full = codecs.open(bytes).unwrap().size();
+        for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
+            let estimate = codecs.open(bytes).unwrap().memory(region) as usize;
+            let decode = || {
+                let mut out = Pixels::new();
+                codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
+                out.data().len()
+            };
+            // A thread that has decoded nothing yet. What it begins with, whatever the picture, is
+            // not the picture's.
+            let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
+            assert!(
+                peak >= pixels && peak <= estimate + 3 * MIB,
+                "{kind}, {region:?}: {peak} taken, {estimate} estimated"
+            );
         }
     }
 }
@@ -296,19 +291,23 @@ struct Claims {
     asked: Arc<AtomicUsize>,
 }
 
-impl Decode for Claims {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(self.side, self.side))
+impl Codec for Claims {
+    fn format(&self) -> Format {
+        Format::any("claims")
     }
 
-    fn memory(&self, bytes: &[u8], _: Size, _: Want) -> u64 {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(self.side, self.side)))
+    }
+
+    fn memory(&self, picture: &Picture<'_>, _: Rect) -> u64 {
         self.asked.fetch_add(1, SeqCst);
-        u64::from_le_bytes(bytes.try_into().unwrap())
+        u64::from_le_bytes(picture.bytes().try_into().unwrap())
     }
 
-    fn decode(&self, bytes: &[u8], _: Want, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
         self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
-        out.reset(self.size(bytes)?);
+        out.reset(picture.size());
         std::thread::sleep(Duration::from_millis(2));
         self.huge.now.fetch_sub(1, SeqCst);
         Ok(())
@@ -317,7 +316,7 @@ impl Decode for Claims {
 
 fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
     let source = memory(claims.into_iter().map(|bytes| bytes.to_le_bytes().to_vec()));
-    Loader::source(source).decode(decoder.clone()).augment(Augment::center_crop(8)).batch(64).workers(4)
+    Loader::source(source).codec(decoder.clone()).augment(Augment::center_crop(8)).batch(64).workers(4)
 }
 
 #[test]

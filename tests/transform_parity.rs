@@ -107,7 +107,7 @@ fn a_part_of_the_picture_gives_the_pixels_of_the_whole() {
         let at = ((y as usize + row) * SOURCE.width as usize + x as usize) * 3;
         to.copy_from_slice(&whole.data()[at..at + to.len()]);
     }
-    part.place(x, y, 0);
+    part.place(x, y);
     assert_eq!(height as usize * width as usize * 3, part.data().len());
     assert_eq!(run(&part, &plan), run(&whole, &plan));
 }

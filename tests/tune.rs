@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 fn loader(samples: usize, wait: Duration) -> Loader {
     let source = Waits(Numbers::new(samples), wait);
-    Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
 }
 
 /// Epochs, in which batch `n` is worked on for `step(n)`, until `done`. Says whether that came in
@@ -74,7 +74,7 @@ fn a_source_that_waits_gets_more_workers_and_the_batches_are_the_same() {
         let same = |batch: &HostBatch| {
             let epoch = expected
                 .entry(batch.epoch())
-                .or_insert_with(|| reference(&Numbers::new(samples), &Draw, &augment, Some(3), batch.epoch(), 8));
+                .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
             assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
         };
         let found = run(

@@ -9,7 +9,8 @@ use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
 use support::no_hang;
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::trace::Limit;
 use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
@@ -50,15 +51,19 @@ struct Grey {
 
 const FAST: Grey = Grey { each: Duration::ZERO, straggler: Duration::ZERO };
 
-impl Decode for Grey {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(16, 16))
+impl Codec for Grey {
+    fn format(&self) -> Format {
+        Format::any("grey")
     }
 
-    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        sleep_for(if bytes == b"key7" { self.straggler } else { self.each });
-        out.reset(want.region.size());
-        out.place(want.region.x, want.region.y, 0);
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(16, 16)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        sleep_for(if picture.bytes() == b"key7" { self.straggler } else { self.each });
+        out.reset(region.size());
+        out.place(region.x, region.y);
         Ok(())
     }
 }
@@ -77,8 +82,8 @@ fn slow(ms: u64) -> Grey {
     Grey { each: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
 }
 
-fn loader(source: Bytes, decode: Grey) -> Loader {
-    Loader::source(source).decode(decode).augment(Augment::train(16)).batch(8).workers(2).prefetch(2)
+fn loader(source: Bytes, codec: Grey) -> Loader {
+    Loader::source(source).codec(codec).augment(Augment::train(16)).batch(8).workers(2).prefetch(2)
 }
 
 /// What comes of `epochs` epochs in which step `n` takes `step(n)`.

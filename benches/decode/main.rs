@@ -24,8 +24,7 @@ mod turbo;
 use std::process::Command;
 use std::time::Duration;
 
-use warpfeed::decode::jpeg::Jpeg;
-use warpfeed::decode::{Decode, Job, Pixels, Rect, Want};
+use warpfeed::decode::{Codecs, Job, Pixels, Rect, decode_group};
 
 use pictures::Picture;
 use turbo::Turbo;
@@ -52,8 +51,10 @@ fn measure() {
     let mut samples = Vec::new();
     let mut outs = vec![Pixels::new(); GROUP];
     let full = |p: &Picture| Rect::full(p.size);
-    let one =
-        |out: &mut Pixels, bytes: &[u8], region| Jpeg.decode(bytes, Want::exact(region), out).expect("it decodes");
+    let codecs = Codecs::new();
+    let one = |out: &mut Pixels, bytes: &[u8], region| {
+        codecs.open(bytes).and_then(|mut picture| picture.decode(region, out)).expect("it decodes");
+    };
     let rival = |samples: &mut Vec<u8>, bytes: &[u8], size| {
         if let Some(turbo) = &turbo {
             turbo.decode(bytes, size, samples);
@@ -109,13 +110,14 @@ fn measure() {
 }
 
 fn grouped<'a>(pictures: &'a [Picture], outs: &mut [Pixels], what: impl Fn(&'a Picture) -> (&'a [u8], Rect)) {
+    let codecs = Codecs::new();
     for chunk in pictures.chunks(GROUP) {
         let job = |(p, out)| {
             let (bytes, region) = what(p);
-            Job { bytes, want: Want::exact(region), out, result: Ok(()) }
+            Job::new(codecs.open(bytes).expect("a header"), region, out)
         };
         let mut jobs: Vec<Job<'_>> = chunk.iter().zip(&mut *outs).map(job).collect();
-        Jpeg.decode_group(&mut jobs);
+        decode_group(&mut jobs);
         assert!(jobs.iter().all(|job| job.result.is_ok()));
     }
 }

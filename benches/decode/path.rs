@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use warpfeed::decode::{Auto, Decode, Job, Pixels};
+use warpfeed::decode::{Codecs, Job, Pixels, decode_group};
 use warpfeed::order::Rng;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, OwnedSample, open};
@@ -67,21 +67,18 @@ pub(super) fn measure(pictures: &[Picture]) {
 }
 
 fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
-    let (decoder, augment, mut resizer) = (Auto::new(), Augment::train(SIDE), Resizer::new());
+    let (codecs, augment, mut resizer) = (Codecs::new(), Augment::train(SIDE), Resizer::new());
     let mut outs = vec![Pixels::new(); GROUP];
     let mut image = vec![0; (SIDE * SIDE * 3) as usize];
     for (chunk, first) in files.chunks(GROUP).zip((0..).step_by(GROUP)) {
-        let plan = |(bytes, sample): (&Vec<u8>, u64)| {
-            let size = decoder.size(bytes).expect("a header");
-            augment.plan(size, &mut Rng::new(0, epoch, sample)).expect("a crop")
-        };
-        let plans: Vec<_> = chunk.iter().zip(first..).map(plan).collect();
-        let job = |((bytes, plan), out)| {
-            let (bytes, plan): (&Vec<u8>, &warpfeed::transform::Plan) = (bytes, plan);
-            Job { bytes, want: plan.want(), out, result: Ok(()) }
-        };
-        let mut jobs: Vec<Job<'_>> = chunk.iter().zip(&plans).zip(&mut outs).map(job).collect();
-        decoder.decode_group(&mut jobs);
+        let (mut jobs, mut plans) = (Vec::new(), Vec::new());
+        for ((bytes, sample), out) in chunk.iter().zip(first..).zip(&mut outs) {
+            let picture = codecs.open(bytes).expect("a header");
+            let plan = augment.plan(picture.size(), &mut Rng::new(0, epoch, sample)).expect("a crop");
+            jobs.push(Job::new(picture, plan.region, out));
+            plans.push(plan);
+        }
+        decode_group(&mut jobs);
         for (job, plan) in jobs.iter().zip(&plans) {
             job.result.as_ref().expect("it decodes");
             resizer.run(job.out, plan, black_box(&mut image)).expect("it is resized");

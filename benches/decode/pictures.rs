@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use warpfeed::decode::jpeg::Jpeg;
-use warpfeed::decode::{Decode, Rect, Size};
+use warpfeed::decode::{Codecs, Rect, Size};
 
 use super::libjpeg;
 
@@ -64,7 +63,7 @@ fn made_up(random: &mut Random) -> Vec<u8> {
 
 impl Picture {
     fn new(plain: Vec<u8>, random: &mut Random) -> Option<Picture> {
-        let size = Jpeg.size(&plain).ok()?;
+        let size = Codecs::new().open(&plain).ok()?.size();
         let marked = libjpeg::with_restarts(&plain, 1, false).ok()?;
         let frame = marker(&marked, 0xc0)?;
         // Turned pictures are left out: the cut below is in stored pixels.

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, CudaView, CudaViewMut, LaunchConfig, PushKernelArg};
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::order::Rng;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
@@ -75,15 +76,20 @@ impl Source for Numbered {
     }
 }
 
-impl Decode for Numbered {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(SIDE, SIDE))
+impl Codec for Numbered {
+    fn format(&self) -> Format {
+        Format::any("numbered")
     }
 
-    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        out.reset(want.region.size());
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(SIDE, SIDE)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let bytes = picture.bytes();
+        out.reset(region.size());
         let mut rng = Rng::new(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), 1, 2);
-        out.place(want.region.x, want.region.y, 0);
+        out.place(region.x, region.y);
         out.data_mut().chunks_mut(8).for_each(|to| to.copy_from_slice(&rng.next_u64().to_le_bytes()[..to.len()]));
         Ok(())
     }
@@ -92,7 +98,7 @@ impl Decode for Numbered {
 /// A loader of `samples` such pictures.
 pub(crate) fn loader(samples: usize) -> Loader {
     let source = Numbered(samples);
-    Loader::source(source).decode(source).augment(Augment::exact(SIDE, SIDE))
+    Loader::source(source).codec(source).augment(Augment::exact(SIDE, SIDE))
 }
 
 /// The number of batches that a test takes: `WARPFEED_BATCHES`, or `usual`.

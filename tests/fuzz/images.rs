@@ -1,11 +1,11 @@
-//! Pictures of every format but the crate's own JPEG decoder's: the general decoder, `.npy` arrays.
+//! Pictures of every format but the crate's own JPEG decoder's: the `image` crate, `.npy` arrays.
 
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat, RgbImage};
 
 use super::raw::npy_header;
-use super::{Auto, Decode, Npy, Pixels, Rect, Size, Want};
+use super::{Codecs, Pixels, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
 /// No picture made here has as many pixels.
@@ -75,11 +75,12 @@ fn picture(pictures: &[Vec<u8>], seed: u64) -> bool {
     if file.starts_with(b"\x89PNG\r\n\x1a\n") && random.below(8) > 0 {
         seal(&mut file);
     }
-    let decoder = Auto::new().max_pixels(MOST);
-    let Ok(size) = decoder.size(&file) else { return false };
+    let codecs = Codecs::new().max_pixels(MOST);
+    let Ok(mut picture) = codecs.open(&file) else { return false };
+    let size = picture.size();
     assert!((1..=MOST).contains(&size.area()), "{size:?}");
     let mut out = Pixels::new();
-    if decoder.decode(&file, Want::exact(Rect::full(size)), &mut out).is_err() {
+    if picture.decode(Rect::full(size), &mut out).is_err() {
         return false;
     }
     assert_eq!(out.size(), size);
@@ -118,12 +119,13 @@ fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
         b"-1",
     ];
     let file = random.mutated(arrays, &words);
-    let Ok(size) = Npy.size(&file) else { return false };
+    let Ok(mut picture) = standard().open(&file) else { return false };
+    let size = picture.size();
     let pixels = &file[file.len() - size.area() as usize * 3..];
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let region = Rect::new(x, y, size.width - x, size.height - y);
     let mut out = Pixels::new();
-    Npy.decode(&file, Want::exact(region), &mut out).expect("what has a size can be read");
+    picture.decode(region, &mut out).expect("what has a size can be read");
     let stride = size.width as usize * 3;
     let rows = pixels.chunks_exact(stride).skip(y as usize).flat_map(|row| &row[x as usize * 3..]);
     assert!(rows.eq(out.data()), "seed {seed}: other bytes");

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use warpfeed::decode::{Decode, Pixels, Rect, Size, Want};
+use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Sequential, Shuffled};
 use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, Resizer};
@@ -53,16 +54,20 @@ impl Draw {
     }
 }
 
-impl Decode for Draw {
-    fn size(&self, bytes: &[u8]) -> Result<Size> {
-        let n = Self::number(bytes)? as u32;
-        Ok(Size::new(20 + n % 31, 20 + n % 17))
+impl Codec for Draw {
+    fn format(&self) -> Format {
+        Format::any("drawn")
     }
 
-    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        let n = Self::number(bytes)?;
-        let Rect { x, y, width, height } = want.region;
-        let data = out.reset(want.region.size());
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        let n = Self::number(bytes)? as u32;
+        Ok(Picture::new(bytes, Size::new(20 + n % 31, 20 + n % 17)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let n = Self::number(picture.bytes())?;
+        let Rect { x, y, width, height } = region;
+        let data = out.reset(region.size());
         for row in 0..height {
             for column in 0..width {
                 for channel in 0..3 {
@@ -72,14 +77,14 @@ impl Decode for Draw {
                 }
             }
         }
-        out.place(x, y, 0);
+        out.place(x, y);
         Ok(())
     }
 }
 
 /// A loader of `source` that draws its pictures and crops them to 16 by 16.
 pub fn loader(source: Numbers) -> Loader {
-    Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(7)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(7)
 }
 
 /// What a batch of u8 images is, for comparison.
@@ -105,12 +110,13 @@ impl From<&HostBatch> for Content {
 /// The epoch as one thread makes it, sample after sample, without any of the engine.
 pub fn reference(
     source: &dyn Source,
-    decoder: &dyn Decode,
+    codec: impl Codec + 'static,
     augment: &Augment,
     seed: Option<u64>,
     epoch: u64,
     batch: usize,
 ) -> Vec<Content> {
+    let codecs = Codecs::only(codec);
     let len = source.len() as u64;
     let order: Box<dyn Order> = match seed {
         Some(seed) => Box::new(Shuffled::new(len, seed)),
@@ -128,9 +134,10 @@ pub fn reference(
         let sample = source.read(id as usize, &mut scratch).unwrap();
         let bytes = sample.image().unwrap().1;
         let mut rng = Rng::new(seed.unwrap_or(0), epoch, id);
-        let plan = augment.plan(decoder.size(bytes).unwrap(), &mut rng).unwrap();
+        let mut picture = codecs.open(bytes).unwrap();
+        let plan = augment.plan(picture.size(), &mut rng).unwrap();
         let mut pixels = Pixels::new();
-        decoder.decode(bytes, plan.want(), &mut pixels).unwrap();
+        picture.decode(plan.region, &mut pixels).unwrap();
         let mut image = vec![0; size.area() as usize * 3];
         Resizer::new().run(&pixels, &plan, &mut image).unwrap();
         content.ids.push(id);

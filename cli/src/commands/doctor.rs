@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use warpfeed::decode::{Auto, Decode as _, Job, Pixels};
+use warpfeed::decode::{Codecs, Job, Pixels, decode_group};
 use warpfeed::order::{Order as _, Rng, Shuffled};
 use warpfeed::source::{self, Source};
 use warpfeed::transform::{Plan, Resizer};
@@ -268,7 +268,7 @@ impl Workbench {
 
     /// Seconds that decoding and resizing the samples of `group` took.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
-        let decoder = Auto::new();
+        let codecs = Codecs::new();
         let mut plans: Vec<Plan> = Vec::new();
         let mut jobs = Vec::new();
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
@@ -276,12 +276,13 @@ impl Workbench {
             let at = |e: Error| source::blame(source, index, sample.key(), e);
             let (_, image) = sample.image().ok_or_else(|| at(Error::in_source("no image")))?;
             let mut rng = Rng::new(0, 0, index as u64);
-            let plan = self.augment.plan(decoder.size(image).map_err(at)?, &mut rng).map_err(at)?;
-            jobs.push(Job { bytes: image, want: plan.want(), out, result: Ok(()) });
+            let picture = codecs.open(image).map_err(at)?;
+            let plan = self.augment.plan(picture.size(), &mut rng).map_err(at)?;
+            jobs.push(Job::new(picture, plan.region, out));
             plans.push(plan);
         }
         let start = Instant::now();
-        decoder.decode_group(&mut jobs);
+        decode_group(&mut jobs);
         let decode = start.elapsed().as_secs_f64();
         let start = Instant::now();
         for (job, plan) in jobs.into_iter().zip(&plans) {

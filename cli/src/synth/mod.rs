@@ -291,7 +291,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use warpfeed::decode::{Auto, Decode as _, Info, Pixels, Rect, Want};
+    use warpfeed::decode::{Codecs, Info, Pixels, Rect};
     use warpfeed::source::{Folder, Source};
 
     const SMALL: Synth = Synth { images: 240, classes: 6, side: 48, seed: 3 };
@@ -377,8 +377,9 @@ mod tests {
         let sample = sample.as_sample().unwrap();
         let bytes = sample.image().unwrap().1;
         let mut pixels = Pixels::new();
-        let size = Auto::new().size(bytes).unwrap();
-        Auto::new().decode(bytes, Want::exact(Rect::full(size)), &mut pixels).unwrap();
+        let mut picture = Codecs::new().open(bytes).unwrap();
+        let size = picture.size();
+        picture.decode(Rect::full(size), &mut pixels).unwrap();
         pixels
     }
 

@@ -7,14 +7,13 @@ use super::fuzz::{damage, random_jpeg};
 use super::group::Group;
 use super::kernels::Backend;
 use super::libjpeg::{Options, encode};
-use crate::decode::jpeg::Jpeg;
-use crate::decode::{Decode, Job, MAX_PIXELS, Pixels, Rect, Size, Want};
+use crate::decode::{Job, Pixels, Rect, Size, standard};
 use crate::error::Result;
 use crate::fuzz::Random;
 
 pub(super) fn decode(group: &mut Group, jpeg: &[u8], region: Rect, out: &mut Pixels) -> Result<()> {
-    let mut jobs = [Job { bytes: jpeg, want: Want::exact(region), out, result: Ok(()) }];
-    group.decode(&mut jobs, MAX_PIXELS);
+    let mut jobs = [Job::new(standard().open(jpeg)?, region, out)];
+    group.decode(&mut jobs);
     let [job] = jobs;
     job.result
 }
@@ -36,33 +35,33 @@ fn a_group_gives_each_job_what_it_gets_alone() {
                     }
                     jpeg
                 })
-                .filter(|jpeg| Jpeg.size(jpeg).is_ok_and(|size| size.area() < 1 << 20))
+                .filter(|jpeg| standard().open(jpeg).is_ok_and(|picture| picture.size().area() < 1 << 20))
                 .collect();
-            let wants: Vec<Want> = files
+            let regions: Vec<Rect> = files
                 .iter()
                 .map(|jpeg| {
-                    let Size { width, height } = Jpeg.size(jpeg).unwrap();
+                    let Size { width, height } = standard().open(jpeg).unwrap().size();
                     let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
                     let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
-                    Want::exact(Rect::new(x, y, part(random, width - x), part(random, height - y)))
+                    Rect::new(x, y, part(random, width - x), part(random, height - y))
                 })
                 .collect();
             let alone: Vec<_> = files
                 .iter()
-                .zip(&wants)
-                .map(|(jpeg, want)| {
+                .zip(&regions)
+                .map(|(jpeg, &region)| {
                     let mut out = Pixels::new();
-                    decode(&mut Group::new(Backend::Scalar), jpeg, want.region, &mut out).map(|()| out.data().to_vec())
+                    decode(&mut Group::new(Backend::Scalar), jpeg, region, &mut out).map(|()| out.data().to_vec())
                 })
                 .collect();
             let mut outs = vec![Pixels::new(); files.len()];
             let mut jobs: Vec<Job<'_>> = files
                 .iter()
-                .zip(&wants)
+                .zip(&regions)
                 .zip(&mut outs)
-                .map(|((bytes, &want), out)| Job { bytes, want, out, result: Ok(()) })
+                .map(|((bytes, &region), out)| Job::new(standard().open(bytes).unwrap(), region, out))
                 .collect();
-            group.decode(&mut jobs, MAX_PIXELS);
+            group.decode(&mut jobs);
             for (i, (job, alone)) in jobs.iter().zip(&alone).enumerate() {
                 match (&job.result, alone) {
                     (Ok(()), Ok(alone)) => assert!(job.out.data() == alone, "seed {seed}, job {i}"),
@@ -81,7 +80,8 @@ fn a_truncated_file_says_where_it_ends() {
         let jpeg = encode(&pixels, 100, 80, 3, &options);
         for keep in [jpeg.len() / 2, jpeg.len() * 2 / 3] {
             let mut out = Pixels::new();
-            let e = Jpeg.decode(&jpeg[..keep], Want::exact(Rect::new(0, 0, 100, 80)), &mut out).unwrap_err();
+            let mut picture = standard().open(&jpeg[..keep]).unwrap();
+            let e = picture.decode(Rect::new(0, 0, 100, 80), &mut out).unwrap_err();
             assert!(e.to_string().starts_with(&format!("decode: jpeg ends at byte {keep}")), "{e}");
         }
     }
@@ -96,7 +96,8 @@ fn a_huge_picture_of_few_bytes_is_refused() {
         jpeg[sof + 7..sof + 9].copy_from_slice(&side.to_be_bytes());
         let mut out = Pixels::new();
         let region = Rect::new(0, 0, side.into(), side.into());
-        let e = Jpeg.decode(&jpeg, Want::exact(region), &mut out).unwrap_err();
+        let opened = standard().open(&jpeg);
+        let e = opened.and_then(|mut picture| picture.decode(region, &mut out)).unwrap_err();
         assert!(e.to_string().contains(text), "{e}");
     }
 }
@@ -108,7 +109,7 @@ fn a_kind_that_is_not_decoded_is_named() {
     let with = |at: usize, value: u8| {
         let mut jpeg = jpeg.clone();
         jpeg[at] = value;
-        Jpeg.size(&jpeg).unwrap_err().to_string()
+        standard().open(&jpeg).unwrap_err().to_string()
     };
     for (marker, kind) in [
         (0xc3, "a lossless"),
@@ -124,5 +125,5 @@ fn a_kind_that_is_not_decoded_is_named() {
     let uneven = "decode: a JPEG with sampling factors 1x1 beside 3x2, which is not supported";
     let mut odd = jpeg.clone();
     (odd[sof + 11], odd[sof + 14]) = (0x31, 0x22);
-    assert!(Jpeg.size(&odd).unwrap_err().to_string().contains("beside 3x2"), "{uneven}");
+    assert!(standard().open(&odd).unwrap_err().to_string().contains("beside 3x2"), "{uneven}");
 }

@@ -313,21 +313,6 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_stored_at_half_its_size_gives_the_same_window() {
-        let half = picture(Size::new(50, 40), 4);
-        let whole =
-            plan(Rect::new(0, 0, 50, 40), Window { x: 10.0, y: 5.0, width: 30.0, height: 25.0 }, Size::new(20, 20));
-        let mut reduced = half.clone();
-        reduced.place(0, 0, 1);
-        let doubled =
-            plan(Rect::new(0, 0, 100, 80), Window { x: 20.0, y: 10.0, width: 60.0, height: 50.0 }, Size::new(20, 20));
-        let (mut a, mut b) = (vec![0; 1200], vec![0; 1200]);
-        Resizer::new().run(&half, &whole, &mut a).unwrap();
-        Resizer::new().run(&reduced, &doubled, &mut b).unwrap();
-        assert_eq!(a, b);
-    }
-
-    #[test]
     fn what_does_not_fit_is_an_error() {
         let pixels = picture(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));

@@ -9,10 +9,9 @@
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::groups;
-use crate::decode::jpeg::Jpeg;
 use crate::decode::jpeg::fuzz::damage;
 use crate::decode::jpeg::group::Group;
-use crate::decode::{Decode, Job, MAX_PIXELS, Pixels, Rect, Size, Want};
+use crate::decode::{Job, Pixels, Rect, Size, standard};
 use crate::error::Result;
 use crate::fuzz::Random;
 
@@ -55,9 +54,9 @@ fn decode_all(group: &mut Group, files: &[Vec<u8>], regions: &[Rect]) -> Vec<Res
         .iter()
         .zip(regions)
         .zip(&mut outs)
-        .map(|((bytes, &region), out)| Job { bytes, want: Want::exact(region), out, result: Ok(()) })
+        .map(|((bytes, &region), out)| Job::new(standard().open(bytes).unwrap(), region, out))
         .collect();
-    group.decode(&mut jobs, MAX_PIXELS);
+    group.decode(&mut jobs);
     jobs.into_iter().map(|job| job.result.map(|()| job.out.data().to_vec())).collect()
 }
 
@@ -66,7 +65,7 @@ fn a_part_is_what_the_whole_has_there() {
     for mut group in groups() {
         let random = &mut Random::new(7);
         let files = pictures(random);
-        let sizes: Vec<Size> = files.iter().map(|jpeg| Jpeg.size(jpeg).unwrap()).collect();
+        let sizes: Vec<Size> = files.iter().map(|jpeg| standard().open(jpeg).unwrap().size()).collect();
         let whole: Vec<Rect> = sizes.iter().map(|s| Rect::new(0, 0, s.width, s.height)).collect();
         let parts: Vec<Rect> = sizes
             .iter()
@@ -100,11 +99,11 @@ fn damaged_pictures_in_a_group_are_as_alone() {
         for jpeg in &mut files {
             damage(random, jpeg);
         }
-        files.retain(|jpeg| Jpeg.size(jpeg).is_ok_and(|size| size.area() < 4000));
+        files.retain(|jpeg| standard().open(jpeg).is_ok_and(|picture| picture.size().area() < 4000));
         assert!(files.len() > 5, "{} pictures have a size", files.len());
         let whole: Vec<Rect> = files
             .iter()
-            .map(|jpeg| Jpeg.size(jpeg).unwrap())
+            .map(|jpeg| standard().open(jpeg).unwrap().size())
             .map(|size| Rect::new(0, 0, size.width, size.height))
             .collect();
         for (i, result) in decode_all(&mut group, &files, &whole).into_iter().enumerate() {
