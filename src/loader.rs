@@ -508,13 +508,13 @@ impl Loader {
         }
         let processors = processors::processors(&rank);
         let workers = match self.workers {
-            0 => Bounds::exactly(processors),
+            0 => processors,
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
                     "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) finds a number"
                 )));
             }
-            n => Bounds::exactly(n),
+            n => n,
         };
         let size = self.augment.output_size();
         let (h, w) = (size.height as usize, size.width as usize);
@@ -524,7 +524,7 @@ impl Loader {
         };
         let skip = self.sampling.skip;
         let order =
-            self.sampling.open(&*source, mixture, self.seed, global_batch, workers.least, self.limits.retries)?;
+            self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule, skip, source.len())?;
         let batch = schedule.places() as usize;
@@ -543,14 +543,13 @@ impl Loader {
         // An image, and a copy of the last one of a batch that workers mix.
         let image = size.area() as usize * 3;
         let mixing = if self.augment.mixes() && !ops { size.area() as usize * 3 * dtype.bytes() } else { 0 };
-        let scratch = ScratchPlan::ample(workers.most, processors, image + mixing);
+        let scratch = ScratchPlan::ample(workers, processors, image + mixing);
         let prefetch = match self.prefetch {
             0 => room.automatic_prefetch(pinned, &plan, &scratch, &beside),
             n => Bounds::exactly(n),
         };
-        let demand = Demand { plan: &plan, prefetch, scratch, least_workers: workers.least, beside: &beside };
+        let demand = Demand { plan: &plan, prefetch, scratch, beside: &beside };
         let (host_bytes, scratch) = room.grant(&demand)?;
-        let workers = Bounds { most: scratch.workers, ..workers };
         let settings = Arc::new(Settings::new(processors, workers, prefetch));
         let work = Work {
             source,
@@ -565,7 +564,7 @@ impl Loader {
             unlabelled: self.unlabelled,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
             run: AtomicU64::new(0),
-            counters: Arc::new(Counters::new(workers.most, READERS)),
+            counters: Arc::new(Counters::new(workers, READERS)),
             tuner: Tuner::new(&settings),
             settings,
             limits: self.limits,
@@ -623,7 +622,7 @@ struct Opening {
 /// refused leaves a file of that name as it was.
 fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, work: &Work) -> Result<()> {
     if let Some((path, schedule)) = trace {
-        work.counters.trace_to(Trace::new(&path, schedule, work.settings.workers.most, READERS)?);
+        work.counters.trace_to(Trace::new(&path, schedule, work.settings.workers, READERS)?);
     }
     Ok(())
 }

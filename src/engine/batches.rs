@@ -364,10 +364,9 @@ impl<B> Batches<B> {
         self.opened.work.settings.prefetch()
     }
 
-    /// Worker threads. Where [`Loader::workers`](crate::Loader::workers) is automatic that is the
-    /// number now.
+    /// Worker threads.
     pub fn workers(&self) -> usize {
-        self.opened.work.settings.workers()
+        self.opened.work.settings.workers
     }
 
     /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what
@@ -376,11 +375,10 @@ impl<B> Batches<B> {
         let Opened { work, plan, .. } = &self.opened;
         let settings = &work.settings;
         let mut stats = work.counters.stats();
-        (stats.workers, stats.most_workers) = (settings.workers(), settings.most_workers());
+        stats.workers = settings.workers;
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
-        let time = settings.time();
-        (stats.seconds, stats.worker_seconds, stats.processors) =
-            (time.seconds, time.worker_seconds, settings.processors);
+        (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
+        stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed();
         stats.slots = Settings::slots_for(stats.prefetch);
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =

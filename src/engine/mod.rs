@@ -6,8 +6,8 @@
 //! 4. [`Engine`] (here): puts full slots back in order, and starts, stops and closes the lot.
 //! 5. `host` and `cuda`: what a full slot becomes: a batch in host memory, or one on the device.
 //! 6. `batches`: what the user holds; `progress`: the bar of an epoch, if wanted.
-//! 7. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left
-//!    to the loader.
+//! 7. `settings`: the numbers of workers and of slots in use; `tune`: finds the latter, where it is
+//!    left to the loader.
 //! 8. `resume`: where a run stands, and whether a loader may go on from there.
 //! 9. `retry`: what is done again when it fails for a moment; panics as errors.
 //! 10. `length`: how many batches an epoch has, asked of an order that may be the user's.
@@ -150,7 +150,7 @@ impl Engine {
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
         // One place more for an error of the order itself, and one for the end of each thread.
-        let (filled, full) = bounded(count + 2 + settings.workers.most);
+        let (filled, full) = bounded(count + 2 + settings.workers);
         let parts_per_batch = most_parts(&slots, &settings);
         let parts = count * parts_per_batch;
         let (tasks, queue) = bounded(parts);
@@ -158,17 +158,16 @@ impl Engine {
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
         let home = Home { free, held: Arc::default(), keeper };
 
-        let pool = Pool::new(settings)?;
+        let pool = Pool::new(settings.workers)?;
         let reports = Reports::new();
         let stage = Stage::new(work.clone(), reports.clone(), tasks.clone(), parts, work.scratch.plan().ahead);
         let shared = (work.clone(), queue, filled.clone(), home.free.clone(), reports.clone(), stage.clone());
         let body = move |index: usize| {
             let (work, queue, filled, free, reports, stage) = &shared;
             reports.serve();
-            // Made with the first part: a worker that is never in use takes no memory for pictures.
+            // Made with the first part: a worker that has none takes no memory for pictures.
             let mut worker = None;
-            while work.settings.admits(index) {
-                let Ok(mut task) = queue.recv() else { break };
+            while let Ok(mut task) = queue.recv() {
                 if task.fetched.is_none() {
                     // It was sent before reads were seen to wait.
                     let Some(part) = stage.divert(task.part) else { continue };
@@ -447,7 +446,7 @@ fn ended() -> Error {
 
 /// Parts that the fullest batch is cut into at most.
 fn most_parts(slots: &[Free], settings: &Settings) -> usize {
-    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers.most)))
+    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
 }
 
 impl Drop for Engine {

@@ -3,8 +3,6 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::Settings;
-use super::settings::Bounds;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The crate's own rayon pool, never the global one, with threads that are joined when it is
@@ -21,25 +19,15 @@ pub(crate) struct Pool {
     threads: Threads,
     /// One body for each thread; closed, the threads end.
     bodies: Sender<Arc<Body>>,
-    settings: Arc<Settings>,
 }
 
 type Body = dyn Fn(usize) + Send + Sync;
 
 impl Pool {
-    /// As many threads as `settings` may put to use; where that number is automatic and they cannot
-    /// all be started, as many as it begins with.
-    pub(crate) fn new(settings: Arc<Settings>) -> Result<Self> {
-        let Bounds { least, most } = settings.workers;
-        let (pool, threads, bodies) = build(most).or_else(|e| {
-            if least == most {
-                return Err(e);
-            }
-            tracing::warn!("{e}; {least} have to do");
-            settings.limit_workers(least);
-            build(least)
-        })?;
-        Ok(Pool { pool: Some(pool), threads, bodies, settings })
+    /// `workers` threads, which wait for a body.
+    pub(crate) fn new(workers: usize) -> Result<Self> {
+        let (pool, threads, bodies) = build(workers)?;
+        Ok(Pool { pool: Some(pool), threads, bodies })
     }
 
     /// Starts `body` once on every thread, with the thread's index.
@@ -78,8 +66,7 @@ fn build(workers: usize) -> Result<(rayon::ThreadPool, Threads, Sender<Arc<Body>
     match pool {
         Ok(pool) => Ok((pool, threads, bodies)),
         Err(e) => {
-            // Those that were started wait for a body. Until they have ended they count, and fewer
-            // could not be started either.
+            // Those that were started wait for a body.
             drop(bodies);
             join(&threads);
             let text = format!("cannot start {workers} worker threads: {e}");
@@ -110,7 +97,6 @@ impl Drop for Pool {
         // Threads that were never given a body end too.
         let (closed, _) = bounded(0);
         self.bodies = closed;
-        self.settings.close();
         join(&self.threads);
     }
 }
@@ -122,7 +108,7 @@ mod tests {
     use super::*;
 
     fn pool(workers: usize) -> Pool {
-        Pool::new(Arc::new(Settings::new(2, Bounds::exactly(workers), Bounds::exactly(1)))).unwrap()
+        Pool::new(workers).unwrap()
     }
 
     #[test]
