@@ -1,102 +1,220 @@
-//! Folder against LMDB against tar: read alone and end to end, with the files in the page cache and
-//! not, for photographs and for thumbnails.
+//! Folder against LMDB against tar, with the files in the page cache and not, for photographs and
+//! for thumbnails: how much of what the disk gives is read, and of the warm rate is left.
 //!
 //! ```text
 //! cargo bench --bench loader
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # of a folder of pictures, not drawn ones
 //! ```
 //!
-//! Ends with a table of samples a second, and the ratio to the folder.
-#![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise, in `forget`
+//! "Cold" is with the files' pages dropped before each epoch, while nothing maps them. The disk's
+//! own figure is that of random reads of the same sizes at the best queue depth, in the same turn.
+//! Loaders are opened before the clock starts. `TMPDIR` says on which disk the files are made.
+#![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
 
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use criterion::{BenchmarkId, Criterion, Throughput};
+use warpfeed::decode::{Decode, Pixels, Size, Want};
 use warpfeed::order::{Order, Shuffled};
-use warpfeed::pack::Pack;
-use warpfeed::source::open;
-use warpfeed::{Augment, Loader};
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Source, open};
+use warpfeed::{Augment, Loader, Result};
 use warpfeed_cli::synth::Synth;
 
-/// Name, number of pictures, their typical side in pixels, side of the crop.
-const SETS: [(&str, usize, u32, u32); 2] = [("photographs", 400, 640, 224), ("thumbnails", 3000, 80, 64)];
+/// What is measured.
+struct Set {
+    name: &'static str,
+    /// Pictures that are different, and files that are made of them.
+    pictures: usize,
+    files: usize,
+    /// Longer side of drawn pictures, and of real ones that are made smaller.
+    drawn_side: u32,
+    max_side: Option<u32>,
+    /// Side of the crop.
+    crop: u32,
+}
+
+const SETS: [Set; 2] = [
+    Set { name: "photographs", pictures: 400, files: 3200, drawn_side: 640, max_side: None, crop: 224 },
+    Set { name: "thumbnails", pictures: 500, files: 16_000, drawn_side: 80, max_side: Some(96), crop: 64 },
+];
+const TURNS: usize = 5;
+const DEPTHS: [usize; 4] = [8, 16, 32, 64];
 
 fn main() {
-    let mut criterion = Criterion::default().configure_from_args();
     let root = tempfile::tempdir().unwrap();
-    let mut table = String::new();
-    for (set, images, side, crop) in SETS {
-        let folder = root.path().join(set);
-        Synth::new().images(images).side(side).write(&folder).unwrap();
+    for set in SETS {
+        let folder = root.path().join(set.name);
+        let few = root.path().join("few");
+        let photos = std::env::var_os("WARPFEED_PHOTOS");
+        let pictures = match &photos {
+            Some(photos) => open(photos).unwrap(),
+            None => {
+                Synth::new().images(set.pictures).side(set.drawn_side).write(&few).unwrap();
+                open(&few).unwrap()
+            }
+        };
+        let pictures = match set.max_side.filter(|_| photos.is_some()) {
+            Some(max_side) => {
+                let small = root.path().join("small.tar");
+                let recode = Recode::Quality { quality: 94, max_side: Some(max_side) };
+                Pack::new(&*pictures).recode(recode).to(&small).unwrap();
+                open(&small).unwrap()
+            }
+            None => pictures,
+        };
+        copies(&*pictures, set.files, &folder);
         let source = open(&folder).unwrap();
         let paths = [folder.clone(), folder.with_extension("lmdb"), folder.with_extension("tar")];
         for target in &paths[1..] {
-            Pack::new(&*source).to(target).unwrap();
+            Pack::new(&*source).recode(Recode::KeepBytes).to(target).unwrap();
         }
-        let kilobytes = bytes_under(&folder) as f64 / images as f64 / 1e3;
-        table += &format!(
-            "\n{images} {set} of {kilobytes:.0} KB\n{:<28}{:>12}{:>22}{:>22}\n",
-            "samples/s", "folder", "lmdb", "tar"
-        );
-        for (what, epoch) in [("read alone", read_alone as fn(&Path, u32) -> Duration), ("end to end", end_to_end)] {
-            for warm in [true, false] {
-                let name = format!("{what}, {}", if warm { "warm" } else { "cold" });
-                let mut group = criterion.benchmark_group(format!("{set}/{name}"));
-                group.throughput(Throughput::Elements(images as u64));
-                group.sample_size(10).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-                let rates = paths.each_ref().map(|path| {
-                    let mut times = Vec::new();
-                    let kind = path.extension().map_or("folder".into(), |e| e.to_string_lossy());
-                    group.bench_function(BenchmarkId::from_parameter(kind), |b| {
-                        b.iter_custom(|epochs| {
-                            let once = |_| {
-                                if !warm {
-                                    forget(path);
-                                }
-                                let time = epoch(path, crop);
-                                times.push(time.as_secs_f64());
-                                time
-                            };
-                            (0..epochs).map(once).sum()
-                        });
-                    });
-                    times.sort_by(f64::total_cmp);
-                    times.get(times.len() / 2).map_or(f64::NAN, |median| images as f64 / median)
-                });
-                group.finish();
-                let ratio = |i: usize| format!("{:.0} ({:.2}x)", rates[i], rates[i] / rates[0]);
-                table += &format!("{name:<28}{:>12.0}{:>22}{:>22}\n", rates[0], ratio(1), ratio(2));
+        drop((source, pictures));
+        set.measure(&paths);
+        for path in paths.iter().chain([&few]).filter(|path| path.exists()) {
+            if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        }
+    }
+}
+
+/// `count` files of the pictures of `source`, each as often as it takes, in 100 class folders.
+fn copies(source: &dyn Source, count: usize, folder: &Path) {
+    let mut scratch = Vec::new();
+    for class in 0..100 {
+        fs::create_dir_all(folder.join(format!("{class:02}"))).unwrap();
+    }
+    for number in 0..count {
+        let sample = source.read(number % source.len(), &mut scratch).unwrap();
+        let (name, bytes) = sample.image().unwrap();
+        fs::write(folder.join(format!("{:02}/{number:06}.{name}", number % 100)), bytes).unwrap();
+    }
+}
+
+const KINDS: [&str; 3] = ["folder", "lmdb", "tar"];
+
+impl Set {
+    fn measure(&self, paths: &[PathBuf; 3]) {
+        let files = files_under(&paths[0]);
+        let sizes: Vec<usize> = files.iter().map(|file| fs::metadata(file).unwrap().len() as usize).collect();
+        let kilobytes = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64 / 1e3;
+        println!("\n{} {} of {kilobytes:.1} KB, samples/s, {TURNS} turns", files.len(), self.name);
+        let per_second = |seconds: f64| files.len() as f64 / seconds;
+        // The first pass of everything finds threads, pages and slots to be made.
+        let mut raw = vec![Vec::new(); DEPTHS.len()];
+        let mut rates: [[Vec<f64>; 3]; 3] = Default::default();
+        for turn in 0..=TURNS {
+            for (rates, depth) in raw.iter_mut().zip(DEPTHS) {
+                forget(&paths[2]);
+                rates.push(per_second(random_reads(&paths[2], &sizes, depth, turn as u64)));
+            }
+            for (kind, path) in paths.iter().enumerate() {
+                let alone = |loader: Loader| loader.decode(Nothing).augment(Augment::resize(8, 8));
+                let whole = |loader: Loader| loader.augment(Augment::train(self.crop));
+                forget(path);
+                rates[0][kind].push(per_second(epoch(path, alone)));
+                forget(path);
+                rates[1][kind].push(per_second(epoch(path, whole)));
+                rates[2][kind].push(per_second(epoch(path, whole)));
             }
         }
+        raw.iter_mut().for_each(|rates| drop(rates.remove(0)));
+        rates.iter_mut().flatten().for_each(|rates| drop(rates.remove(0)));
+        for (rates, depth) in raw.iter().zip(DEPTHS) {
+            println!("  random reads of one file, queue depth {depth:>3}: {:>8.0}", median(rates));
+        }
+        let best: Vec<f64> =
+            (0..TURNS).map(|turn| raw.iter().map(|rates| rates[turn]).fold(0.0, f64::max)).collect();
+        println!("  the best of them, turn by turn: {:.0}", median(&best));
+        println!("  {:<26}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
+        let row = |name: &str, rates: &[Vec<f64>; 3], to: &dyn Fn(usize) -> Option<Vec<f64>>| {
+            let cells = (0..3).map(|kind| {
+                let ratio = to(kind).map_or(String::new(), |base| {
+                    let ratios: Vec<f64> = rates[kind].iter().zip(&base).map(|(rate, base)| rate / base).collect();
+                    format!(" ({:.2})", median(&ratios))
+                });
+                format!("{:>20}", format!("{:.0}{ratio}", median(&rates[kind])))
+            });
+            println!("  {name:<26}{}", cells.collect::<String>());
+        };
+        row("read alone, cold (of disk)", &rates[0], &|_| Some(best.clone()));
+        row("end to end, warm", &rates[2], &|_| None);
+        row("end to end, cold (of warm)", &rates[1], &|kind| Some(rates[2][kind].clone()));
     }
-    println!("{table}");
 }
 
-/// Opens the set and reads every sample once, in random order, on one thread.
-fn read_alone(path: &Path, _: u32) -> Duration {
-    let started = Instant::now();
-    let source = open(path).unwrap();
-    let order = Shuffled::new(source.len() as u64, 1);
-    let mut scratch = Vec::new();
-    for position in 0..source.len() as u64 {
-        let sample = source.read(order.index(0, position) as usize, &mut scratch).unwrap();
-        let (_, bytes) = sample.image().unwrap();
-        black_box(bytes.iter().step_by(64).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
+/// A decoder that does nothing: what is left is reading.
+struct Nothing;
+
+impl Decode for Nothing {
+    fn size(&self, _: &[u8]) -> Result<Size> {
+        Ok(Size::new(8, 8))
     }
-    started.elapsed()
+
+    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+        let sum = bytes.iter().step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+        out.reset(want.region.size()).fill(sum);
+        out.place(want.region.x, want.region.y, 0);
+        Ok(())
+    }
 }
 
-/// Opens the set and takes one epoch of it: random-resized crop, flip, `u8` batches of 64 in host
-/// memory, all cores.
-fn end_to_end(path: &Path, crop: u32) -> Duration {
+/// The seconds of one epoch: `u8` batches of 64 in host memory, shuffled, all cores.
+fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
+    let mut batches = with(Loader::new(path).batch(64).shuffle(1)).host().unwrap();
     let started = Instant::now();
-    for batch in Loader::new(path).batch(64).shuffle(1).augment(Augment::train(crop)) {
+    for batch in batches.epoch(0) {
         black_box(batch.unwrap().images().bytes());
     }
-    started.elapsed()
+    started.elapsed().as_secs_f64()
+}
+
+/// The seconds that reads of `sizes` at random places of `path` take, `depth` at a time.
+fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
+    let file = File::open(path).unwrap();
+    // SAFETY: the descriptor is open, and the call touches no memory of this process.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+    let len = file.metadata().unwrap().len() as usize;
+    let all: usize = sizes.iter().sum();
+    // One place for each size, spread over the file, that no two share.
+    let mut places = Vec::with_capacity(sizes.len());
+    let mut at = 0;
+    for size in sizes {
+        places.push((at, *size));
+        at += size;
+    }
+    let spread = len as f64 / all as f64;
+    let order = Shuffled::new(sizes.len() as u64, seed);
+    let (next, longest) = (AtomicUsize::new(0), *sizes.iter().max().unwrap());
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..depth {
+            scope.spawn(|| {
+                let mut buffer = vec![0; longest];
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= places.len() {
+                        return;
+                    }
+                    let (at, size) = places[order.index(0, number as u64) as usize];
+                    let at = ((at as f64 * spread) as usize).min(len - size);
+                    file.read_exact_at(&mut buffer[..size], at as u64).unwrap();
+                    black_box(buffer.iter().take(size).step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
+                }
+            });
+        }
+    });
+    started.elapsed().as_secs_f64()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn files_under(path: &Path) -> Vec<PathBuf> {
@@ -104,10 +222,6 @@ fn files_under(path: &Path) -> Vec<PathBuf> {
         return vec![path.to_owned()];
     }
     fs::read_dir(path).unwrap().flat_map(|entry| files_under(&entry.unwrap().path())).collect()
-}
-
-fn bytes_under(path: &Path) -> u64 {
-    files_under(path).iter().map(|file| fs::metadata(file).unwrap().len()).sum()
 }
 
 /// Asks the system to drop the files' pages from its cache.

@@ -550,17 +550,17 @@ impl Loader {
         }
         let processors = processors::processors(&rank);
         let workers = match self.workers {
-            0 => Bounds::exactly(processors),
+            0 => processors,
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
                     "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) finds a number"
                 )));
             }
-            n => Bounds::exactly(n),
+            n => n,
         };
         let skip = self.sampling.skip;
         let order =
-            self.sampling.open(&*source, mixture, self.seed, global_batch, workers.least, self.limits.retries)?;
+            self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule, skip, source.len())?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
@@ -568,14 +568,13 @@ impl Loader {
         // An image, and a copy of the last one of a batch that workers mix.
         let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
         let mixing = if self.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
-        let scratch = ScratchPlan::ample(workers.most, processors, image + mixing);
+        let scratch = ScratchPlan::ample(workers, processors, image + mixing);
         let prefetch = match self.prefetch {
             0 => room.automatic_prefetch(pinned, &schema, &scratch, &beside),
             n => Bounds::exactly(n),
         };
-        let demand = Demand { schema: &schema, prefetch, scratch, least_workers: workers.least, beside: &beside };
+        let demand = Demand { schema: &schema, prefetch, scratch, beside: &beside };
         let (host_bytes, scratch) = room.grant(&demand)?;
-        let workers = Bounds { most: scratch.workers, ..workers };
         let recipe = Recipe {
             source,
             codecs: self.codecs,
@@ -637,7 +636,7 @@ impl Share {
 /// refused leaves a file of that name as it was.
 fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) -> Result<()> {
     if let Some((path, schedule)) = trace {
-        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers.most, READERS)?);
+        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers, READERS)?);
     }
     Ok(())
 }

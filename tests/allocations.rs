@@ -8,9 +8,13 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use support::no_hang;
 use warpfeed::pack::{Pack, Recode};
-use warpfeed::{Augment, Dtype, Loader, Normalize};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_cli::synth::Synth;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -40,6 +44,24 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// A source whose reads wait at times, so that threads read for the workers.
+struct Waits(Arc<dyn Source>);
+
+impl Source for Waits {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index.is_multiple_of(4) {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        // Copied, as by a source that reads: the buffers are what might be allocated.
+        scratch.resize(64 << 10, 0);
+        self.0.read(index, scratch)
+    }
+}
+
 #[test]
 fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
     no_hang(|| {
@@ -49,28 +71,37 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         // The set's PNGs become JPEGs: the crate that reads PNG allocates for each.
         let every_jpeg = Recode::Quality { quality: 90, max_side: None };
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
-        let mut batches = Loader::new(&lmdb)
-            .batch(16)
-            .augment(Augment::train(64))
-            .normalize(Normalize::IMAGENET)
-            .dtype(Dtype::F16)
-            .workers(2)
-            .host()
-            .unwrap();
-        // Each worker meets every sample sooner or later, and its scratch grows to the largest: the
-        // same epoch, again and again.
-        let mut counted = Vec::new();
-        for _ in 0..12 {
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
-            for batch in batches.epoch(0) {
-                batch.unwrap();
-            }
-            counted.push(ALLOCATIONS.load(Ordering::Relaxed) - before);
+        let packed = warpfeed::source::open(&lmdb).unwrap();
+        let waits: Arc<dyn Source> = Arc::new(Waits(packed.clone()));
+        for (source, ahead) in [(packed, false), (waits, true)] {
+            epochs_without_allocations(source, ahead);
         }
-        let (warm, batches) = (counted.iter().min().unwrap(), batches.batches(0));
-        assert!(
-            *warm < batches,
-            "an epoch of {batches} batches, 400 samples: at best {warm} allocations in {counted:?}"
-        );
     });
+}
+
+fn epochs_without_allocations(source: Arc<dyn Source>, ahead: bool) {
+    let mut batches = Loader::source(source)
+        .batch(16)
+        .augment(Augment::train(64))
+        .normalize(Normalize::IMAGENET)
+        .dtype(Dtype::F16)
+        .workers(2)
+        .host()
+        .unwrap();
+    // Each worker meets every sample sooner or later, and its scratch grows to the largest: the same
+    // epoch, again and again.
+    let mut counted = Vec::new();
+    for _ in 0..12 {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for batch in batches.epoch(0) {
+            batch.unwrap();
+        }
+        counted.push(ALLOCATIONS.load(Ordering::Relaxed) - before);
+    }
+    assert_eq!(batches.stats().ahead.is_some(), ahead);
+    let (warm, batches) = (counted.iter().min().unwrap(), batches.batches(0));
+    assert!(
+        *warm < batches,
+        "an epoch of {batches} batches, 400 samples: at best {warm} allocations in {counted:?}, ahead {ahead}"
+    );
 }

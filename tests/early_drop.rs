@@ -21,7 +21,7 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
         let mut rng = Rng::new(11, 0, 0);
         for n in 0..60 {
             let mut batches = make(n).host().unwrap();
-            wait_for_threads(batches.stats().most_workers + 1); // the workers and the coordinator
+            wait_for_threads(batches.workers() + 1); // the workers and the coordinator
             let mut kept = None;
             for _ in 0..rng.below(4) {
                 let stop = rng.below(whole.len() as u64 + 1) as usize;

@@ -33,3 +33,42 @@ fn a_loader_in_a_forked_child_says_so() {
         assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader goes on");
     });
 }
+
+/// Numbers that take 3 ms to read, so that threads read them for the workers.
+struct Waits(Numbers);
+
+impl warpfeed::source::Source for Waits {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> warpfeed::Result<warpfeed::source::Sample<'a>> {
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_loader_whose_readers_are_at_work_can_be_dropped_in_a_forked_child() {
+    no_hang(|| {
+        let loader = warpfeed::Loader::source(Waits(Numbers::new(400))).decode(support::Draw);
+        let mut batches = loader.augment(warpfeed::Augment::train(16)).batch(7).workers(2).host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert!(epoch.by_ref().take(20).all(|batch| batch.is_ok()));
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let well = epoch.next().is_some_and(|batch| batch.is_err());
+            drop(epoch);
+            drop(batches);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` a number to write to.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's exit status");
+        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader goes on");
+        assert!(batches.stats().ahead.is_some(), "its readers were at work");
+    });
+}

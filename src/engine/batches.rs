@@ -145,11 +145,10 @@ impl Shared {
         let Shared { run, memory, .. } = self;
         let settings = &run.settings;
         let mut stats = run.counters.stats();
-        (stats.workers, stats.most_workers) = (settings.workers(), settings.most_workers());
+        stats.workers = settings.workers;
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
-        let time = settings.time();
-        (stats.seconds, stats.worker_seconds, stats.processors) =
-            (time.seconds, time.worker_seconds, settings.processors);
+        (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
+        stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed();
         stats.slots = Settings::slots_for(stats.prefetch);
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
@@ -449,10 +448,9 @@ impl<B> Batches<B> {
         self.shared.run.settings.prefetch()
     }
 
-    /// Worker threads. Where [`Loader::workers`](crate::Loader::workers) is automatic that is the
-    /// number now.
+    /// Worker threads.
     pub fn workers(&self) -> usize {
-        self.shared.run.settings.workers()
+        self.shared.run.settings.workers
     }
 
     /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what

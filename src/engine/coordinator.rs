@@ -80,7 +80,7 @@ impl Coordinator {
                     }
                     break;
                 }
-                let group = Settings::group(slot.batch(), self.run.settings.workers());
+                let group = Settings::group(slot.batch(), self.run.settings.workers);
                 let parts = slot.begin(group, |header| {
                     (header.run, header.epoch, header.number) = (run, epoch, number);
                     std::mem::swap(&mut header.picks, &mut picks);

@@ -107,14 +107,14 @@ impl Engine {
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
         // One place more for an error of the order itself, and one for the end of each thread.
-        let (filled, full) = bounded(count + 2 + settings.workers.most);
+        let (filled, full) = bounded(count + 2 + settings.workers);
         let parts_per_batch = most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
         let home = Home { free, held: Arc::default(), keeper };
 
         let reports = Reports::new();
-        let pool = Pool::new(settings, reports.clone())?;
+        let pool = Pool::new(settings.workers, settings, reports.clone())?;
         let parts = count * parts_per_batch;
         let stage = ReadStage::new(&recipe, &run, &reports, parts);
         let crew = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
@@ -382,7 +382,7 @@ fn ended() -> Error {
 
 /// Parts that the fullest batch is cut into at most.
 fn most_parts(slots: &[Free], settings: &Settings) -> usize {
-    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers.most)))
+    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
 }
 
 impl Drop for Engine {

@@ -23,6 +23,9 @@ use crate::recipe::retried;
 use crate::source::{Sample, Source};
 use crate::trace::nanos;
 
+/// The least bytes that a page of memory has on any system.
+const PAGE: usize = 4096;
+
 /// Samples of a part, the first of it in their order, and the memory that they lie in.
 pub(super) struct Shelf {
     /// Each with the time that its reading took, in ns. The lifetime is that of the shelf
@@ -51,7 +54,7 @@ impl Shelf {
             // lives (invariant 1).
             source.read(id as usize, unsafe { &mut *buffer })
         });
-        let bytes = read.as_ref().map_or(0, |sample| sample.fields().iter().map(|field| field.1.len()).sum());
+        let bytes = read.as_ref().map_or(0, touch);
         let ns = nanos(Instant::now(), start);
         self.samples.push((read, ns));
         (ns, bytes)
@@ -84,6 +87,19 @@ impl Shelf {
         self.clear();
         self.buffers = Default::default();
     }
+}
+
+/// Touches all pages of the sample, and gives its bytes. Of a memory map, pages that are not in
+/// memory are waited for here, and not where they are decoded.
+fn touch(sample: &Sample<'_>) -> usize {
+    let fields = sample.fields().iter();
+    fields
+        .map(|(_, bytes)| {
+            let ends = bytes.iter().step_by(PAGE).chain(bytes.last());
+            std::hint::black_box(ends.fold(0, |all, byte| all ^ byte));
+            bytes.len()
+        })
+        .sum()
 }
 
 #[cfg(test)]

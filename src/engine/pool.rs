@@ -2,7 +2,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use super::Settings;
-use super::settings::Bounds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::recipe::Reports;
 
@@ -23,18 +22,35 @@ pub(super) type Spawner = Arc<rayon::ThreadPool>;
 type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 impl Pool {
-    /// As many threads as `settings` may put to use; where that number is automatic and they cannot
-    /// all be started, as many as it begins with.
-    pub(super) fn new(settings: Arc<Settings>, reports: Arc<Reports>) -> Result<Self> {
-        let Bounds { least, most } = settings.workers;
-        build(most, &settings, &reports).or_else(|e| {
-            if least == most {
-                return Err(e);
+    /// A pool of `workers` threads, each of which is known to `settings` from its start.
+    pub(super) fn new(workers: usize, settings: Arc<Settings>, reports: Arc<Reports>) -> Result<Self> {
+        let threads = Threads::default();
+        let started = threads.clone();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(workers)
+            .thread_name(|i| format!("warpfeed-{i}"))
+            .spawn_handler(move |thread| {
+                let builder = std::thread::Builder::new().name(thread.name().unwrap_or("warpfeed").to_owned());
+                let handle = builder.spawn(|| thread.run())?;
+                started.lock().expect("nothing panics while holding it").push(handle);
+                Ok(())
+            })
+            .start_handler(move |_| {
+                reports.serve();
+                settings.enters();
+            })
+            // Without it rayon ends the process. The panic hook has printed what is to be said.
+            .panic_handler(|_| ())
+            .build();
+        match pool {
+            Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads }),
+            Err(e) => {
+                // Those that were started end.
+                join(&threads);
+                let text = format!("cannot start {workers} worker threads: {e}");
+                Err(Error::new(ErrorKind::Io, text).with_source(e))
             }
-            tracing::warn!("{e}; continuing with {least} threads");
-            settings.limit_workers(least);
-            build(least, &settings, &reports)
-        })
+        }
     }
 
     pub(super) fn spawner(&self) -> Spawner {
@@ -43,37 +59,6 @@ impl Pool {
 
     pub(super) fn threads(&self) -> usize {
         self.spawner().current_num_threads()
-    }
-}
-
-fn build(workers: usize, settings: &Arc<Settings>, reports: &Arc<Reports>) -> Result<Pool> {
-    let threads = Threads::default();
-    let (started, settings, reports) = (threads.clone(), settings.clone(), reports.clone());
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(workers)
-        .thread_name(|i| format!("warpfeed-{i}"))
-        .spawn_handler(move |thread| {
-            let builder = std::thread::Builder::new().name(thread.name().unwrap_or("warpfeed").to_owned());
-            let handle = builder.spawn(|| thread.run())?;
-            started.lock().expect("nothing panics while holding it").push(handle);
-            Ok(())
-        })
-        .start_handler(move |_| {
-            reports.serve();
-            settings.enters();
-        })
-        // Without it rayon ends the process. The panic hook has printed what is to be said.
-        .panic_handler(|_| ())
-        .build();
-    match pool {
-        Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads }),
-        Err(e) => {
-            // Those that were started end. Until they have ended they count, and fewer could not be
-            // started either.
-            join(&threads);
-            let text = format!("cannot start {workers} worker threads: {e}");
-            Err(Error::new(ErrorKind::Io, text).with_source(e))
-        }
     }
 }
 
@@ -97,10 +82,11 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::engine::Bounds;
 
     fn pool(workers: usize) -> Pool {
-        let settings = Arc::new(Settings::new(2, Bounds::exactly(workers), Bounds::exactly(1)));
-        Pool::new(settings, Reports::new()).unwrap()
+        let settings = Arc::new(Settings::new(2, workers, Bounds::exactly(1)));
+        Pool::new(workers, settings, Reports::new()).unwrap()
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch) -> Self {
-        let counters = Arc::new(Counters::new(settings.workers.most, READERS));
+        let counters = Arc::new(Counters::new(settings.workers, READERS));
         Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch }
     }
 

@@ -44,19 +44,16 @@ impl ScratchPlan {
         self.workers.saturating_mul(self.fixed.saturating_add(self.own)).saturating_add(self.shared).saturating_add(self.ahead)
     }
 
-    /// The same within `bytes`: never fewer than `least` workers, and never less than what each of
-    /// these takes in any case.
-    pub(crate) fn within(self, bytes: usize, least: usize) -> Self {
+    /// The same within `bytes`, but never less than what each worker takes in any case.
+    pub(crate) fn within(self, bytes: usize) -> Self {
         if self.total() <= bytes {
             return self;
         }
-        let most = bytes.checked_div(self.fixed).unwrap_or(self.workers);
-        let workers = self.workers.min(most.max(least)).max(1);
-        let left = bytes.saturating_sub(workers.saturating_mul(self.fixed));
+        let left = bytes.saturating_sub(self.workers.saturating_mul(self.fixed));
         let ahead = self.ahead.min(left / 8);
         let left = left - ahead;
-        let own = self.own.min(left / 2 / workers);
-        ScratchPlan { workers, own, shared: self.shared.min(left - own * workers), ahead, ..self }
+        let own = self.own.min(left / 2 / self.workers);
+        ScratchPlan { own, shared: self.shared.min(left - own * self.workers), ahead, ..self }
     }
 }
 
@@ -213,14 +210,14 @@ mod tests {
     fn a_plan_stays_within_what_there_is() {
         let ample = ScratchPlan::ample(64, 2, 1000);
         assert_eq!((ample.own, ample.shared), (OWN, 2 * SHARED_EACH));
-        assert_eq!(ample.within(ample.total(), 2), ample);
+        assert_eq!(ample.within(ample.total()), ample);
         for bytes in [0, 500, 2000, 64_000, 65_000, 1 << 20, 1 << 28, ample.total() - 1] {
-            let plan = ample.within(bytes, 2);
-            assert!(plan.total() <= bytes.max(2 * 1000), "{plan:?} within {bytes}");
-            assert!((2..=64).contains(&plan.workers), "{plan:?}");
+            let plan = ample.within(bytes);
+            assert!(plan.total() <= bytes.max(64 * 1000), "{plan:?} within {bytes}");
+            assert_eq!(plan.workers, 64);
         }
-        let plan = ample.within(1 << 30, 2);
-        assert!(plan.own > 4 << 20 && plan.shared >= 256 << 20, "{plan:?}");
-        assert_eq!(ScratchPlan::ample(3, 8, 0).within(0, 3).total(), 0);
+        let plan = ample.within(1 << 30);
+        assert!(plan.own > 4 << 20 && plan.shared >= 256 << 20 && plan.ahead >= 32 << 20, "{plan:?}");
+        assert_eq!(ScratchPlan::ample(3, 8, 0).within(0).total(), 0);
     }
 }

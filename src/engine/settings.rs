@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use crossbeam::channel::Sender;
@@ -9,8 +9,8 @@ use crate::batch::Free;
 use crate::trace::Task;
 
 /// The most workers that a loader may be given: sixteen times the threads of the largest processors
-/// there are, for sources that wait. Each is a thread with a stack of its own, and systems allow
-/// some ten thousands of them in all.
+/// there are, for decoders and transforms that wait. Each is a thread with a stack of its own, and
+/// systems allow some ten thousands of them in all.
 pub(crate) const MOST_WORKERS: usize = 4096;
 
 /// What a number may be. Where the user has set it that is one value.
@@ -36,49 +36,34 @@ impl Bounds {
     }
 }
 
-/// The numbers of workers and of batches ahead that are in use, which may change while batches are
-/// made: no batch depends on them.
+/// The numbers of workers and of batches ahead that are in use. The latter may change while batches
+/// are made: no batch depends on it.
 ///
-/// All threads and slots there can ever be are made when the loader is opened. A worker beyond the
-/// number in use waits at the gate before it takes its next part, holding nothing; a slot beyond it
-/// lies in the reserve.
+/// All slots there can ever be are made when the loader is opened. A slot beyond those in use lies
+/// in the reserve.
 pub(crate) struct Settings {
     pub(crate) processors: usize,
-    pub(crate) workers: Bounds,
+    pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
-    active: AtomicUsize,
-    /// Threads that there are.
-    threads: AtomicUsize,
     ahead: AtomicUsize,
-    /// What the scheduler says of the workers that were ever in use.
+    /// What the scheduler says of the workers.
     tasks: Mutex<Vec<Task>>,
-    gate: Mutex<Gate>,
-    changed: Condvar,
+    clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
-}
-
-struct Gate {
-    closed: bool,
-    /// Since when what is not in `time` counts; none while no epoch is under way.
-    since: Option<Instant>,
-    time: Time,
 }
 
 /// Time in which epochs were under way: what a program does before, between and after them is not
 /// the loader's time.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Time {
-    pub(crate) seconds: f64,
-    /// That of the workers in use: those who waited at the gate had none.
-    pub(crate) worker_seconds: f64,
+#[derive(Default)]
+struct Clock {
+    /// Since when what is not in `seconds` counts; none while no epoch is under way.
+    since: Option<Instant>,
+    seconds: f64,
 }
 
-impl Gate {
-    /// The time up to `now`, with `workers` in use since the last change.
-    fn time(&self, workers: usize, now: Instant) -> Time {
-        let new = self.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
-        let Time { seconds, worker_seconds } = self.time;
-        Time { seconds: seconds + new, worker_seconds: worker_seconds + workers as f64 * new }
+impl Clock {
+    fn seconds(&self) -> f64 {
+        self.seconds + self.since.map_or(0.0, |since| since.elapsed().as_secs_f64())
     }
 }
 
@@ -94,32 +79,24 @@ struct Reserve {
 }
 
 impl Settings {
-    pub(crate) fn new(processors: usize, workers: Bounds, prefetch: Bounds) -> Self {
+    pub(crate) fn new(processors: usize, workers: usize, prefetch: Bounds) -> Self {
         Settings {
             processors,
             workers,
             prefetch,
-            active: AtomicUsize::new(workers.least),
-            threads: AtomicUsize::new(workers.most),
             ahead: AtomicUsize::new(prefetch.least),
             tasks: Mutex::default(),
-            gate: Mutex::new(Gate { closed: false, since: None, time: Time::default() }),
-            changed: Condvar::new(),
+            clock: Mutex::default(),
             reserve: Mutex::default(),
         }
     }
 
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().expect("nothing panics while holding it")
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().expect("nothing panics while holding it")
     }
 
     fn reserve(&self) -> MutexGuard<'_, Reserve> {
         self.reserve.lock().expect("nothing panics while holding it")
-    }
-
-    /// Workers in use.
-    pub(crate) fn workers(&self) -> usize {
-        self.active.load(Relaxed)
     }
 
     /// Batches ahead that are in use.
@@ -144,7 +121,7 @@ impl Settings {
         self.reserve().in_use
     }
 
-    /// Samples of a part, with `workers` in use: a quarter of a worker's share of the batch, so
+    /// Samples of a part, with `workers` of them: a quarter of a worker's share of the batch, so
     /// that the shares even out.
     pub(super) fn group(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
@@ -153,34 +130,21 @@ impl Settings {
     /// An epoch begins.
     pub(super) fn begin(&self) {
         self.end();
-        self.gate().since = Some(Instant::now());
+        self.clock().since = Some(Instant::now());
     }
 
     /// No epoch is under way any more.
     pub(super) fn end(&self) {
-        let mut gate = self.gate();
-        gate.time = gate.time(self.workers(), Instant::now());
-        gate.since = None;
+        let mut clock = self.clock();
+        *clock = Clock { since: None, seconds: clock.seconds() };
     }
 
-    /// The time that epochs took so far.
-    pub(crate) fn time(&self) -> Time {
-        self.gate().time(self.workers(), Instant::now())
+    /// Seconds that epochs took so far.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.clock().seconds()
     }
 
-    /// Waits until worker `index` is in use; false if there will be no more work.
-    pub(super) fn admits(&self, index: usize) -> bool {
-        if index < self.workers() {
-            return true;
-        }
-        let mut gate = self.gate();
-        while !gate.closed && index >= self.workers() {
-            gate = self.changed.wait(gate).expect("nothing panics while holding it");
-        }
-        !gate.closed
-    }
-
-    /// The calling worker is in use for the first time.
+    /// The calling worker has its first part.
     pub(super) fn enters(&self) {
         let task = Task::this();
         self.tasks.lock().expect("nothing panics while holding it").extend(task);
@@ -191,32 +155,6 @@ impl Settings {
     pub(super) fn delayed(&self) -> f64 {
         let tasks = self.tasks.lock().expect("nothing panics while holding it");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
-    }
-
-    /// Lets those who wait at the gate end.
-    pub(super) fn close(&self) {
-        self.gate().closed = true;
-        self.changed.notify_all();
-    }
-
-    /// The most workers that can be put to use: as many as there are threads.
-    pub(crate) fn most_workers(&self) -> usize {
-        self.threads.load(Relaxed)
-    }
-
-    /// Says that there are no more than so many threads.
-    pub(super) fn limit_workers(&self, threads: usize) {
-        self.threads.store(threads, Relaxed);
-    }
-
-    pub(super) fn use_workers(&self, workers: usize) {
-        let workers = workers.min(self.most_workers());
-        let mut gate = self.gate();
-        let now = Instant::now();
-        gate.time = gate.time(self.workers(), now);
-        gate.since = gate.since.map(|_| now);
-        self.active.store(workers, Relaxed);
-        self.changed.notify_all();
     }
 
     /// Puts the slots for the least number of batches ahead into use, by sending them to `free`,
@@ -295,7 +233,7 @@ mod tests {
 
     #[test]
     fn slots_go_into_use_and_out_of_it_again() {
-        let settings = Settings::new(2, Bounds::exactly(2), Bounds { least: 1, most: 6 });
+        let settings = Settings::new(2, 2, Bounds { least: 1, most: 6 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(8), free.clone());
         assert_eq!((freed.len(), settings.slots()), (3, 3));
@@ -312,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_holds_all_in_use_is_lent_one_more_while_there_are_any() {
-        let settings = Settings::new(2, Bounds::exactly(2), Bounds { least: 1, most: 4 });
+        let settings = Settings::new(2, 2, Bounds { least: 1, most: 4 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(6), free);
         settings.lend(2);
@@ -330,43 +268,17 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_admits_as_many_as_are_in_use_and_lets_all_go_in_the_end() {
-        let settings = Arc::new(Settings::new(1, Bounds { least: 1, most: 3 }, Bounds::exactly(2)));
-        let (came, comes) = unbounded();
-        let waits: Vec<_> = (0..3)
-            .map(|index| {
-                let (settings, came) = (settings.clone(), came.clone());
-                std::thread::spawn(move || {
-                    came.send((index, settings.admits(index))).unwrap();
-                })
-            })
-            .collect();
-        assert_eq!(comes.recv().unwrap(), (0, true));
-        settings.use_workers(2);
-        assert_eq!(comes.recv().unwrap(), (1, true));
-        assert!(comes.is_empty(), "the third waits");
-        settings.close();
-        assert_eq!(comes.recv().unwrap(), (2, false));
-        waits.into_iter().for_each(|thread| thread.join().unwrap());
-    }
-
-    #[test]
-    fn time_counts_within_epochs_and_for_workers_in_use() {
-        let settings = Settings::new(1, Bounds { least: 1, most: 8 }, Bounds::exactly(2));
+    fn time_counts_within_epochs() {
+        let settings = Settings::new(1, 1, Bounds::exactly(2));
         let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
         pause();
-        assert_eq!(settings.time(), Time::default(), "no epoch was under way");
+        assert_eq!(settings.seconds(), 0.0, "no epoch was under way");
         settings.begin();
         pause();
-        settings.use_workers(8);
-        let one = settings.time();
-        pause();
         settings.end();
-        let all = settings.time();
+        let all = settings.seconds();
         pause();
-        assert_eq!(settings.time(), all, "nor is one any more");
-        assert!(one.seconds >= 0.02 && (one.worker_seconds / one.seconds - 1.0).abs() < 0.5, "{one:?}");
-        let new = all.seconds - one.seconds;
-        assert!(new >= 0.02 && (all.worker_seconds - one.worker_seconds - 8.0 * new).abs() < 1e-6, "{one:?} {all:?}");
+        assert_eq!(settings.seconds(), all, "nor is one any more");
+        assert!(all >= 0.02, "{all}");
     }
 }

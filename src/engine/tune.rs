@@ -1,27 +1,21 @@
-//! Automatic numbers of workers and of batches ahead, found while batches are delivered.
+//! The automatic number of batches ahead, found while batches are delivered.
 //!
-//! What is done is hill climbing, told by the counters which way to try. The time in which batches
-//! were delivered is cut into windows. While the consumer waits for batches,
-//!
-//! - workers that are all busy and yet do not want all processors wait for something (a disk, a
-//!   network, a lock): more of them are tried, at most twice as many;
-//! - more workers than processors that want them all are too many: half of them are tried, and stay
-//!   if hardly fewer samples come;
-//! - workers that idle because all slots are taken, while the consumer waits, mean steps or samples
-//!   of unequal times: twice as many batches ahead are tried.
-//!
-//! What threads want is the time they ran and the time they were ready to run while others had the
+//! What is done is hill climbing, told by the counters when to try. The time in which batches were
+//! delivered is cut into windows. Workers that idle because all slots are taken, while the consumer
+//! waits, mean steps or samples of unequal times, or reads of which too few are under way: twice as
+//! many batches ahead are tried. Where threads want all processors there is nothing to gain. What
+//! they want is the time they ran and the time they were ready to run while others had the
 //! processors, be it another program.
 //!
-//! A try stays if more samples come than before, and is taken back if not; then the next one of its
-//! kind waits, each time twice as long, until the rate is another one: less than 0.7 or more than
-//! 1.4 times what it was.
+//! A try stays if more samples come than before, and is taken back if not; then the next one waits,
+//! each time twice as long, until the rate is another one: less than 0.7 or more than 1.4 times
+//! what it was.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::settings::{Bounds, Settings};
+use super::settings::Settings;
 use crate::trace::{Counters, ProcessStats};
 
 /// A window is at least so long, in seconds and in batches.
@@ -114,17 +108,9 @@ impl AddAssign for Sums {
     }
 }
 
-/// Which number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Knob {
-    Workers,
-    Prefetch,
-}
-
-/// A number that is to be used from now on.
+/// A number of batches ahead that is to be used from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
-    knob: Knob,
     from: usize,
     to: usize,
     why: Why,
@@ -147,7 +133,7 @@ struct Trial {
     wanted: f64,
 }
 
-/// Blocks that pass before the next try of a kind.
+/// Blocks that pass before the next try.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
     left: u32,
@@ -158,14 +144,14 @@ struct Rest {
 #[derive(Debug)]
 struct Climb {
     processors: usize,
-    workers: (usize, Bounds),
-    prefetch: (usize, Bounds),
+    workers: usize,
+    prefetch: usize,
+    most: usize,
     /// What is judged together, and of how many windows.
     block: Sums,
     windows: u32,
     trial: Option<Trial>,
-    /// Of workers and of batches ahead.
-    rests: [Rest; 2],
+    rest: Rest,
     /// What was counted since the last change, the older the less of it.
     steady: Sums,
 }
@@ -174,12 +160,13 @@ impl Climb {
     fn new(settings: &Settings) -> Self {
         Climb {
             processors: settings.processors,
-            workers: (settings.workers(), settings.workers),
-            prefetch: (settings.prefetch(), settings.prefetch),
+            workers: settings.workers,
+            prefetch: settings.prefetch(),
+            most: settings.prefetch.most,
             block: Sums::default(),
             windows: 0,
             trial: None,
-            rests: [Rest::default(); 2],
+            rest: Rest::default(),
             steady: Sums::default(),
         }
     }
@@ -193,10 +180,7 @@ impl Climb {
             None => self.look()?,
         };
         if let Some(change) = change {
-            match change.knob {
-                Knob::Workers => self.workers.0 = change.to,
-                Knob::Prefetch => self.prefetch.0 = change.to,
-            }
+            self.prefetch = change.to;
         }
         (self.block, self.windows) = (Sums::default(), 0);
         change
@@ -214,7 +198,7 @@ impl Climb {
         };
         if gain >= stays {
             self.trial = None;
-            self.rests[change.knob as usize] = Rest::default();
+            self.rest = Rest::default();
             self.steady = self.block;
             return self.look();
         }
@@ -223,63 +207,39 @@ impl Climb {
         }
         self.trial = None;
         self.steady = before;
-        let rest = &mut self.rests[change.knob as usize];
-        rest.next = (2 * rest.next).clamp(REST, LONGEST_REST);
-        rest.left = rest.next;
-        Some(Some(Change { from: change.to, to: change.from, why: Why::Back, ..change }))
+        let next = (2 * self.rest.next).clamp(REST, LONGEST_REST);
+        self.rest = Rest { left: next, next };
+        Some(Some(Change { from: change.to, to: change.from, why: Why::Back }))
     }
 
     /// Looks for something to try; `None` if more windows are needed to say.
     fn look(&mut self) -> Option<Option<Change>> {
-        let Sums { seconds, blocked, busy, cpu, delayed, .. } = self.block;
-        let (wait, demand) = (self.block.wait(), (cpu + delayed.max(0.0)) / seconds);
-        let (workers, bounds) = self.workers;
-        let (prefetch, room) = self.prefetch;
-        let processors = self.processors as f64;
-        let busy = busy / (workers as f64 * seconds);
-        // One window is enough for what cannot be chance: the consumer mostly waits, and so do all
-        // the workers.
-        if self.windows < BLOCK && (wait < 0.5 || demand > 0.5 * processors || busy < 0.8) {
+        if self.windows < BLOCK {
             return None;
         }
+        let Sums { seconds, blocked, busy, cpu, delayed, .. } = self.block;
+        let (wait, demand) = (self.block.wait(), (cpu + delayed.max(0.0)) / seconds);
+        let busy = busy / (self.workers as f64 * seconds);
         if (0.7..=1.4).contains(&(self.block.rate() / self.steady.rate())) {
             if self.steady.seconds > 8.0 * seconds {
                 self.steady = self.steady.each(self.steady, |sum, _| sum / 2.0);
             }
             self.steady += self.block;
         } else {
-            (self.steady, self.rests) = (self.block, [Rest::default(); 2]);
+            (self.steady, self.rest) = (self.block, Rest::default());
         }
-        let mut rested = [false; 2];
-        for (rest, rested) in self.rests.iter_mut().zip(&mut rested) {
-            *rested = rest.left == 0;
-            rest.left = rest.left.saturating_sub(1);
-        }
-        if wait < STALLED {
+        let rested = self.rest.left == 0;
+        self.rest.left = self.rest.left.saturating_sub(1);
+        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
+        let idle = busy < 0.95 && demand < SATURATED * self.processors as f64;
+        if !rested || from == to || wait < STALLED || !idle || blocked < STALLED * seconds {
             return Some(None);
         }
         // What can be gained is the wait: a share of that will do.
         let wanted = 1.0 + (0.25 * wait).min(0.03);
-        let tried = if rested[0] && workers < bounds.most && busy >= 0.8 && demand < SATURATED * processors {
-            let times = (processors / demand.max(0.01)).clamp(1.25, 2.0);
-            Some((Knob::Workers, workers, ((workers as f64 * times).ceil() as usize).min(bounds.most), wanted))
-        } else if rested[0] && workers > bounds.least && demand >= SATURATED * processors {
-            Some((Knob::Workers, workers, (workers / 2).max(bounds.least), 0.99))
-        } else if rested[1]
-            && prefetch < room.most
-            && busy < 0.95
-            && demand < SATURATED * processors
-            && blocked >= STALLED * seconds
-        {
-            Some((Knob::Prefetch, prefetch, (2 * prefetch).min(room.most), wanted))
-        } else {
-            None
-        };
-        Some(tried.map(|(knob, from, to, wanted)| {
-            let change = Change { knob, from, to, why: Why::Try };
-            self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), wanted });
-            change
-        }))
+        let change = Change { from, to, why: Why::Try };
+        self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), wanted });
+        Some(Some(change))
     }
 }
 
@@ -305,7 +265,7 @@ struct State {
 impl Tuner {
     /// A tuner of `settings`, if there is something to tune.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
-        if !settings.workers.are_open() && !settings.prefetch.are_open() {
+        if !settings.prefetch.are_open() {
             return None;
         }
         let now = Instant::now();
@@ -328,8 +288,6 @@ impl Tuner {
     pub(super) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.pause(&mut state, counters);
-        // Fewer threads may have been had than were asked for.
-        state.climb.workers.1.most = self.settings.most_workers();
         state.from = Some(self.sums(&state, counters));
         state.skip = 0.0;
     }
@@ -379,24 +337,13 @@ impl Tuner {
         }
     }
 
-    fn apply(&self, Change { knob, from, to, why }: Change, rate: f64) {
+    fn apply(&self, Change { from, to, why }: Change, rate: f64) {
         let (rate, was) = (rate.round(), from);
-        match (knob, why) {
-            (Knob::Workers, Why::Try) => tracing::info!(workers = to, was, samples_per_second = rate, "tries workers"),
-            (Knob::Workers, Why::Back) => {
-                tracing::info!(workers = to, was, samples_per_second = rate, "back to workers")
-            }
-            (Knob::Prefetch, Why::Try) => {
-                tracing::info!(prefetch = to, was, samples_per_second = rate, "tries prefetch")
-            }
-            (Knob::Prefetch, Why::Back) => {
-                tracing::info!(prefetch = to, was, samples_per_second = rate, "back to prefetch")
-            }
+        match why {
+            Why::Try => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),
+            Why::Back => tracing::info!(prefetch = to, was, samples_per_second = rate, "reverting prefetch"),
         }
-        match knob {
-            Knob::Workers => self.settings.use_workers(to),
-            Knob::Prefetch => self.settings.use_prefetch(to),
-        }
+        self.settings.use_prefetch(to);
     }
 }
 

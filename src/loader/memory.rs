@@ -54,16 +54,16 @@ impl Room {
 
     /// Bytes of all host slots, and what workers may take beside them, if there is room for both.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<(usize, ScratchPlan)> {
-        let Demand { schema, prefetch, scratch, least_workers, .. } = *demand;
+        let Demand { schema, prefetch, scratch, .. } = *demand;
         let Some(need) = self.need(demand, schema, prefetch.most).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
         // The program needs memory too; with a limit that is not asked.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
-        let fixed = scratch.fixed.saturating_mul(least_workers);
+        let fixed = scratch.fixed.saturating_mul(scratch.workers);
         let host = Settings::slots_for(prefetch.most) * schema.bytes;
-        Ok((host, scratch.within(left.saturating_add(fixed), least_workers)))
+        Ok((host, scratch.within(left.saturating_add(fixed))))
     }
 
     /// Bytes that are needed with batches of `schema`, `prefetch` of them ahead; none if they cannot
@@ -71,7 +71,7 @@ impl Room {
     fn need(self, demand: &Demand<'_>, schema: &Schema, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schema.bytes)?;
         let device = (demand.beside)(schema, prefetch.min(demand.prefetch.least));
-        let fixed = demand.scratch.fixed.checked_mul(demand.least_workers)?;
+        let fixed = demand.scratch.fixed.checked_mul(demand.scratch.workers)?;
         // The device's memory is for its driver to refuse, where no limit is set.
         let all = host.checked_add(device)?.checked_add(fixed)?;
         Some(if let Room::Limit(_) = self { all } else { host + fixed })
@@ -79,7 +79,7 @@ impl Room {
 
     /// What is needed, what there is, and what would fit.
     fn refusal(self, demand: &Demand<'_>) -> Error {
-        let Demand { schema, prefetch, scratch, least_workers, beside } = *demand;
+        let Demand { schema, prefetch, scratch, beside } = *demand;
         let (ahead, batch, slots) = (prefetch.most, schema.batch, Settings::slots_for(prefetch.most));
         let all = slots.checked_mul(schema.bytes);
         // Two numbers that read the same would say nothing.
@@ -98,8 +98,9 @@ impl Room {
             text += &format!(", and {} on the device", size(device));
         }
         if scratch.fixed > 0 {
-            let workers = if least_workers == 1 { "one worker".to_owned() } else { format!("{least_workers} workers") };
-            text += &format!(", and {} for {workers}", size(scratch.fixed.saturating_mul(least_workers)));
+            let n = scratch.workers;
+            let workers = if n == 1 { "one worker".to_owned() } else { format!("{n} workers") };
+            text += &format!(", and {} for {workers}", size(scratch.fixed.saturating_mul(n)));
         }
         text += &match self {
             Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
@@ -128,8 +129,6 @@ pub(super) struct Demand<'a> {
     pub(super) schema: &'a Schema,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
-    /// Workers that it begins with.
-    pub(super) least_workers: usize,
     /// Bytes on the device for a number of batches ahead.
     pub(super) beside: &'a dyn Fn(&Schema, usize) -> usize,
 }

@@ -13,12 +13,10 @@ use super::{Interval, ProcessStats, Stage, StageMap, StageStats, Verdict};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Worker threads in use, as of now where their number is [automatic](crate::Loader::workers).
+    /// Worker threads.
     pub workers: usize,
-    /// The most there may be; as many as [`workers`](Stats::workers) where their number was set.
-    pub most_workers: usize,
-    /// The time that workers in use had within epochs, in seconds: their number times
-    /// [`seconds`](Stats::seconds) where it did not change.
+    /// The time that workers had within epochs, in seconds: their number times
+    /// [`seconds`](Stats::seconds).
     pub worker_seconds: f64,
     /// Seconds that workers were ready to run and had no processor, since other threads or programs
     /// used it or a container's limit (`cpu.max`) held them; 0 where the system does not say (it
@@ -287,8 +285,7 @@ impl fmt::Display for Stats {
         }
         let idle = percent(1.0 - busy).max(0.0);
         let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
-        let workers = automatic(self.most_workers, self.workers);
-        writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers{workers})", "idle", self.workers)?;
+        writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
         let batch = [
             ("ahead", self.ahead.as_ref(), "a reader's time, reading for the workers"),
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
