@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Plan, SOFT_LABEL, Slots, Writer};
+use crate::batch::{Dtype, Field, HostBatch, Layout, Normalize, Role, SOFT_LABEL, Schema, Slots, Writer};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
 use crate::cuda::SampleOps;
@@ -481,7 +481,7 @@ impl Loader {
         layout: Layout,
         device: Option<bool>,
         pinned: bool,
-        beside: impl Fn(&Plan, usize) -> usize,
+        beside: impl Fn(&Schema, usize) -> usize,
     ) -> Result<Opening> {
         let (on_host, ops) = (device.is_none(), device.unwrap_or(false));
         check_soft_labels(self.soft_labels)?;
@@ -531,17 +531,15 @@ impl Loader {
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule, skip, source.len())?;
         let batch = schedule.places() as usize;
-        let mut fields = vec![
-            Field { name: "image".into(), dtype, shape },
-            Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] },
-        ];
-        fields.extend(self.fields);
-        fields.extend(ops.then(|| Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] }));
-        let plan = Plan::new(batch, fields)?;
-        let plan = Arc::new(match self.soft_labels.filter(|_| on_host) {
-            Some((classes, _)) => plan.with_soft_labels(classes)?,
-            None => plan,
-        });
+        let field = |name: &str, dtype, shape| Field { name: name.to_owned(), dtype, shape };
+        let mut arrays =
+            vec![(field("image", dtype, shape), Role::Picture), (field("label", Dtype::I64, vec![]), Role::Label)];
+        arrays.extend(self.fields.into_iter().map(|field| (field, Role::Plain)));
+        let records = ops.then(|| (field("", Dtype::U8, vec![SampleOps::BYTES]), Role::Records { of: 0 }));
+        arrays.extend(records);
+        let soft = self.soft_labels.filter(|_| on_host);
+        arrays.extend(soft.map(|(classes, _)| (field(SOFT_LABEL, Dtype::F32, vec![classes]), Role::SoftLabels)));
+        let plan = Arc::new(Schema::new(batch, arrays)?);
         let room = Room::of(self.memory_limit);
         // An image, and a copy of the last one of a batch that workers mix.
         let image = size.area() as usize * 3;
@@ -613,7 +611,7 @@ struct Opening {
     work: Work,
     resume: Option<Position>,
     schedule: Schedule,
-    plan: Arc<Plan>,
+    plan: Arc<Schema>,
     /// Bytes of all host slots.
     host_bytes: usize,
     prefetch: Bounds,

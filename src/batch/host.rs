@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{Delivered, Dtype, Free, Full};
+use super::{Delivered, Dtype, Free, Full, Role};
 use crate::error::{Error, Result};
 use crate::transform::Mixing;
 
@@ -98,7 +98,7 @@ impl HostBatch {
 
     /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw).
     pub fn images(&self) -> View<'_> {
-        self.view(0)
+        self.view(self.full().plan().images().expect("the loader was opened without a picture: it has no images"))
     }
 
     /// The labels, N of them.
@@ -107,28 +107,27 @@ impl HostBatch {
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have
     /// none. With [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
     pub fn labels(&self) -> Result<&[i64]> {
+        let span = self.full().plan().find(Role::Label).ok_or_else(no_label_field)?;
         if !self.full().header().labelled {
             let (id, key) = (self.full().header().picks[0].sample, &self.full().meta(0).key);
             return Err(no_labels(id, key));
         }
-        Ok(self.view(1).as_i64().expect("labels are i64"))
+        Ok(self.view(span).as_i64().expect("labels are i64"))
     }
 
     /// The labels as f32 rows of (N, classes), if
     /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
     pub fn soft_labels(&self) -> Option<View<'_>> {
-        self.full().plan().soft.map(|span| self.view(span))
+        self.full().plan().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
     /// [`soft_labels`](HostBatch::soft_labels) has them, or one asked for with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<View<'_>> {
-        if name == "label" && !self.full().header().labelled {
-            return None;
-        }
-        let span = self.full().plan().spans.iter().position(|s| s.field.name == name)?;
-        Some(self.view(span))
+        let span = self.full().plan().named(name)?;
+        let hidden = self.full().plan().spans[span].role == Role::Label && !self.full().header().labelled;
+        (!hidden).then(|| self.view(span))
     }
 
     fn view(&self, span: usize) -> View<'_> {
@@ -171,6 +170,11 @@ impl Delivered for HostBatch {
     fn samples(&self) -> usize {
         self.full().len()
     }
+}
+
+/// The error of who reads labels of a loader without the field.
+pub(crate) fn no_label_field() -> Error {
+    Error::config("labels: the loader was opened without(\"label\")")
 }
 
 /// The error of who reads labels that are not there: those of a batch whose first sample is `id`.

@@ -23,13 +23,15 @@ mod soft;
 mod write;
 
 pub(crate) use feed::{Delivered, Feed};
-#[cfg(feature = "cuda")]
-pub(crate) use host::no_labels;
 pub use host::{Element, HostBatch, View};
 pub(crate) use host::{Home, Keeper};
+#[cfg(feature = "cuda")]
+pub(crate) use host::{no_label_field, no_labels};
 pub(crate) use memory::Memory;
 pub(crate) use mix::mix;
-pub(crate) use schema::{ALIGN, Plan, SOFT_LABEL};
+#[cfg(feature = "cuda")]
+pub(crate) use schema::COUNT;
+pub(crate) use schema::{ALIGN, Role, SOFT_LABEL, Schema};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Slots};
 pub(crate) use soft::soft_label;

@@ -106,21 +106,39 @@ impl Field {
 /// Name of the field that holds labels as rows of shares.
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// Where the fields of a batch lie in its buffer: one after the other, each from a multiple of
-/// [`ALIGN`] bytes, samples without gaps.
+/// What follows a field's name in that of the numbers of its rows.
+pub(crate) const COUNT: &str = ".count";
+
+/// What the rest of the path must know of a span beside its type and shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Delivered as it is.
+    Plain,
+    /// The integer labels; delivered if the batch has some.
+    Label,
+    /// A picture. On its way to a device it is `u8` (H, W, 3), whatever it becomes there.
+    Picture,
+    /// The labels as rows of shares.
+    SoftLabels,
+    /// One record a sample of what a device does to the picture of span `of`; not delivered.
+    Records { of: usize },
+}
+
+/// What a batch is made of, and where it lies in a buffer: spans one after the other, each from a
+/// multiple of [`ALIGN`] bytes, samples without gaps.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct Schema {
+    /// Samples of a full batch.
     pub(crate) batch: usize,
     pub(crate) spans: Vec<Span>,
     pub(crate) bytes: usize,
-    /// The field that holds labels as rows of shares, which is then the last.
-    pub(crate) soft: Option<usize>,
 }
 
-/// One field's place in the buffer.
+/// One array's place in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,
+    pub(crate) role: Role,
     pub(crate) offset: usize,
     pub(crate) sample_bytes: usize,
 }
@@ -128,15 +146,15 @@ pub(crate) struct Span {
 /// A cache line, an AVX-512 register, and more than any element type or 16-byte device load needs.
 pub(crate) const ALIGN: usize = 256;
 
-impl Plan {
-    /// The plan of a batch of `batch` samples.
+impl Schema {
+    /// The schema of a batch of `batch` samples.
     ///
     /// # Errors
     /// If the buffer would be larger than the address space.
-    pub(crate) fn new(batch: usize, fields: Vec<Field>) -> Result<Self> {
+    pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
-        let mut spans = Vec::with_capacity(fields.len());
-        for field in fields {
+        let mut spans = Vec::new();
+        for (field, role) in arrays {
             let elements = field.shape.iter().try_fold(field.dtype.bytes(), |n, &d| n.checked_mul(d));
             let sized = elements.and_then(|one| Some((one, one.checked_mul(batch)?.checked_next_multiple_of(ALIGN)?)));
             let next = sized.and_then(|(_, all)| bytes.checked_add(all)).filter(|&n| n <= isize::MAX as usize);
@@ -147,17 +165,39 @@ impl Plan {
                     field.dtype.name()
                 )));
             };
-            spans.push(Span { field, offset: bytes, sample_bytes });
+            spans.push(Span { field, role, offset: bytes, sample_bytes });
             bytes = next;
         }
-        Ok(Plan { batch, spans, bytes, soft: None })
+        Ok(Schema { batch, spans, bytes })
     }
 
-    /// The plan with one more field: labels as rows of `classes` shares.
-    pub(crate) fn with_soft_labels(self, classes: usize) -> Result<Self> {
-        let soft = self.spans.len();
-        let mut fields: Vec<Field> = self.spans.into_iter().map(|span| span.field).collect();
-        fields.push(Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] });
-        Ok(Plan { soft: Some(soft), ..Plan::new(self.batch, fields)? })
+    /// The same for another number of samples.
+    ///
+    /// # Errors
+    /// As [`new`](Schema::new).
+    pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
+        Self::new(batch, self.spans.iter().map(|span| (span.field.clone(), span.role)))
+    }
+
+    /// The first span with this role.
+    pub(crate) fn find(&self, role: Role) -> Option<usize> {
+        self.spans.iter().position(|span| span.role == role)
+    }
+
+    /// The span that is delivered under `name`.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        let delivered = |span: &Span| !matches!(span.role, Role::Records { .. });
+        self.spans.iter().position(|span| delivered(span) && span.field.name == name)
+    }
+
+    /// The picture called `image`, or the first one.
+    pub(crate) fn images(&self) -> Option<usize> {
+        let named = self.named("image").filter(|&span| self.spans[span].role == Role::Picture);
+        named.or_else(|| self.find(Role::Picture))
+    }
+
+    /// Bytes of one sample, all its arrays together.
+    pub(crate) fn sample_bytes(&self) -> usize {
+        self.spans.iter().map(|span| span.sample_bytes).sum()
     }
 }

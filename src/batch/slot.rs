@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Memory, Plan};
+use super::{Memory, Schema};
 use crate::error::Error;
 use crate::order::Pick;
 use crate::transform::{Erase, Mixing};
@@ -53,7 +53,7 @@ pub(crate) struct Meta {
 }
 
 struct Slot {
-    plan: Arc<Plan>,
+    plan: Arc<Schema>,
     memory: Memory,
     header: UnsafeCell<Header>,
     metas: Box<[UnsafeCell<Meta>]>,
@@ -76,7 +76,7 @@ impl Slot {
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
-        // SAFETY: `Plan::new` laid the spans one after the other inside `memory`, and the range is
+        // SAFETY: `Schema::new` laid the spans one after the other inside `memory`, and the range is
         // inside the span (asserted above).
         std::ptr::slice_from_raw_parts_mut(unsafe { self.memory.base().add(start) }, len)
     }
@@ -87,7 +87,7 @@ pub(crate) struct Slots;
 
 impl Slots {
     /// A free slot over `memory`, which holds at least `plan.bytes`.
-    pub(crate) fn make(plan: &Arc<Plan>, memory: Memory) -> Free {
+    pub(crate) fn make(plan: &Arc<Schema>, memory: Memory) -> Free {
         assert!(memory.len() >= plan.bytes, "slot memory of {} bytes for a plan of {}", memory.len(), plan.bytes);
         let metas = (0..plan.batch).map(|_| UnsafeCell::default()).collect();
         let header = UnsafeCell::new(Header { picks: Vec::with_capacity(plan.batch), ..Header::default() });
@@ -139,7 +139,7 @@ impl Part {
         unsafe { &*self.slot.header.get() }
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Schema {
         &self.slot.plan
     }
 
@@ -186,7 +186,7 @@ impl Full {
         unsafe { &mut *self.0.header.get() }
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Schema {
         &self.0.plan
     }
 
@@ -229,11 +229,11 @@ impl Full {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{Dtype, Field};
+    use crate::batch::{Dtype, Field, Role};
 
     fn free(batch: usize) -> Free {
-        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
-        let plan = Arc::new(Plan::new(batch, fields).unwrap());
+        let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
+        let plan = Arc::new(Schema::new(batch, [(field, Role::Picture)]).unwrap());
         Slots::make(&plan, Memory::heap(plan.bytes).unwrap())
     }
 

@@ -1,7 +1,7 @@
 use crossbeam::channel::Sender;
 
 use super::{Delivery, Engine};
-use crate::batch::{Free, Full, Home};
+use crate::batch::{Free, Full, Home, Role};
 use crate::cuda::SampleOps;
 use crate::device::FullSlot;
 use crate::order::Pick;
@@ -14,14 +14,17 @@ impl Delivery<Crossing> {
     }
 }
 
-/// Enters the mixing into the batch's records, which the convert kernel reads. They are the slot's
-/// last field.
+/// Enters the mixing into the batch's records, which the convert kernel reads.
 fn mix_records(full: &mut Full, mixing: &Mixing) {
     let count = full.len();
-    let span = full.plan().spans.len() - 1;
-    let (records, _) = full.bytes_mut(span).as_chunks_mut::<{ SampleOps::BYTES }>();
-    for (place, record) in records.iter_mut().enumerate() {
-        SampleOps::write_mixing(record, Mixing::partner(place, count), mixing);
+    for span in 0..full.plan().spans.len() {
+        if !matches!(full.plan().spans[span].role, Role::Records { .. }) {
+            continue;
+        }
+        let (records, _) = full.bytes_mut(span).as_chunks_mut::<{ SampleOps::BYTES }>();
+        for (place, record) in records.iter_mut().enumerate() {
+            SampleOps::write_mixing(record, Mixing::partner(place, count), mixing);
+        }
     }
 }
 
@@ -70,8 +73,8 @@ impl FullSlot for Crossing {
         self.full().header().labelled
     }
 
-    fn bytes(&self, field: usize) -> &[u8] {
-        self.full().bytes(field)
+    fn bytes(&self, span: usize) -> &[u8] {
+        self.full().bytes(span)
     }
 }
 

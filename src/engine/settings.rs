@@ -285,11 +285,11 @@ mod tests {
     use crossbeam::channel::unbounded;
 
     use super::*;
-    use crate::batch::{Dtype, Field, Memory, Plan, Slots};
+    use crate::batch::{Dtype, Field, Memory, Role, Schema, Slots};
 
     fn slots(count: usize) -> Vec<Free> {
-        let fields = vec![Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] }];
-        let plan = Arc::new(Plan::new(2, fields).unwrap());
+        let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
+        let plan = Arc::new(Schema::new(2, [(field, Role::Picture)]).unwrap());
         (0..count).map(|_| Slots::make(&plan, Memory::heap(plan.bytes).unwrap())).collect()
     }
 

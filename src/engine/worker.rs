@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use super::retry::{guarded, panicked, retried};
 use super::scratch::{Scratch, Share};
 use super::{Settings, Tuner};
-use crate::batch::{self, Full, Part, Writer};
+use crate::batch::{self, Full, Part, Role, Schema, Writer};
 use crate::cuda::SampleOps;
 use crate::decode::{self, Decode, Job, Pixels, Size, is_plain_jpeg};
 use crate::error::{Error, Result};
@@ -34,8 +34,8 @@ pub(crate) struct Work {
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) writer: Writer,
-    /// Whether the last field of a slot is a record a sample of what the device is to do
-    /// (`cuda::SampleOps`): then erasing is left to it.
+    /// Whether a slot has a record a sample of what the device is to do (`cuda::SampleOps`): then
+    /// erasing is left to it.
     pub(crate) ops: bool,
     pub(crate) seed: u64,
     /// Whether a batch that is to be mixed is mixed by the worker that finishes it, and not on a
@@ -171,7 +171,7 @@ impl Worker {
         if let Some(mixing) = full.header().mixing.filter(|_| self.work.mixes) {
             self.mix(&mixing, full);
         }
-        if let (Some(span), Some((_, smoothing))) = (full.plan().soft, self.work.soft_labels) {
+        if let (Some(span), Some((_, smoothing))) = (full.plan().find(Role::SoftLabels), self.work.soft_labels) {
             soften(full, span, smoothing);
         }
     }
@@ -181,7 +181,8 @@ impl Worker {
         erase.clear();
         erase.extend((0..full.len()).map(|place| full.meta(place).erase));
         let start = Instant::now();
-        let mixed = guarded(|| batch::mix(&work.writer, mixing, full.bytes_mut(0), erase, image, partner));
+        let picture = picture(full.plan());
+        let mixed = guarded(|| batch::mix(&work.writer, mixing, full.bytes_mut(picture), erase, image, partner));
         self.work.counters.worker(self.index).mixed(nanos(Instant::now(), start));
         if let Err(e) = mixed {
             full.meta_mut(0).fault = Some(e);
@@ -359,7 +360,7 @@ impl Desk<'_> {
         let Desk { work, index, pixels, image, resizer, part, clock, at } = self;
         let (index, at) = (*index, *at);
         let counters = work.counters.worker(index);
-        let sample_bytes = part.plan().spans.iter().map(|span| span.sample_bytes).sum();
+        let sample_bytes = part.plan().sample_bytes();
         let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
         for (planned, pixels) in planned.iter().zip(pixels.iter_mut()) {
             pixels.time = None;
@@ -588,7 +589,8 @@ impl Work {
     ) -> Result<()> {
         let Planned { place, plan, rng, .. } = planned;
         let image = if self.writer.is_copy() || self.writes_later(part) {
-            &mut part.bytes(0, *place)[..self.writer.image_bytes()]
+            let picture = picture(part.plan());
+            &mut part.bytes(picture, *place)[..self.writer.image_bytes()]
         } else {
             image
         };
@@ -601,26 +603,31 @@ impl Work {
     /// Writes the finished image, the label and the other fields into the slot.
     fn write(&self, image: &[u8], planned: &Planned<'_>, part: &mut Part) -> Result<()> {
         let Planned { place, sample, plan, .. } = planned;
-        let fields = part.plan().spans.len() - usize::from(self.ops) - usize::from(part.plan().soft.is_some());
+        let picture = picture(part.plan());
         let erase = plan.erase.as_ref();
-        if self.ops {
+        if let Some(records) = part.plan().find(Role::Records { of: picture }) {
             let ops = erase.map_or_else(SampleOps::new, |erase| SampleOps::new().erase(erase.rect, erase.value));
-            let record = part.bytes(fields, *place).first_chunk_mut().expect("a record has its size");
+            let record = part.bytes(records, *place).first_chunk_mut().expect("a record has its size");
             ops.write(record);
         }
         let erase = erase.filter(|_| !self.ops);
         if self.writes_later(part) {
             part.meta(*place).erase = erase.copied();
         } else if !self.writer.is_copy() {
-            self.writer.write(image, erase, part.bytes(0, *place))?;
+            self.writer.write(image, erase, part.bytes(picture, *place))?;
         } else if let Some(erase) = erase {
-            self.writer.erase(erase, part.bytes(0, *place))?;
+            self.writer.erase(erase, part.bytes(picture, *place))?;
         }
         let label = sample.label()?;
         self.check_soft_label(label)?;
         part.meta(*place).labelled = label.is_some();
-        part.bytes(1, *place).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
-        for span in 2..fields {
+        if let Some(span) = part.plan().find(Role::Label) {
+            part.bytes(span, *place).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
+        }
+        for span in 0..part.plan().spans.len() {
+            if part.plan().spans[span].role != Role::Plain {
+                continue;
+            }
             let name = &part.plan().spans[span].field.name;
             let bytes = sample.field(name).ok_or_else(|| {
                 let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
@@ -677,14 +684,20 @@ impl Work {
 /// Writes the batch's labels as rows of shares to field `span`.
 fn soften(full: &mut Full, span: usize, smoothing: f32) {
     let (count, row_bytes) = (full.len(), full.plan().spans[span].sample_bytes);
+    let Some(labels) = full.plan().find(Role::Label) else { return };
     let mixing = full.header().mixing;
-    let label = |full: &Full, place: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(1))[place];
+    let label = |full: &Full, place: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[place];
     for place in 0..count {
         let own = label(full, place);
         let partner = mixing.map(|mixing| (label(full, Mixing::partner(place, count)), mixing.weight));
         let row = &mut full.bytes_mut(span)[place * row_bytes..][..row_bytes];
         batch::soft_label(own, partner, smoothing, bytemuck::cast_slice_mut(row));
     }
+}
+
+/// The span of the picture.
+fn picture(schema: &Schema) -> usize {
+    schema.images().expect("every loader has a picture")
 }
 
 /// Decodes all jobs; a panic is blamed on the job that raises it when tried alone.

@@ -2,10 +2,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{Loader, begin_trace};
-use crate::batch::{Dtype, Layout, Memory, Normalize, Plan, Slots, Writer};
+use crate::batch::{Dtype, Field, Layout, Memory, Normalize, SOFT_LABEL, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, Pinned, Stream};
-use crate::device::{CudaBatch, MAX_AXES, Nvidia, Ring, Spec};
+use crate::device::{CudaBatch, Nvidia, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, Delivery, Engine, MemoryPlan, Opened};
 use crate::error::{Error, Result};
 
@@ -39,29 +39,20 @@ impl Loader {
         let normalize = self.normalize.take().unwrap_or(Normalize::UNIT);
         let size = self.augment.output_size();
         Writer::new(size, dtype, self.layout, normalize)?;
-        if let Some(field) = self.fields.iter().find(|f| f.shape.len() >= MAX_AXES) {
-            let (name, axes) = (&field.name, field.shape.len());
-            return Err(Error::config(format!("field {name:?} has {axes} axes, at most {} may be", MAX_AXES - 1)));
-        }
         // Bytes that are used as they come are erased where they are written; everything else after
         // normalisation.
         let ops = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
-        let (layout, soft_labels) = (self.layout, self.soft_labels);
-        let spec = |plan: &Plan| Spec {
-            batch: plan.batch,
-            height: size.height as usize,
-            width: size.width as usize,
-            dtype,
-            layout,
-            normalize,
-            fields: plan.spans[1..plan.spans.len() - usize::from(ops)].iter().map(|s| s.field.clone()).collect(),
-            ops,
-            soft_labels,
-        };
-        let beside = |plan: &Plan, prefetch| spec(plan).memory(prefetch).total();
+        let target = Target { dtype, layout: self.layout, normalize };
+        let shares = self.soft_labels.map(|(classes, smoothing)| {
+            let field = Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] };
+            Shares { field, smoothing }
+        });
+        let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
+        let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
         let mut opening = self.open(Dtype::U8, Layout::Nhwc, Some(ops), true, beside)?;
 
         let spec = spec(&opening.plan);
+        spec.check()?;
         // An automatic number is of the host's slots alone: they even out what varies, and the
         // device's memory is the model's.
         let (prefetch, timeout, resume) = (opening.prefetch.least, opening.timeout, opening.resume);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{Memory, Plan};
+use crate::batch::{Memory, Schema};
 use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rank;
@@ -28,9 +28,9 @@ impl Room {
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
-        plan: &Plan,
+        plan: &Schema,
         scratch: &ScratchPlan,
-        beside: impl Fn(&Plan, usize) -> usize,
+        beside: impl Fn(&Schema, usize) -> usize,
     ) -> Bounds {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(plan.bytes);
         match self {
@@ -68,7 +68,7 @@ impl Room {
 
     /// Bytes that are needed with batches of `plan`, `prefetch` of them ahead; none if they cannot
     /// be counted.
-    fn need(self, demand: &Demand<'_>, plan: &Plan, prefetch: usize) -> Option<usize> {
+    fn need(self, demand: &Demand<'_>, plan: &Schema, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(plan.bytes)?;
         let device = (demand.beside)(plan, prefetch.min(demand.prefetch.least));
         let fixed = demand.scratch.fixed.checked_mul(demand.least_workers)?;
@@ -105,11 +105,10 @@ impl Room {
             Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
             Room::Available(left) => format!("; this machine or its container has {} left: ", size(left)),
         };
-        let fits = |plan: &Plan, ahead| self.need(demand, plan, ahead).is_some_and(|need| need <= self.bytes());
-        let fields = || plan.spans.iter().map(|span| span.field.clone()).collect();
+        let fits = |plan: &Schema, ahead| self.need(demand, plan, ahead).is_some_and(|need| need <= self.bytes());
         let fewer = largest(ahead - 1, |ahead| fits(plan, ahead));
-        let smaller = largest(batch - 1, |batch| Plan::new(batch, fields()).is_ok_and(|plan| fits(&plan, ahead)));
-        let least = || largest(batch - 1, |batch| Plan::new(batch, fields()).is_ok_and(|plan| fits(&plan, 1)));
+        let smaller = largest(batch - 1, |batch| plan.of_batch(batch).is_ok_and(|plan| fits(&plan, ahead)));
+        let least = || largest(batch - 1, |batch| plan.of_batch(batch).is_ok_and(|plan| fits(&plan, 1)));
         text += &match (fewer, smaller) {
             (Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch({batch})"),
             (Some(ahead), None) => format!("prefetch({ahead}) fits"),
@@ -126,13 +125,13 @@ impl Room {
 /// What a loader would take.
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a Schema,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
     /// Workers that it begins with.
     pub(super) least_workers: usize,
     /// Bytes on the device for a number of batches ahead.
-    pub(super) beside: &'a dyn Fn(&Plan, usize) -> usize,
+    pub(super) beside: &'a dyn Fn(&Schema, usize) -> usize,
 }
 
 /// The largest number from 1 to `most` that fits, where all smaller ones do too.
