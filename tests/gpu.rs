@@ -84,6 +84,9 @@ fn every_kernel_gives_the_bits_of_the_host() {
         upload(&own, &memory, from, &input);
         for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
             for with_ops in [false, true] {
+                if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
+                    continue; // copied, not converted
+                }
                 let both = (0..count).map(|_| random_ops(&mut rng, (height, width), count)).collect::<Vec<_>>();
                 let plain = both.iter().map(|(plain, _)| plain.clone()).filter(|_| with_ops).collect::<Vec<_>>();
                 let mut bytes = vec![0; count * SampleOps::BYTES];

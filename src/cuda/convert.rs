@@ -181,6 +181,11 @@ struct Entry {
 impl Entry {
     /// The one for a dtype, a layout and rows of `width` pixels.
     fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<Entry> {
+        if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
+            return Err(Error::config(
+                "images of u8 (N, H, W, 3) are on the device as they are: nothing converts them",
+            ));
+        }
         let (kind, wide) = match dtype {
             Dtype::U8 => ("u8", 8),
             Dtype::F32 => ("f32", 4),
@@ -327,6 +332,10 @@ mod tests {
             for layout in [Layout::Nchw, Layout::Nhwc] {
                 for width in [224, 225, 228, 300] {
                     for with_ops in [false, true] {
+                        if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
+                            assert!(Entry::find(dtype, layout, width, with_ops).is_err(), "it is copied");
+                            continue;
+                        }
                         let Entry { name, group, .. } = Entry::find(dtype, layout, width, with_ops).unwrap();
                         assert_eq!(width % group, 0, "{name}");
                         let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use crate::cuda::cudarc::driver::{CudaStream, CudaView, DeviceRepr};
 use arrayvec::ArrayVec;
 
+use super::spec::{MAX_AXES, Spec};
 use super::{Held, Nvidia};
-use crate::batch::{Delivered, Dtype, SOFT_LABEL, no_labels};
+use crate::batch::{COUNT, Delivered, Dtype, Field, Role, no_label_field, no_labels};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
 use crate::transform::Mixing;
-
-/// Most axes of a field, the batch axis included.
-pub(crate) const MAX_AXES: usize = 8;
 
 /// A batch in device memory.
 ///
@@ -62,15 +60,14 @@ impl CudaBatch {
         self.0.slot().number
     }
 
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw).
+    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). Of
+    /// several pictures it is the one called `image`, or else the first.
+    ///
+    /// # Panics
+    /// If the loader was opened without a picture.
     pub fn images(&self) -> Tensor<'_> {
-        let shared = &*self.0.shared;
-        let (h, w) = (shared.spec.height, shared.spec.width);
-        let shape = match shared.spec.layout {
-            crate::Layout::Nhwc => [h, w, 3],
-            crate::Layout::Nchw => [3, h, w],
-        };
-        self.tensor(0, shared.spec.dtype, &shape)
+        let images = self.spec().images();
+        self.tensor(images.expect("the loader was opened without a picture: it has no images"))
     }
 
     /// The labels, i64, (N).
@@ -78,34 +75,39 @@ impl CudaBatch {
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have
     /// none. With [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without the label.
     pub fn labels(&self) -> Result<Tensor<'_>> {
-        self.field("label").ok_or_else(|| {
-            let slot = self.0.slot();
-            no_labels(slot.picks[0].sample, &slot.keys[0])
-        })
+        let labels = self.spec().find(Role::Label).ok_or_else(no_label_field)?;
+        let slot = self.0.slot();
+        if slot.labelled { Ok(self.tensor(labels)) } else { Err(no_labels(slot.picks[0].sample, &slot.keys[0])) }
     }
 
     /// The labels as f32 rows of (N, classes), if
     /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
     pub fn soft_labels(&self) -> Option<Tensor<'_>> {
-        let shared = &*self.0.shared;
-        let (classes, _) = shared.spec.soft_labels?;
-        Some(self.tensor(shared.layout.soft?, Dtype::F32, &[classes]))
+        self.spec().find(Role::SoftLabels).map(|array| self.tensor(array))
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
     /// [`soft_labels`](CudaBatch::soft_labels) has them, or one asked for with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<Tensor<'_>> {
-        match name {
-            "image" => return Some(self.images()),
-            "label" if !self.0.slot().labelled => return None,
-            SOFT_LABEL if self.0.shared.spec.soft_labels.is_some() => return self.soft_labels(),
-            _ => {}
-        }
-        let shared = &*self.0.shared;
-        let (field, &offset) = shared.spec.fields.iter().zip(&shared.layout.fields).find(|(f, _)| f.name == name)?;
-        Some(self.tensor(offset, field.dtype, &field.shape))
+        let array = self.spec().named(name)?;
+        let hidden = self.spec().arrays[array].role == Role::Label && !self.0.slot().labelled;
+        (!hidden).then(|| self.tensor(array))
+    }
+
+    /// How many rows of the field `name` each sample has, i64, (N), where samples differ in that.
+    /// The field has padding behind them.
+    pub fn counts(&self, name: &str) -> Option<Tensor<'_>> {
+        let mut delivered = self.spec().delivered();
+        let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
+        Some(self.tensor(counts.0))
+    }
+
+    /// What the batch is made of: the name, element type and shape of each field, one sample's.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.spec().delivered().map(|(_, array)| &array.field)
     }
 
     /// Index in the source of each sample.
@@ -130,16 +132,27 @@ impl CudaBatch {
         self.0.slot().picks.iter().map(|p| p.valid)
     }
 
-    fn tensor(&self, offset: usize, dtype: Dtype, sample_shape: &[usize]) -> Tensor<'_> {
-        let shape = std::iter::once(self.len()).chain(sample_shape.iter().copied()).collect();
-        Tensor { batch: self, offset: self.0.slot().offset + offset, dtype, shape }
+    fn spec(&self) -> &Spec {
+        &self.0.shared.spec
+    }
+
+    /// Array `number` of the spec.
+    fn tensor(&self, number: usize) -> Tensor<'_> {
+        let (shared, field) = (&*self.0.shared, &self.spec().arrays[number].field);
+        let shape = std::iter::once(self.len()).chain(field.shape.iter().copied()).collect();
+        let offset = self.0.slot().offset + shared.places.arrays[number];
+        Tensor { batch: self, offset, dtype: field.dtype, shape }
     }
 }
 
 impl fmt::Debug for CudaBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (epoch, number, images) = (self.epoch(), self.number(), self.images());
-        f.debug_struct("CudaBatch").field("epoch", &epoch).field("number", &number).field("images", &images).finish()
+        let mut shown = f.debug_struct("CudaBatch");
+        shown.field("epoch", &self.epoch()).field("number", &self.number());
+        for (number, array) in self.spec().delivered() {
+            shown.field(&array.field.name, &self.tensor(number));
+        }
+        shown.finish()
     }
 }
 

@@ -34,8 +34,6 @@ pub(crate) use crate::cuda::Recorded;
 use crate::error::Result;
 
 #[cfg(feature = "cuda")]
-pub(crate) use batch::MAX_AXES;
-#[cfg(feature = "cuda")]
 pub use batch::{CudaBatch, Element, Tensor};
 #[cfg(feature = "cuda")]
 pub use dlpack::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
@@ -44,7 +42,7 @@ pub(crate) use handoff::Handoff;
 pub(crate) use nvidia::Nvidia;
 pub use ring::DeviceStats;
 pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, Ring};
-pub(crate) use spec::Spec;
+pub(crate) use spec::{Shares, Spec, Target};
 
 /// What the ring asks of an accelerator: streams of work that run beside the host, and events that
 /// order them.
@@ -73,7 +71,7 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     fn timed_event(&self) -> Result<Self::Event>;
     /// Milliseconds from one passed event to another, both with timing.
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
-    /// Whatever [`convert`](Gpu::convert) will need for `spec`.
+    /// Whatever [`compute`](Gpu::compute) will need for `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 
     /// Marks the work queued in `stream` so far.
@@ -95,21 +93,21 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// `from` stays allocated and unchanged until an event recorded in `stream` after this call is
     /// done.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
-    /// Queues the conversion of a batch.
-    fn convert(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
+    /// Queues the making of one array of a batch.
+    fn compute(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
 
-/// Offsets in device memory for one conversion.
+/// Offsets in device memory for making one array of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job {
-    /// u8 images, (N, H, W, 3).
+    /// Number of the array in the spec.
+    pub(crate) array: usize,
+    /// What it is made of: u8 pictures, (N, H, W, 3), or labels.
     pub(crate) from: usize,
-    /// Images as the spec says.
+    /// Where it lies.
     pub(crate) to: usize,
     /// One record a sample.
-    pub(crate) ops: Option<usize>,
-    /// Labels (i64), and where their soft rows go.
-    pub(crate) soft: Option<(usize, usize)>,
+    pub(crate) records: Option<usize>,
     /// Number of samples.
     pub(crate) count: usize,
 }

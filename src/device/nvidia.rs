@@ -7,6 +7,7 @@
 //!    overlap, records come from workers and `engine`, whose partners are samples of the batch, and
 //!    the ring's thread synchronises its streams before the kernels go.
 
+use super::spec::{Array, Origin};
 use super::{CudaBatch, Gpu, Job, Recorded, Spec};
 use crate::cuda::{Context, Convert, Entered, Event, Launch, Memory, SoftLabels, Stream};
 use crate::error::Result;
@@ -14,17 +15,19 @@ use crate::error::Result;
 /// One NVIDIA GPU.
 pub(crate) struct Nvidia(pub(crate) Context);
 
-/// What a loader's batches need; nothing where they are used as they come.
-pub(crate) struct Kernels {
-    convert: Option<Convert>,
-    soft_labels: Option<SoftLabels>,
+/// What makes one array; none where it is copied.
+pub(crate) enum Kernel {
+    None,
+    Convert(Convert),
+    Shares(SoftLabels),
 }
 
 impl Gpu for Nvidia {
     type Stream = Stream;
     type Event = Event;
     type Memory = Memory;
-    type Kernels = Kernels;
+    /// One for each array.
+    type Kernels = Vec<Kernel>;
     type Stay = Entered;
     type Batch = CudaBatch;
 
@@ -52,12 +55,20 @@ impl Gpu for Nvidia {
         begin.elapsed_ms(end)
     }
 
-    fn kernels(&self, spec: &Spec) -> Result<Kernels> {
-        let size = (spec.height, spec.width);
-        let load = || Convert::load(&self.0, spec.dtype, spec.layout, size, spec.normalize, spec.ops);
-        let convert = (!spec.is_copy()).then(load).transpose()?;
-        let soft = spec.soft_labels.map(|(classes, smoothing)| SoftLabels::load(&self.0, classes, smoothing));
-        Ok(Kernels { convert, soft_labels: soft.transpose()? })
+    fn kernels(&self, spec: &Spec) -> Result<Vec<Kernel>> {
+        let kernel = |array: &Array| {
+            Ok(match array.origin {
+                Origin::Copied { .. } => Kernel::None,
+                Origin::Converted { height, width, layout, normalize, records, .. } => {
+                    let (size, dtype) = ((height, width), array.field.dtype);
+                    Kernel::Convert(Convert::load(&self.0, dtype, layout, size, normalize, records.is_some())?)
+                }
+                Origin::Shares { classes, smoothing, .. } => {
+                    Kernel::Shares(SoftLabels::load(&self.0, classes, smoothing)?)
+                }
+            })
+        };
+        spec.arrays.iter().map(kernel).collect()
     }
 
     fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
@@ -89,17 +100,16 @@ impl Gpu for Nvidia {
         unsafe { stream.upload(memory, offset, from) }
     }
 
-    fn convert(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Job) -> Result<()> {
-        let Job { from, to, ops: records, soft, count } = job;
-        if let Some(convert) = &kernels.convert {
+    fn compute(&self, stream: &Stream, memory: &Memory, kernels: &Vec<Kernel>, job: Job) -> Result<()> {
+        let Job { array, from, to, records, count } = job;
+        let at = Launch { from, to, records, count };
+        match &kernels[array] {
+            Kernel::None => Ok(()),
             // SAFETY: invariant 2.
-            unsafe { convert.launch(stream, memory, Launch { from, to, records, count }) }?;
-        }
-        if let (Some(kernel), Some((from, to))) = (&kernels.soft_labels, soft) {
+            Kernel::Convert(kernel) => unsafe { kernel.launch(stream, memory, at) },
             // SAFETY: invariant 2.
-            unsafe { kernel.launch(stream, memory, Launch { from, to, records, count }) }?;
+            Kernel::Shares(kernel) => unsafe { kernel.launch(stream, memory, at) },
         }
-        Ok(())
     }
 }
 

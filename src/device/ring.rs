@@ -8,10 +8,10 @@
 //! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
-//! Where images are used as they come there is no staging: they go straight into the slot after
-//! `released`, and `ready` follows on the copy stream. The copy of the images, the conversion and
-//! the consumer's wait are each bracketed by two events with timing, which order nothing
-//! (`timing`).
+//! Pictures that are used as they come need no staging: they go straight into the slot after
+//! `released`. Where nothing is computed, `ready` follows on the copy stream. The copy of the
+//! pictures, the conversion and the consumer's wait are each bracketed by two events with timing,
+//! which order nothing (`timing`).
 //!
 //! **Invariants**
 //! 1. A host slot is kept, untouched, in `in_flight` from its upload until `copied` is done; when
@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use self::timing::{Bracket, Bracketed, Pair, Timing};
-use super::spec::{self, DeviceMemory, Spec};
+use super::spec::{At, DeviceMemory, Places, Spec, Upload};
 use super::{Gpu, Job, Recorded};
 use crate::batch::Feed;
 use crate::error::{Error, ErrorKind, Result};
@@ -72,9 +72,8 @@ pub(crate) trait FullSlot: Send + 'static {
     fn mixing(&self) -> Option<Mixing>;
     /// Whether the labels may be read.
     fn labelled(&self) -> bool;
-    /// Bytes of a field, all samples: 0 is the images, then those of the spec in their order, then
-    /// the records of [`SampleOps`](crate::cuda::SampleOps).
-    fn bytes(&self, field: usize) -> &[u8];
+    /// Bytes of span `span` of the host's schema, all samples.
+    fn bytes(&self, span: usize) -> &[u8];
 }
 
 /// Device memory as PyTorch's `torch.cuda.memory_stats` calls it, in bytes; and what went through
@@ -130,7 +129,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(crate) consumer: G::Stream,
     pub(crate) memory: G::Memory,
     pub(crate) spec: Spec,
-    pub(crate) layout: spec::Slot,
+    pub(crate) places: Places,
     plan: DeviceMemory,
     free: Sender<Box<Slot<G>>>,
     /// The run that is wanted; 0 is none.
@@ -202,7 +201,7 @@ impl<G: Gpu> Ring<G> {
         feed: F,
         times: Arc<trace::Counters>,
     ) -> Result<Self> {
-        let (plan, layout) = (spec.memory(prefetch), spec.slot());
+        let (plan, places) = (spec.memory(prefetch), spec.places());
         let memory = gpu.memory(plan.total())?;
         let kernels = gpu.kernels(&spec)?;
         let (copy, convert) = (gpu.stream()?, gpu.stream()?);
@@ -237,7 +236,7 @@ impl<G: Gpu> Ring<G> {
             consumer,
             memory,
             spec,
-            layout,
+            places,
             plan,
             free,
             wanted: AtomicU64::new(0),
@@ -654,7 +653,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
 
     /// Queues everything that brings `host` into `slot`. Nothing here waits.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Box<Slot<G>>> {
-        let Shared { gpu, memory, layout, counters, .. } = &*self.shared;
+        let Shared { gpu, memory, places, counters, .. } = &*self.shared;
         let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
         if slot.waited.is_none() {
             slot.waited = Some(self.flight.timing.pair(gpu)?);
@@ -674,52 +673,66 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         self.flight.in_flight.push_back((host, copied));
         let (host, copied) = self.flight.in_flight.back().expect("just pushed");
 
-        let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes: host.bytes(0).len() };
-        let upload = |field: usize, offset: usize| {
-            counters.bytes.fetch_add(host.bytes(field).len() as u64, Ordering::Relaxed);
-            // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the
-            // same stream, is done.
-            unsafe { gpu.upload(&self.copy, memory, offset, host.bytes(field)) }
+        let upload = |uploads: &[Upload], base: usize| {
+            uploads.iter().try_for_each(|&Upload { span, to }| {
+                counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
+                // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the
+                // same stream, is done.
+                unsafe { gpu.upload(&self.copy, memory, base + to, host.bytes(span)) }
+            })
         };
-        // The images are timed and the rest, which is small, is not: it may have to wait for the
-        // consumer in between.
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        let images = |offset: usize| {
+        // The pictures are timed and the rest, which is small, is not: it may have to wait for the
+        // consumer in between.
+        let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&copy_time.begin, &self.copy)?;
-            upload(0, offset)?;
+            upload(uploads, base)?;
             gpu.record(&copy_time.end, &self.copy)
         };
+        let (large, rest) = places.copied.split_at(places.large);
         let staging = (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()]);
-        if let Some(staging) = staging {
-            gpu.wait(&self.copy, &staging.converted)?;
-            images(staging.offset)?;
-            gpu.wait(&self.copy, &slot.released)?;
-        } else {
-            gpu.wait(&self.copy, &slot.released)?;
-            images(slot.offset)?;
-        }
-        for (i, &offset) in layout.fields.iter().chain(&layout.ops).enumerate() {
-            upload(i + 1, slot.offset + offset)?;
-        }
+        let pictures = match staging {
+            Some(staging) => {
+                gpu.wait(&self.copy, &staging.converted)?;
+                timed(&places.staged, staging.offset)?;
+                gpu.wait(&self.copy, &slot.released)?;
+                upload(&places.copied, slot.offset)?;
+                &*places.staged
+            }
+            None => {
+                gpu.wait(&self.copy, &slot.released)?;
+                timed(large, slot.offset)?;
+                upload(rest, slot.offset)?;
+                large
+            }
+        };
         gpu.record(copied, &self.copy)?;
+        let bytes = pictures.iter().map(|upload| host.bytes(upload.span).len()).sum();
+        let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes };
         let (copy, convert) = (bracketed(Bracket::Copy), bracketed(Bracket::Convert));
         self.flight.timing.recorded(copy, copy_time);
-        if let Some(staging) = staging {
+        if places.computed.is_empty() {
+            gpu.record(&slot.ready, &self.copy)?;
+        } else {
             gpu.wait(&self.convert, copied)?;
-            let soft = layout.soft.zip(layout.fields.first()).map(|(to, from)| (slot.offset + from, slot.offset + to));
-            let ops = layout.ops.map(|at| slot.offset + at);
-            let job = Job { from: staging.offset, to: slot.offset, ops, soft, count };
             let time = self.flight.timing.pair(gpu)?;
             gpu.record(&time.begin, &self.convert)?;
-            gpu.convert(&self.convert, memory, &self.kernels, job)?;
+            for step in &places.computed {
+                let from = match step.from {
+                    At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
+                    At::Slot(at) => slot.offset + at,
+                };
+                let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
+                gpu.compute(&self.convert, memory, &self.kernels, Job { array: step.array, from, to, records, count })?;
+            }
             gpu.record(&time.end, &self.convert)?;
             self.flight.timing.recorded(convert, time);
-            gpu.record(&staging.converted, &self.convert)?;
+            if let Some(staging) = staging {
+                gpu.record(&staging.converted, &self.convert)?;
+            }
             gpu.record(&slot.ready, &self.convert)?;
-        } else {
-            gpu.record(&slot.ready, &self.copy)?;
         }
         self.turn += 1;
         counters.batches.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, unbounded};
 
+use super::spec::{Array, Origin};
 use super::{Gpu, Held, Job, Recorded, Spec};
+use crate::cuda::SampleOps;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 
@@ -208,14 +210,23 @@ impl SimEvent {
 
 pub(super) type SimMemory = Arc<[AtomicU8]>;
 
-pub(super) struct SimKernels {
-    pixels: usize,
+/// Of each array: the bytes that are made for one sample, and those that they are made of.
+pub(super) type SimKernels = Vec<(usize, usize)>;
+
+/// What the simulated kernels make of a byte, with the sample's record or without one. Types are not
+/// their affair, only that each byte is read at its time: so pictures are made byte by byte, and
+/// rows of shares of the label's bytes by turns.
+pub(super) fn converted(byte: u8, record: u8) -> u8 {
+    byte ^ 0x5a ^ record
 }
 
-/// What the simulated conversion makes of a byte: f16 and f32 are not its affair, only that each
-/// byte of each pixel is read at its time.
-pub(super) fn converted(byte: u8) -> u8 {
-    byte ^ 0x5a
+/// Bytes of one sample that the simulated kernel of an array writes, and reads.
+pub(super) fn sample_bytes(array: &Array) -> (usize, usize) {
+    match array.origin {
+        Origin::Copied { .. } => (0, 0),
+        Origin::Converted { height, width, .. } => (height * width * 3, height * width * 3),
+        Origin::Shares { classes, .. } => (classes * 4, 8),
+    }
 }
 
 impl Gpu for Sim {
@@ -269,7 +280,7 @@ impl Gpu for Sim {
 
     fn kernels(&self, spec: &Spec) -> Result<SimKernels> {
         self.call("loading")?;
-        Ok(SimKernels { pixels: spec.height * spec.width * 3 })
+        Ok(spec.arrays.iter().map(sample_bytes).collect())
     }
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> Result<()> {
@@ -364,14 +375,17 @@ impl Gpu for Sim {
         Ok(())
     }
 
-    fn convert(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
+    fn compute(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
         self.call("converting")?;
-        let (memory, bytes) = (memory.clone(), kernels.pixels * job.count);
+        let (memory, Job { from, to, records, count, array }) = (memory.clone(), job);
+        let (made, of) = kernels[array];
         stream.run(move |pace| {
-            for start in (0..bytes).step_by(PIECE) {
+            for start in (0..count * made).step_by(PIECE) {
                 pace.pause();
-                for i in start..bytes.min(start + PIECE) {
-                    memory[job.to + i].store(converted(memory[job.from + i].load(Relaxed)), Relaxed);
+                for i in start..(count * made).min(start + PIECE) {
+                    let (sample, at) = (i / made, i % made % of);
+                    let record = records.map_or(0, |records| memory[records + sample * SampleOps::BYTES].load(Relaxed));
+                    memory[to + i].store(converted(memory[from + sample * of + at].load(Relaxed), record), Relaxed);
                 }
             }
         });

@@ -1,41 +1,239 @@
-use std::fmt;
+use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize, Role, Schema};
+use crate::error::{Error, Result};
 
-use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize};
-use crate::cuda::SampleOps;
+/// Most axes of an array, the batch axis included.
+pub(crate) const MAX_AXES: usize = 8;
 
-/// What crosses the bus and what the consumer gets.
+/// What crosses the bus and what the consumer gets: the arrays of a batch on a device, in the order
+/// in which they lie there.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spec {
-    /// Samples a full batch.
+    /// Samples of a full batch.
     pub(crate) batch: usize,
-    /// Rows of an image.
-    pub(crate) height: usize,
-    /// Pixels a row.
-    pub(crate) width: usize,
-    /// Element type of the images on the device.
-    pub(crate) dtype: Dtype,
-    /// Order of their axes on the device. They cross the bus as u8 (N, H, W, 3) in any case.
-    pub(crate) layout: Layout,
-    /// Normalisation on the device; not used for [`Dtype::U8`].
-    pub(crate) normalize: Normalize,
-    /// The fields that go along as they are: labels first, if there are any.
-    pub(crate) fields: Vec<Field>,
-    /// Whether batches bring one [`SampleOps`] record a sample.
-    pub(crate) ops: bool,
-    /// Classes and smoothing, if labels are also wanted as f32 rows of (classes).
-    pub(crate) soft_labels: Option<(usize, f32)>,
+    pub(crate) arrays: Vec<Array>,
 }
 
-/// Offsets in a device slot, and the bytes of the whole.
+/// One array on the device.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Array {
+    /// As the consumer gets it. [`Role::Records`] are not delivered.
+    pub(crate) field: Field,
+    pub(crate) role: Role,
+    pub(crate) origin: Origin,
+}
+
+/// How an array comes to be on the device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Origin {
+    /// The bytes of host span `span` as they are.
+    Copied { span: usize },
+    /// The pictures of host span `span`, u8 (N, `height`, `width`, 3), made into the field's dtype,
+    /// `layout` and normalisation, and into what their `records` say.
+    Converted {
+        span: usize,
+        height: usize,
+        width: usize,
+        layout: Layout,
+        normalize: Normalize,
+        /// The array of their records.
+        records: Option<usize>,
+    },
+    /// Rows of `classes` shares, made of the array `labels`, mixed as the array `records` says.
+    Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
+}
+
+/// What pictures are on the device. They cross the bus as u8 (N, H, W, 3) in any case.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) dtype: Dtype,
+    pub(crate) layout: Layout,
+    /// Not used for [`Dtype::U8`].
+    pub(crate) normalize: Normalize,
+}
+
+/// Labels that are also wanted as rows of shares.
+#[derive(Debug, Clone)]
+pub(crate) struct Shares {
+    /// f32, (classes).
+    pub(crate) field: Field,
+    pub(crate) smoothing: f32,
+}
+
+impl Spec {
+    /// What becomes of the batches of `schema`. The device makes the `shares`, if they are wanted,
+    /// of the labels.
+    pub(crate) fn new(schema: &Schema, target: Target, shares: Option<Shares>) -> Self {
+        // Records come last, behind all that is delivered.
+        let spans = || schema.spans.iter().enumerate();
+        let is_records = |role: Role| matches!(role, Role::Records { .. });
+        let (delivered, records): (Vec<_>, Vec<_>) = spans().partition(|(_, span)| !is_records(span.role));
+        let shared = shares.as_ref().and(schema.find(Role::Label)).is_some();
+        let first = delivered.len() + usize::from(shared);
+        let records_of = |picture: usize| {
+            let of = |role: Role| role == Role::Records { of: picture };
+            records.iter().position(|(_, span)| of(span.role)).map(|place| first + place)
+        };
+        let mut arrays: Vec<Array> = Vec::with_capacity(first + records.len());
+        for &(span, host) in &delivered {
+            let array = Array { field: host.field.clone(), role: host.role, origin: Origin::Copied { span } };
+            arrays.push(match host.role {
+                Role::Picture => array.picture(span, target, records_of(span)),
+                _ => array,
+            });
+        }
+        let labels = arrays.iter().position(|array| array.role == Role::Label);
+        if let (Some(Shares { field, smoothing }), Some(labels)) = (shares, labels) {
+            let (classes, records) = (field.shape.iter().product(), (!records.is_empty()).then_some(first));
+            let origin = Origin::Shares { labels, classes, smoothing, records };
+            arrays.push(Array { field, role: Role::SoftLabels, origin });
+        }
+        for (span, host) in records {
+            arrays.push(Array { field: host.field.clone(), role: host.role, origin: Origin::Copied { span } });
+        }
+        Spec { batch: schema.batch, arrays }
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an array has more axes than a tensor may.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.arrays.iter().map(|array| &array.field).find(|field| field.shape.len() >= MAX_AXES) {
+            Some(Field { name, shape, .. }) => {
+                let axes = shape.len();
+                Err(Error::config(format!("field {name:?} has {axes} axes, at most {} may be", MAX_AXES - 1)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Arrays that the consumer gets, with their numbers.
+    pub(crate) fn delivered(&self) -> impl Iterator<Item = (usize, &Array)> {
+        self.arrays.iter().enumerate().filter(|(_, array)| !matches!(array.role, Role::Records { .. }))
+    }
+
+    /// The array that is delivered under `name`.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.delivered().find(|(_, array)| array.field.name == name).map(|(number, _)| number)
+    }
+
+    /// The first array with this role.
+    pub(crate) fn find(&self, role: Role) -> Option<usize> {
+        self.arrays.iter().position(|array| array.role == role)
+    }
+
+    /// The picture called `image`, or the first one.
+    pub(crate) fn images(&self) -> Option<usize> {
+        let named = self.named("image").filter(|&number| self.arrays[number].role == Role::Picture);
+        named.or_else(|| self.find(Role::Picture))
+    }
+
+    /// Device memory with `prefetch` batches ready ahead of the consumer.
+    pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
+        let Places { slot_bytes, staging_bytes, .. } = self.places();
+        DeviceMemory {
+            slots: prefetch.max(1).saturating_add(1),
+            slot_bytes,
+            // One is filled while the other is converted.
+            staging: if staging_bytes == 0 { 0 } else { 2 },
+            staging_bytes,
+        }
+    }
+
+    /// Where everything lies, and what is copied and computed.
+    pub(crate) fn places(&self) -> Places {
+        let mut end = 0;
+        let mut take = |field: &Field| {
+            let at = end;
+            end += (self.batch * field.sample_bytes()).next_multiple_of(ALIGN);
+            at
+        };
+        let arrays: Vec<usize> = self.arrays.iter().map(|array| take(&array.field)).collect();
+        let slot_bytes = end;
+        let (mut copied, mut others, mut staged) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut computed, mut staging_bytes) = (Vec::new(), 0);
+        for (number, array) in self.arrays.iter().enumerate() {
+            let to = arrays[number];
+            let step = |from, records: Option<usize>| Step {
+                array: number,
+                from,
+                to,
+                records: records.map(|records| arrays[records]),
+            };
+            match array.origin {
+                Origin::Copied { span } if array.role == Role::Picture => copied.push(Upload { span, to }),
+                Origin::Copied { span } => others.push(Upload { span, to }),
+                Origin::Converted { span, height, width, records, .. } => {
+                    staged.push(Upload { span, to: staging_bytes });
+                    computed.push(step(At::Staging(staging_bytes), records));
+                    staging_bytes += (self.batch * height * width * 3).next_multiple_of(ALIGN);
+                }
+                Origin::Shares { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records)),
+            }
+        }
+        let pictures = copied.len();
+        copied.append(&mut others);
+        let large = if pictures == 0 { copied.len() } else { pictures };
+        Places { arrays, slot_bytes, staged, staging_bytes, copied, large, computed }
+    }
+}
+
+impl Array {
+    /// A picture of host span `span`, which is u8 (`height`, `width`, 3) there.
+    fn picture(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
+        let Target { dtype, layout, normalize } = target;
+        let [height, width, _] = self.field.shape[..] else { panic!("a picture crosses the bus as (H, W, 3)") };
+        if dtype == Dtype::U8 && layout == Layout::Nhwc && records.is_none() {
+            return self;
+        }
+        self.field.dtype = dtype;
+        self.field.shape = match layout {
+            Layout::Nhwc => vec![height, width, 3],
+            Layout::Nchw => vec![3, height, width],
+        };
+        self.origin = Origin::Converted { span, height, width, layout, normalize, records };
+        self
+    }
+}
+
+/// Offsets in a device slot and in a staging buffer, and what the ring does with them for a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slot {
-    /// Offset of each field; the images are at 0.
-    pub(crate) fields: Vec<usize>,
-    /// Offset of the soft labels, if any.
-    pub(crate) soft: Option<usize>,
-    /// Offset of the per-sample records, if any.
-    pub(crate) ops: Option<usize>,
-    pub(crate) bytes: usize,
+pub(crate) struct Places {
+    /// Offset of each array in a slot.
+    pub(crate) arrays: Vec<usize>,
+    /// Bytes of a slot.
+    pub(crate) slot_bytes: usize,
+    /// What is copied to a staging buffer.
+    pub(crate) staged: Vec<Upload>,
+    /// Bytes of a staging buffer.
+    pub(crate) staging_bytes: usize,
+    /// What is copied to the slot. The first `large` of it are its pictures, or all of it if it has
+    /// none.
+    pub(crate) copied: Vec<Upload>,
+    pub(crate) large: usize,
+    /// What is computed, after all copies.
+    pub(crate) computed: Vec<Step>,
+}
+
+/// A copy of host span `span` to an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Upload {
+    pub(crate) span: usize,
+    pub(crate) to: usize,
+}
+
+/// One array that is computed: to offset `to` of the slot, with the records at offset `records`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) array: usize,
+    pub(crate) from: At,
+    pub(crate) to: usize,
+    pub(crate) records: Option<usize>,
+}
+
+/// An offset in a staging buffer, or in the slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    Staging(usize),
+    Slot(usize),
 }
 
 /// Device memory of a loader, in bytes.
@@ -43,9 +241,9 @@ pub(crate) struct Slot {
 pub(crate) struct DeviceMemory {
     /// Batches that exist at once: those ready, and the one the consumer has.
     pub(crate) slots: usize,
-    /// Bytes a batch, all its fields together.
+    /// Bytes a batch, all its arrays together.
     pub(crate) slot_bytes: usize,
-    /// Buffers that u8 images are copied to before they are converted; 0 where they are used as
+    /// Buffers that u8 pictures are copied to before they are converted; 0 where they are used as
     /// they come.
     pub(crate) staging: usize,
     /// Bytes of each.
@@ -59,85 +257,72 @@ impl DeviceMemory {
     }
 }
 
-impl fmt::Display for DeviceMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mb = |bytes: usize| bytes as f64 / 1e6;
-        write!(f, "device {:.1} MB: {} batches of {:.1} MB", mb(self.total()), self.slots, mb(self.slot_bytes))?;
-        if self.staging > 0 {
-            write!(f, ", {} staging buffers of {:.1} MB", self.staging, mb(self.staging_bytes))?;
-        }
-        Ok(())
-    }
-}
-
-impl Spec {
-    /// Bytes of `samples` images as they cross the bus.
-    pub(crate) fn upload_bytes(&self, samples: usize) -> usize {
-        samples * self.height * self.width * 3
-    }
-
-    /// Bytes of `samples` images on the device.
-    pub(crate) fn image_bytes(&self, samples: usize) -> usize {
-        self.upload_bytes(samples) * self.dtype.bytes()
-    }
-
-    /// Whether everything is used as it comes: u8, channels last, nothing computed on the device.
-    pub(crate) fn is_copy(&self) -> bool {
-        self.dtype == Dtype::U8 && self.layout == Layout::Nhwc && !self.ops && self.soft_labels.is_none()
-    }
-
-    /// Device memory with `prefetch` batches ready ahead of the consumer.
-    pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
-        // Two staging buffers: one is filled while the other is converted.
-        let staging = if self.is_copy() { 0 } else { 2 };
-        DeviceMemory {
-            slots: prefetch.max(1).saturating_add(1),
-            slot_bytes: self.slot().bytes,
-            staging,
-            staging_bytes: self.upload_bytes(self.batch).next_multiple_of(ALIGN),
-        }
-    }
-
-    pub(crate) fn slot(&self) -> Slot {
-        let mut end = self.image_bytes(self.batch).next_multiple_of(ALIGN);
-        let mut take = |bytes: usize| {
-            let at = end;
-            end += bytes.next_multiple_of(ALIGN);
-            at
-        };
-        let fields = self.fields.iter().map(|field| take(self.batch * field.sample_bytes())).collect();
-        let soft = self.soft_labels.map(|(classes, _)| take(self.batch * classes * 4));
-        let ops = self.ops.then(|| take(self.batch * SampleOps::BYTES));
-        Slot { fields, soft, ops, bytes: end }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec(dtype: Dtype, ops: bool) -> Spec {
-        let label = Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] };
-        Spec {
-            batch: 10,
-            height: 5,
-            width: 7,
-            dtype,
-            layout: Layout::Nhwc,
-            normalize: Normalize::UNIT,
-            fields: vec![label],
-            ops,
-            soft_labels: ops.then_some((100, 0.1)),
-        }
+    fn field(name: &str, dtype: Dtype, shape: &[usize]) -> Field {
+        Field { name: name.into(), dtype, shape: shape.into() }
+    }
+
+    fn spec(dtype: Dtype, records: bool) -> Spec {
+        let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Picture);
+        let label = (field("label", Dtype::I64, &[]), Role::Label);
+        let record = (field("", Dtype::U8, &[64]), Role::Records { of: 0 });
+        let arrays = [image, label].into_iter().chain(records.then_some(record));
+        let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT };
+        let shares = Shares { field: field("soft_label", Dtype::F32, &[100]), smoothing: 0.1 };
+        Spec::new(&Schema::new(10, arrays).unwrap(), target, records.then_some(shares))
     }
 
     #[test]
     fn a_plan_is_exact_to_the_byte() {
         let plain = spec(Dtype::U8, false);
-        assert_eq!(plain.slot(), Slot { fields: vec![1280], soft: None, ops: None, bytes: 1536 });
+        assert_eq!((plain.places().arrays, plain.places().slot_bytes), (vec![0, 1280], 1536));
         assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging for what is used as it comes");
         let full = spec(Dtype::F32, true);
-        assert_eq!(full.slot(), Slot { fields: vec![4352], soft: Some(4608), ops: Some(8704), bytes: 9472 });
+        // Images, labels, rows of shares, records.
+        assert_eq!((full.places().arrays, full.places().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
         assert_eq!(full.memory(4).total(), 5 * 9472 + 2 * 1280);
+    }
+
+    #[test]
+    fn each_array_is_copied_converted_or_made() {
+        let full = spec(Dtype::F32, true).places();
+        assert_eq!(full.staged, [Upload { span: 0, to: 0 }]);
+        assert_eq!(full.copied, [Upload { span: 1, to: 4352 }, Upload { span: 2, to: 8704 }]);
+        let records = Some(8704);
+        assert_eq!(
+            full.computed,
+            [
+                Step { array: 0, from: At::Staging(0), to: 0, records },
+                Step { array: 2, from: At::Slot(4352), to: 4608, records },
+            ]
+        );
+        let plain = spec(Dtype::U8, false).places();
+        assert!(plain.staged.is_empty() && plain.computed.is_empty());
+        assert_eq!((plain.copied.len(), plain.large), (2, 1), "the picture is what is timed");
+    }
+
+    #[test]
+    fn records_are_not_delivered_and_pictures_are_found_by_name() {
+        let full = spec(Dtype::F16, true);
+        assert_eq!(
+            full.delivered().map(|(_, array)| &*array.field.name).collect::<Vec<_>>(),
+            ["image", "label", "soft_label"]
+        );
+        assert!(full.named("").is_none() && full.find(Role::Records { of: 0 }) == Some(3));
+        let picture = |name: &str| (field(name, Dtype::U8, &[2, 2, 3]), Role::Picture);
+        let target = Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT };
+        let images = |names: &[&str]| {
+            let schema = Schema::new(3, names.iter().map(|name| picture(name))).unwrap();
+            Spec::new(&schema, target, None).images()
+        };
+        assert_eq!(images(&["left", "image"]), Some(1));
+        assert_eq!(images(&["left", "right"]), Some(0), "the first, if none is called image");
+        assert_eq!(images(&[]), None);
+        let many = Schema::new(1, [(field("deep", Dtype::U8, &[1; 8]), Role::Plain)]).unwrap();
+        let e = Spec::new(&many, target, None).check().unwrap_err();
+        assert_eq!(e.cause(), "field \"deep\" has 8 axes, at most 7 may be");
     }
 }

@@ -92,7 +92,7 @@ pub(crate) struct Engine {
     reports: Arc<Reports>,
     // Dropped, and so joined, last: after the coordinator let go of the channel that the workers
     // wait on.
-    pool: Pool,
+    _pool: Pool,
 }
 
 impl Engine {
@@ -168,7 +168,7 @@ impl Engine {
             stage,
             lost: None,
             reports,
-            pool,
+            _pool: pool,
         })
     }
 

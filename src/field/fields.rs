@@ -102,11 +102,6 @@ impl Fields {
         Ok((made, arrays))
     }
 
-    /// The label, if the loader has one.
-    pub(crate) fn label(&self) -> Option<&Label> {
-        self.label.as_ref().map(|(label, _)| label)
-    }
-
     /// Writes everything of `sample` but its images.
     pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
         if let Some((label, span)) = &self.label {

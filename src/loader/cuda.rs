@@ -5,10 +5,10 @@ use super::{Loader, begin_trace};
 use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, Pinned, Stream};
-use crate::device::{CudaBatch, Nvidia, Ring, Spec};
+use crate::device::{CudaBatch, Nvidia, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, Delivery, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{Device, Written};
+use crate::field::{Device, FieldKind, Inner, Written};
 
 impl Loader {
     /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered
@@ -39,23 +39,15 @@ impl Loader {
         // Bytes that are used as they come are erased where they are written; everything else after
         // normalisation.
         let records = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
-        let soft_labels = self.soft_labels;
-        let spec = |schema: &Schema| Spec {
-            batch: schema.batch,
-            height: size.height as usize,
-            width: size.width as usize,
-            dtype,
-            layout,
-            normalize,
-            fields: schema.spans[1..schema.spans.len() - usize::from(records)].iter().map(|s| s.field.clone()).collect(),
-            ops: records,
-            soft_labels,
-        };
+        let target = Target { dtype, layout, normalize };
+        let shares = self.shares()?;
+        let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
         let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
         let mut parts = self.open(host, Some(Device { records }), true, beside)?;
 
         let spec = spec(&parts.schema);
+        spec.check()?;
         // An automatic number is of the host's slots alone: they even out what varies, and the
         // device's memory is the model's.
         let (prefetch, timeout) = (parts.prefetch.least, parts.timeout);
@@ -76,6 +68,18 @@ impl Loader {
         begin_trace(trace, &run)?;
         let device = Some(ring.gauge());
         Ok(Batches::new(ring, Arc::new(Shared { device, ..shared }), resume))
+    }
+}
+
+impl Loader {
+    /// The rows of shares that the device makes of the labels.
+    fn shares(&self) -> Result<Option<Shares>> {
+        let shares = |(_, FieldKind(kind)): (String, FieldKind)| match kind {
+            Inner::Label(label) => label.shares().zip(label.soft_array()),
+            _ => None,
+        };
+        let shares = self.fields()?.into_iter().find_map(shares);
+        Ok(shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing }))
     }
 }
 

@@ -258,7 +258,6 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
     }
 #define ENTRIES(dtype, T, P, G, BOUNDS)                                                                                                 \
     ENTRY(dtype##_nchw, T, P, G, (128), true, false)                                                                                    \
-    ENTRY(dtype##_nhwc, T, P, G, (128), false, false)                                                                                   \
     ENTRY(dtype##_nchw_ops, T, P, 2, BOUNDS, true, true)                                                                                \
     ENTRY(dtype##_nhwc_ops, T, P, 2, BOUNDS, false, true)                                                                               \
     ENTRY(dtype##_nchw_any, T, 1, 2, (128), true, true)                                                                                 \
@@ -268,6 +267,10 @@ ENTRIES(f32, F32, 4, 2, (128))
 ENTRIES(f16, F16, 8, 1, (128, 5))
 ENTRIES(bf16, Bf16, 8, 1, (128, 5))
 ENTRIES(u8, U8, 8, 1, (128, 5))
+// Bytes in the order in which they come are copied, and converted only by records.
+ENTRY(f32_nhwc, F32, 4, 2, (128), false, false)
+ENTRY(f16_nhwc, F16, 8, 1, (128), false, false)
+ENTRY(bf16_nhwc, Bf16, 8, 1, (128), false, false)
 
 // Labels as rows of `classes` shares: the sample's own class gets `weight`, its partner's the rest, and `smoothing` of it all is spread
 // evenly over the classes (torchvision's MixUp on one-hot labels, then label smoothing). A label outside 0..classes adds nothing.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::super::{FullSlot, Ring};
+use super::super::{FullSlot, Ring, Target};
 use super::*;
-use crate::batch::{Dtype, Feed, Field, Layout, Normalize};
+use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::Pinned;
 use crate::order::Pick;
 use crate::transform::Mixing;
@@ -117,17 +117,11 @@ fn the_ring_keeps_the_bus_busy() {
         }
         let picks = vec![Pick { sample: 0, variant: 0, valid: true }; BATCH];
         let supply = Prefilled { free, home, next: 0, end: 520, picks };
-        let spec = Spec {
-            batch: BATCH,
-            height: SIDE,
-            width: SIDE,
-            dtype,
-            layout,
-            normalize: Normalize::IMAGENET,
-            fields: vec![Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] }],
-            ops: false,
-            soft_labels: None,
-        };
+        let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
+        let image = (field("image", Dtype::U8, vec![SIDE, SIDE, 3]), Role::Picture);
+        let label = (field("label", Dtype::I64, vec![]), Role::Label);
+        let schema = Schema::new(BATCH, [image, label]).unwrap();
+        let spec = Spec::new(&schema, Target { dtype, layout, normalize: Normalize::IMAGENET }, None);
         let consumer = Stream::lent(&stream).unwrap();
         let gpu = Nvidia(context.clone());
         let times = std::sync::Arc::new(crate::trace::Counters::new(0, 0));

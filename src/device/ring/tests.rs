@@ -2,45 +2,100 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use super::super::sim::{Mistake, SLOTS, Sim, SimStream, converted};
+use super::super::sim::{Mistake, SLOTS, Sim, SimStream, converted, sample_bytes};
+use super::super::spec::{Array, Origin};
+use super::super::{Shares, Target};
 use super::*;
-use crate::batch::{Dtype, Field, Layout, Normalize};
+use crate::batch::{Dtype, Field, Layout, Normalize, Role, Schema};
+use crate::cuda::SampleOps;
 use crate::order::Rng;
 
 const BATCH: usize = 4;
 const BATCHES: u64 = 40;
 
+fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (Field, Role) {
+    (Field { name: name.into(), dtype, shape: shape.into() }, role)
+}
+
+/// What becomes of `arrays`, with rows of five shares if they are wanted.
+fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) -> Spec {
+    let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT };
+    let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
+    let schema = Schema::new(BATCH, arrays).unwrap();
+    Spec::new(&schema, target, shares.then_some(Shares { field, smoothing: 0.1 }))
+}
+
+/// The simulated conversion writes one byte a byte, whatever the dtype.
 fn spec(dtype: Dtype) -> Spec {
-    let label = Field { name: "label".into(), dtype: Dtype::I64, shape: vec![] };
-    // The simulated conversion writes one byte a byte, whatever the dtype.
-    Spec {
-        batch: BATCH,
-        height: 8,
-        width: 9,
-        dtype,
-        layout: Layout::Nhwc,
-        normalize: Normalize::UNIT,
-        fields: vec![label],
-        ops: false,
-        soft_labels: None,
-    }
+    spec_of(vec![picture("image", 8, 9), label()], dtype, false)
+}
+
+fn picture(name: &str, height: usize, width: usize) -> (Field, Role) {
+    array(name, Dtype::U8, &[height, width, 3], Role::Picture)
+}
+
+fn label() -> (Field, Role) {
+    array("label", Dtype::I64, &[], Role::Label)
+}
+
+fn records(of: usize) -> (Field, Role) {
+    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { of })
 }
 
 const CONVERTED: Dtype = Dtype::F32;
 const COPIED: Dtype = Dtype::U8;
 
-/// The bytes of batch `number` of `epoch`: images, then labels.
-fn content(spec: &Spec, epoch: u64, number: u64) -> [Vec<u8>; 2] {
-    let count = if number == BATCHES - 1 { BATCH - 1 } else { BATCH };
+/// Bytes of one sample in each span of the host's.
+fn host_bytes(spec: &Spec) -> Vec<usize> {
+    let of = |array: &Array| match array.origin {
+        Origin::Copied { span } => Some((span, array.field.sample_bytes())),
+        Origin::Converted { span, height, width, .. } => Some((span, height * width * 3)),
+        Origin::Shares { .. } => None,
+    };
+    let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(of).collect();
+    spans.sort_unstable();
+    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span is copied, once");
+    spans.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+fn count(number: u64) -> usize {
+    if number == BATCHES - 1 { BATCH - 1 } else { BATCH }
+}
+
+/// The bytes of batch `number` of `epoch` on the host, span by span.
+fn content(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1, epoch, number);
-    [spec.upload_bytes(count), count * 8].map(|bytes| (0..bytes).map(|_| rng.next_u64() as u8).collect())
+    let random = |bytes: usize| (0..bytes * count(number)).map(|_| rng.next_u64() as u8).collect();
+    host_bytes(spec).into_iter().map(random).collect()
+}
+
+/// The bytes of the same batch on the device, array by array.
+fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
+    let host = content(spec, epoch, number);
+    let copied = |array: usize| match spec.arrays[array].origin {
+        Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
+        Origin::Shares { .. } => panic!("nothing is made of shares"),
+    };
+    let of = |array: &Array| {
+        let (from, records) = match array.origin {
+            Origin::Copied { span } => return host[span].clone(),
+            Origin::Converted { span, records, .. } => (&host[span], records),
+            Origin::Shares { labels, records, .. } => (copied(labels), records),
+        };
+        let (made, read) = sample_bytes(array);
+        let byte = |i: usize| {
+            let record = records.map_or(0, |records| copied(records)[i / made * SampleOps::BYTES]);
+            converted(from[i / made * read + i % made % read], record)
+        };
+        (0..count(number) * made).map(byte).collect()
+    };
+    spec.arrays.iter().map(of).collect()
 }
 
 struct HostSlot {
     // The simulated copy reads these while a wrong ring lets them be refilled: atomic, so that it
     // is a wrong batch and no undefined behaviour.
-    fields: [Box<[AtomicU8]>; 2],
-    lens: [usize; 2],
+    fields: Vec<(Box<[AtomicU8]>, usize)>,
     epoch: u64,
     number: u64,
     picks: Vec<Pick>,
@@ -77,8 +132,9 @@ impl FullSlot for HostSlot {
     fn labelled(&self) -> bool {
         self.number % 3 == 1
     }
-    fn bytes(&self, field: usize) -> &[u8] {
-        let bytes = &self.fields[field][..self.lens[field]];
+    fn bytes(&self, span: usize) -> &[u8] {
+        let (bytes, len) = &self.fields[span];
+        let bytes = &bytes[..*len];
         // SAFETY: the ring only takes address and length of it; the bytes are read by the simulated
         // device, as atomics.
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
@@ -111,10 +167,9 @@ impl Maker {
     fn new(spec: &Spec, delay: u64) -> Self {
         let (home, free) = unbounded();
         for _ in 0..2 {
-            let bytes = |n: usize| (0..n).map(|_| AtomicU8::new(0)).collect();
-            let fields = [bytes(spec.upload_bytes(BATCH)), bytes(BATCH * 8)];
-            let slot =
-                HostSlot { fields, lens: [0; 2], epoch: 0, number: 0, picks: Vec::new(), keys: Vec::new(), home: None };
+            let bytes = |n: usize| (0..n * BATCH).map(|_| AtomicU8::new(0)).collect();
+            let fields = host_bytes(spec).into_iter().map(|n| (bytes(n), 0)).collect();
+            let slot = HostSlot { fields, epoch: 0, number: 0, picks: Vec::new(), keys: Vec::new(), home: None };
             home.send(slot).unwrap();
         }
         Maker { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
@@ -149,16 +204,12 @@ impl Feed for Maker {
             return Some(Err(Error::decode("a bad sample")));
         }
         let content = content(&self.spec, self.epoch, number);
-        slot.lens = [content[0].len(), content[1].len()];
-        for (field, content) in slot.fields.iter().zip(&content) {
-            field.iter().zip(content).for_each(|(to, &from)| to.store(from, Relaxed));
+        for ((bytes, len), content) in slot.fields.iter_mut().zip(&content) {
+            bytes.iter().zip(content).for_each(|(to, &from)| to.store(from, Relaxed));
+            *len = content.len();
         }
         slot.picks.clear();
-        slot.picks.extend((0..content[1].len() / 8).map(|i| Pick {
-            sample: number * 10 + i as u64,
-            variant: 0,
-            valid: true,
-        }));
+        slot.picks.extend((0..count(number)).map(|i| Pick { sample: number * 10 + i as u64, variant: 0, valid: true }));
         slot.keys.clear();
         slot.keys.extend((0..slot.picks.len()).map(|place| key(number, place)));
         (slot.epoch, slot.number, slot.home) = (self.epoch, number, Some(self.home.clone()));
@@ -184,31 +235,31 @@ fn times() -> Arc<trace::Counters> {
 }
 
 fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {
-    let spec = spec(dtype);
+    open_spec(sim, spec(dtype), delay)
+}
+
+fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
     let consumer = sim.stream()?;
     let maker = Maker::new(&spec, delay);
     Ring::new(sim.clone(), consumer, spec, SLOTS - 1, Duration::from_millis(200), maker, times())
 }
 
-/// What the consumer's kernels saw: (epoch, number, whether images and labels were all right).
+/// What the consumer's kernels saw: (epoch, number, whether all arrays were right).
 type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 
 /// Queues a kernel on the consumer's stream that reads the batch, slowly.
 fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let slot = batch.slot();
-    let [mut images, labels] = content(&shared.spec, slot.epoch, slot.number);
-    if !shared.spec.is_copy() {
-        images.iter_mut().for_each(|b| *b = converted(*b));
-    }
+    let arrived = arrived(&shared.spec, slot.epoch, slot.number);
     let (memory, seen, epoch, number) = (shared.memory.clone(), seen.clone(), slot.epoch, slot.number);
-    let offsets = [slot.offset, slot.offset + shared.layout.fields[0]];
+    let offsets: Vec<usize> = shared.places.arrays.iter().map(|at| slot.offset + at).collect();
     // What the host is told of the batch.
     let keys = (0..slot.picks.len()).all(|place| slot.keys[place] == key(number, place));
     let told = keys && slot.mixing == mixing(number) && slot.labelled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = told;
-        for (at, expected) in offsets.into_iter().zip([images, labels]) {
+        for (at, expected) in offsets.into_iter().zip(arrived) {
             for (i, &byte) in expected.iter().enumerate() {
                 if i % 64 == 0 {
                     pace.pause();
@@ -225,8 +276,8 @@ fn finish(sim: &Sim, stream: &SimStream) {
 }
 
 /// Runs `epochs` epochs and returns what the kernels saw.
-fn consume(sim: &Sim, dtype: Dtype, epochs: u64, loader_delay: u64, consumer_delay: u64) -> Vec<(u64, u64, bool)> {
-    let mut ring = open(sim, dtype, loader_delay).unwrap();
+fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay: u64) -> Vec<(u64, u64, bool)> {
+    let mut ring = open_spec(sim, spec, loader_delay).unwrap();
     let seen = Seen::default();
     let mut rng = Rng::new(3, 3, 3);
     for epoch in 0..epochs {
@@ -255,7 +306,7 @@ fn thousands_of_batches_arrive_whole_and_in_order() {
         // Loader faster than consumer, slower, and by turns.
         for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
             let sim = Sim::new(Mistake::None, device);
-            all_right(&consume(&sim, dtype, 8, loader, consumer), 8);
+            all_right(&consume(&sim, spec(dtype), 8, loader, consumer), 8);
         }
     }
 }
@@ -264,19 +315,56 @@ fn thousands_of_batches_arrive_whole_and_in_order() {
 #[test]
 fn each_wait_that_is_left_out_is_seen() {
     let cases = [
-        (Mistake::ConsumerWait, CONVERTED),
-        (Mistake::ConsumerWait, COPIED),
-        (Mistake::ReleasedWait, COPIED),
-        (Mistake::ReleasedWait, CONVERTED),
-        (Mistake::StagingWait, CONVERTED),
-        (Mistake::CopiedWait, CONVERTED),
-        (Mistake::EarlyReturn, CONVERTED),
-        (Mistake::EarlyReturn, COPIED),
+        (Mistake::ConsumerWait, "converted"),
+        (Mistake::ConsumerWait, "copied"),
+        (Mistake::ReleasedWait, "copied"),
+        (Mistake::ReleasedWait, "converted"),
+        (Mistake::StagingWait, "converted"),
+        (Mistake::CopiedWait, "converted"),
+        (Mistake::EarlyReturn, "converted"),
+        (Mistake::EarlyReturn, "copied"),
+        // Rows of shares are made in the slot, of labels that were copied there.
+        (Mistake::ConsumerWait, "copied, with shares"),
+        (Mistake::ReleasedWait, "copied, with shares"),
+        (Mistake::CopiedWait, "copied, with shares"),
+        (Mistake::StagingWait, "two pictures"),
     ];
-    for (mistake, dtype) in cases {
+    for (mistake, what) in cases {
+        let spec = || match what {
+            "converted" => spec(CONVERTED),
+            "copied" => spec(COPIED),
+            "copied, with shares" => spec_of(vec![picture("image", 8, 9), label()], COPIED, true),
+            _ => spec_of(vec![picture("left", 8, 9), picture("right", 8, 9)], CONVERTED, false),
+        };
         // Whether a torn batch comes of it is a matter of luck, the more so on a busy machine.
-        let torn = |_| consume(&Sim::new(mistake, 50), dtype, 3, 0, 0).iter().any(|(_, _, right)| !right);
-        assert!((0..20).any(torn), "{mistake:?} with {dtype:?} goes unseen");
+        let torn = |_| consume(&Sim::new(mistake, 50), spec(), 3, 0, 0).iter().any(|(_, _, right)| !right);
+        assert!((0..20).any(torn), "{mistake:?} with {what} goes unseen");
+    }
+}
+
+/// Several pictures or none, with records or without, rows of different lengths and their counts,
+/// and labels as rows of shares.
+#[test]
+fn whatever_a_batch_is_made_of_arrives_whole() {
+    let rows = |name: &str| {
+        let counts = array(&format!("{name}.count"), Dtype::I64, &[], Role::Plain);
+        [array(name, Dtype::F32, &[6, 4], Role::Plain), counts]
+    };
+    let [boxes, counts] = rows("boxes");
+    let (left, right) = (picture("left", 8, 9), picture("right", 3, 5));
+    let mixed = vec![left.clone(), label(), right.clone(), boxes.clone(), counts.clone(), records(0), records(2)];
+    for (arrays, shares) in [
+        (mixed, true),
+        (vec![left.clone(), right, label()], false),
+        (vec![left, label()], true),
+        (vec![boxes.clone(), counts.clone()], false),
+        (vec![label(), boxes, counts], true),
+    ] {
+        for dtype in [CONVERTED, COPIED] {
+            let sim = Sim::new(Mistake::None, 10);
+            let spec = spec_of(arrays.clone(), dtype, shares);
+            all_right(&consume(&sim, spec, 3, 0, 0), 3);
+        }
     }
 }
 
@@ -460,7 +548,7 @@ fn dropping_anywhere_ends_and_batches_outlive_the_ring() {
 #[test]
 fn a_driver_error_anywhere_is_one_err_and_the_end() {
     let sim = Sim::new(Mistake::None, 0);
-    all_right(&consume(&sim, CONVERTED, 1, 0, 0), 1);
+    all_right(&consume(&sim, spec(CONVERTED), 1, 0, 0), 1);
     let calls = sim.state().calls.load(Relaxed);
     for n in (0..calls).step_by(7).chain(0..30) {
         let sim = Sim::new(Mistake::None, 2);
@@ -518,8 +606,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
 /// its address.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     let (spec, slot, memory, seen) = (&batch.shared.spec, batch.slot(), batch.shared.memory.clone(), seen.clone());
-    let [mut images, _] = content(spec, slot.epoch, slot.number);
-    images.iter_mut().for_each(|b| *b = converted(*b));
+    let images = arrived(spec, slot.epoch, slot.number).swap_remove(0);
     let (epoch, number, offset, ready) = (slot.epoch, slot.number, slot.offset, slot.ready.passed());
     stream.run(move |_| {
         ready();
