@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::order::{Order, Shuffled};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Source, open};
@@ -113,7 +114,7 @@ impl Set {
                 rates.push(per_second(random_reads(&paths[2], &sizes, depth, turn as u64)));
             }
             for (kind, path) in paths.iter().enumerate() {
-                let alone = |loader: Loader| loader.decode(Nothing).augment(Augment::resize(8, 8));
+                let alone = |loader: Loader| loader.codec(Nothing).augment(Augment::resize(8, 8));
                 let whole = |loader: Loader| loader.augment(Augment::train(self.crop));
                 forget(path);
                 rates[0][kind].push(per_second(epoch(path, alone)));
@@ -150,15 +151,19 @@ impl Set {
 /// A decoder that does nothing: what is left is reading.
 struct Nothing;
 
-impl Decode for Nothing {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(8, 8))
+impl Codec for Nothing {
+    fn format(&self) -> Format {
+        Format::any("anything")
     }
 
-    fn decode(&self, bytes: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
-        let sum = bytes.iter().step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-        out.reset(want.region.size()).fill(sum);
-        out.place(want.region.x, want.region.y, 0);
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(8, 8)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let sum = picture.bytes().iter().step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+        out.reset(region.size()).fill(sum);
+        out.place(region.x, region.y);
         Ok(())
     }
 }

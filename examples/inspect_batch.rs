@@ -17,7 +17,7 @@ fn main() -> Result<()> {
         .layout(Layout::Nchw)
         .workers(2)
         .host()?;
-    println!("{} samples, classes {:?}", batches.samples(), batches.classes());
+    println!("{} samples, classes {:?}", batches.source_len(), batches.classes());
     println!("{}", batches.plan());
 
     let batch = batches.epoch(0).next().expect("the set is not empty")?;

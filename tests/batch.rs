@@ -7,6 +7,7 @@ mod support;
 use half::{bf16, f16};
 use reference::Ops;
 use support::{Draw, Numbers, loader, reference};
+use warpfeed::field;
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::order::{Order as _, Rng, Shuffled};
@@ -89,7 +90,7 @@ fn other_fields_travel_with_the_batch() {
     };
     let source = Memory::new((0..5).map(sample).collect());
     let make = |shape: &[usize]| {
-        Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).field("emb", Dtype::F32, shape)
+        Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).field("emb", field::Numbers::new(Dtype::F32, shape))
     };
     let batch = first(make(&[2]));
     let view = batch.field("emb").unwrap();
@@ -98,7 +99,7 @@ fn other_fields_travel_with_the_batch() {
 
     let e = make(&[3]).into_iter().next().unwrap().unwrap_err();
     assert_eq!(e.to_string(), "sample 0 (0): source: field \"emb\" has 8 bytes, its dtype and shape need 12");
-    let e = make(&[2]).field("mask", Dtype::U8, &[1]).into_iter().next().unwrap().unwrap_err();
+    let e = make(&[2]).field("mask", field::Numbers::new(Dtype::U8, [1])).into_iter().next().unwrap().unwrap_err();
     assert!(e.to_string().contains("no field \"mask\" among"), "{e}");
 }
 
@@ -237,7 +238,7 @@ fn soft_labels_that_cannot_be_are_errors() {
     assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): there is at least one class");
     assert!(refused(open(10, 1.5)).contains("a smoothing of 1.5"));
     assert!(refused(open(10, f32::NAN)).contains("a smoothing of NaN"));
-    assert!(refused(open(10, 0.0).field("soft_label", Dtype::F32, &[10])).contains("soft_label"));
+    assert!(refused(open(10, 0.0).field("soft_label", field::Numbers::new(Dtype::F32, [10]))).contains("soft_label"));
     let e = open(4, 0.0).into_iter().next().unwrap().unwrap_err();
     assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, soft_labels is for 4 classes, from 0"));
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use support::{Content, Draw, Numbers, loader, no_hang};
+use warpfeed::field::Numbers as Numeric;
 use warpfeed::decode::{Codec, Picture, Pixels, Rect};
 use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Sequential};
@@ -339,7 +340,9 @@ fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     refused(make().dtype(Dtype::I64), "int64");
     refused(make().dtype(Dtype::U8).normalize(Normalize::IMAGENET), "normalize needs dtype");
     refused(make().normalize(Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] }), "no std may be 0");
-    refused(make().field("label", Dtype::F32, &[1]), "there already");
+    let twice = || Numeric::new(Dtype::F32, [1]);
+    refused(make().field("emb", twice()).field("emb", twice()), "there already");
+    refused(make().without("emb"), "without(\"emb\")");
     refused(make().batch(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
     refused(Loader::mixture(nothing), "mixture: there are no data sets in it");

@@ -12,7 +12,8 @@ use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
 use support::{Content, Draw, Numbers, no_hang, reference, wait_for_threads};
-use warpfeed::decode::{Decode, Pixels, Size, Want};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::source::{Concat, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
@@ -38,7 +39,7 @@ fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
 }
 
 fn loader(source: impl Source + 'static) -> Loader {
-    Loader::source(source).decode(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
 }
 
 fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
@@ -164,16 +165,20 @@ impl Source for Large {
 
 struct Counts(Arc<AtomicUsize>);
 
-impl Decode for Counts {
-    fn size(&self, _: &[u8]) -> Result<Size> {
-        Ok(Size::new(16, 16))
+impl Codec for Counts {
+    fn format(&self) -> Format {
+        Format::any("anything")
     }
 
-    fn decode(&self, _: &[u8], want: Want, out: &mut Pixels) -> Result<()> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(16, 16)))
+    }
+
+    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         sleep(Duration::from_millis(1));
         self.0.fetch_sub(1, Ordering::SeqCst);
-        out.reset(want.region.size()).fill(0);
-        out.place(want.region.x, want.region.y, 0);
+        out.reset(region.size()).fill(0);
+        out.place(region.x, region.y);
         Ok(())
     }
 }
@@ -185,7 +190,7 @@ fn what_is_read_and_not_decoded_is_bounded_in_bytes() {
         let source = |bytes| Large { bytes, ahead: Arc::default(), most: Arc::default() };
         let open = |source: Large, limit| {
             let decode = Counts(source.ahead.clone());
-            Loader::source(source).decode(decode).augment(Augment::train(16)).batch(64).workers(2).memory_limit(limit)
+            Loader::source(source).codec(decode).augment(Augment::train(16)).batch(64).workers(2).memory_limit(limit)
         };
         for (bytes, limit) in [(MIB, 160 * MIB), (4 * MIB, 160 * MIB), (32 * MIB, 64 * MIB)] {
             let large = source(bytes);
@@ -220,7 +225,7 @@ fn errors_panics_and_retries_are_those_of_workers() {
                 _ => Ok(()),
             }
         };
-        let loader = Loader::source(Slow(Numbers::new(400), fails)).decode(Draw).augment(Augment::train(16)).batch(7);
+        let loader = Loader::source(Slow(Numbers::new(400), fails)).codec(Draw).augment(Augment::train(16)).batch(7);
         let mut batches = loader.on_error(OnError::Skip { at_most: 9 }).host().unwrap();
         let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().iter().filter(|v| **v).count()).sum();
         assert_eq!(valid, 398);
@@ -328,7 +333,7 @@ fn a_source_is_told_of_each_batch_once_in_order_and_before_it_is_read() {
         }
         // An error is that of its batch: those before it come.
         let results: Vec<_> =
-            Loader::source(source(true)).decode(Draw).augment(Augment::train(16)).batch(7).into_iter().collect();
+            Loader::source(source(true)).codec(Draw).augment(Augment::train(16)).batch(7).into_iter().collect();
         assert_eq!(results.len(), 4);
         let e = results[3].as_ref().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Panic);

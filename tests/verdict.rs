@@ -173,7 +173,7 @@ fn batches_of_many_bytes_are_memory_bound() {
     let big = 1 << 20;
     named(Limit::Memory, &["memory-bound: ", "with write", "GB/s"], || {
         let source = Bytes { big: vec![1; big], ..samples(400) };
-        run(loader(source, FAST).batch(16).prefetch(6).field("big", Dtype::U8, &[big]), 3, |_| ms(0))
+        run(loader(source, FAST).batch(16).prefetch(6).field("big", warpfeed::field::Numbers::new(Dtype::U8, [big])), 3, |_| ms(0))
     });
 }
 

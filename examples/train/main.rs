@@ -63,7 +63,7 @@ fn run() -> Result<()> {
     let mut held_out = normalized(&test).batch(64).augment(Augment::eval(SIDE, SIDE)).host()?;
 
     let mut net = net::Net::new(CLASSES);
-    println!("{} pictures of {} classes; {}", batches.samples(), batches.classes().len(), batches.plan());
+    println!("{} pictures of {} classes; {}", batches.source_len(), batches.classes().len(), batches.plan());
     let (mut losses, mut named_rightly) = (Vec::new(), 0.0);
     for epoch in 0..epochs {
         let rate = 0.05 * (1.0 - epoch as f32 / epochs as f32);

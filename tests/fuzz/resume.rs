@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Loader, Opening};
-use crate::engine::State;
+use super::Loader;
+use crate::engine::{Parts, State};
 use crate::fuzz::{self, Random};
 use crate::order::Order;
 use crate::source::{Memory, OwnedSample, Source};
-use crate::{Augment, Dtype, ErrorKind, Layout};
+use crate::{Augment, ErrorKind, Layout};
 
 const SAMPLES: u64 = 40;
 const WORDS: [&[u8]; 17] = [
@@ -66,7 +66,7 @@ impl Order for Brief {
 /// A loader, opened but for its threads and slots, and the state it saves.
 struct Saved {
     loader: Loader,
-    opening: Opening,
+    opening: Parts,
     text: Vec<u8>,
     value: Value,
     /// Whether the order keeps to its contract.
@@ -95,7 +95,8 @@ fn saved() -> Vec<Saved> {
     let careless = loaders.len() - 1;
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch(7).augment(Augment::exact(2, 2)).workers(1);
-        let opening = loader.clone().open(Dtype::U8, Layout::Nhwc, None, false, |_, _| 0).expect("options that work");
+        let written = loader.written(Layout::Nhwc).expect("options that work");
+        let opening = loader.clone().open(written, None, false, |_, _| 0).expect("options that work");
         let state = loader.clone().host().expect("options that work").state();
         let mut value = serde_json::to_value(&state).expect("numbers and text");
         value["epoch"] = i.into();
@@ -169,8 +170,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let again = serde_json::to_vec(&state).expect("numbers and text");
     assert!(serde_json::from_slice::<State>(&again).expect("what was just written") == state);
 
-    let Opening { work, schedule, .. } = &saved.opening;
-    let position = match state.check(work, schedule) {
+    let Parts { recipe, schedule, .. } = &saved.opening;
+    let position = match state.check(recipe, schedule) {
         Ok(position) => position,
         Err(e) => {
             assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("resume: "), "{e}");

@@ -148,7 +148,7 @@ impl Args {
         }
         let mut batches = loader.host()?;
         let stats = self.measure(&mut batches)?;
-        let (samples, prefetch, plan) = (batches.samples(), batches.prefetch(), batches.plan());
+        let (samples, prefetch, plan) = (batches.source_len(), batches.prefetch(), batches.plan());
         // With it the trace ends.
         drop(batches);
         let verdict = stats.verdict();

@@ -100,7 +100,7 @@ impl Args {
             std::io::stdout(),
             "{}: {count} of {} samples, {} x {} pixels",
             self.out.display(),
-            batches.samples(),
+            batches.source_len(),
             sheet.width(),
             sheet.height()
         )?;

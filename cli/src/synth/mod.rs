@@ -377,7 +377,8 @@ mod tests {
         let sample = sample.as_sample().unwrap();
         let bytes = sample.image().unwrap().1;
         let mut pixels = Pixels::new();
-        let mut picture = Codecs::new().open(bytes).unwrap();
+        let codecs = Codecs::new();
+        let mut picture = codecs.open(bytes).unwrap();
         let size = picture.size();
         picture.decode(Rect::full(size), &mut pixels).unwrap();
         pixels
