@@ -406,7 +406,13 @@ impl Loader {
     /// before them, and before those that were added earlier, so that it may take a format over.
     ///
     /// Files in a folder with an extension of its [format](Codec::format) are then samples, and a
-    /// field that is named after the format is a sample's image.
+    /// field that is named after the format is a sample's image. [`Codec`] has an example of one.
+    ///
+    /// ```no_run
+    /// # use warpfeed::{Augment, Loader, decode::RawRgb};
+    /// // Fields of 32 * 32 * 3 bytes, which are the pixels themselves.
+    /// let loader = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32)).augment(Augment::exact(32, 32));
+    /// ```
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
         self

@@ -148,9 +148,6 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
         tar.extend([0; 1024]);
         let shard = root.path().join("set.tar");
         fs::write(&shard, tar).unwrap();
-        let set = folder();
-        let parts = [(Loader::new(&shard), 0.5), (Loader::new(set.path()), 0.5)];
-        drop(parts);
         for mapped in [true, false] {
             let loader = Loader::new(&shard).mapped(mapped).codec(Ppm::default());
             let batch = loader.augment(Augment::exact(SIDE, SIDE)).batch(4).into_iter().next().unwrap().unwrap();
@@ -158,6 +155,11 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
             assert!(batch.images().as_u8().unwrap() == expected);
         }
         assert_eq!(Tar::open(&shard).unwrap().len(), 4);
+
+        let set = folder();
+        let mixture = Loader::mixture([(set.path(), 0.5), (set.path(), 0.5)]).codec(Ppm::default());
+        let batches = mixture.augment(Augment::exact(SIDE, SIDE)).batch(6).shuffle(1).into_iter();
+        assert_eq!(batches.map(|batch| batch.unwrap().len()).sum::<usize>(), 24);
     });
 }
 
@@ -219,7 +221,8 @@ fn a_codec_takes_a_format_over_and_the_latest_is_asked_first() {
 fn a_registry_of_one_codec_knows_no_other() {
     let codecs = Codecs::only(Ppm::default());
     assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
-    assert!(codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause().starts_with("no image format that is known begins with"));
+    assert_eq!(codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(), "jpeg images are not supported");
+    assert!(codecs.open(b"text").unwrap_err().cause().starts_with("no image format that is known begins with"));
     // One that takes whatever comes has no other beside it.
     let raw = Codecs::new().with(RawRgb::new(5, 4));
     assert_eq!(whole(&raw, &rgb(3, 5, 4)).unwrap(), rgb(3, 5, 4));

@@ -60,9 +60,8 @@ pub trait Codec: Send + Sync {
 
     /// Opens a picture that this codec [takes](Codec::matches): reads its header, once.
     ///
-    /// The size is that of the upright picture, after EXIF orientation. Nothing is allocated by it:
-    /// a header can claim any size, and [`Codecs`](super::Codecs) refuses too large a one
-    /// afterwards.
+    /// The size is that of the upright picture, after EXIF orientation. No memory is taken for
+    /// pixels yet: a header can claim any size, and [`Codecs`](super::Codecs) checks it afterwards.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the byte at which the header stops

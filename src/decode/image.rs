@@ -17,7 +17,7 @@ use crate::decode::orientation::{Orientation, exif_orientation};
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
-use crate::format::Format;
+use crate::format::{self, Format};
 
 /// Bytes that a decoder may allocate for itself, however small the picture may be.
 const LEAST_ALLOC: u64 = 64 << 20;
@@ -168,17 +168,15 @@ pub(super) fn unknown(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::decode("0 bytes, no image");
     }
-    // The `image` crate knows more formats by name than are read here.
-    match image::guess_format(bytes) {
-        Ok(format) => {
-            let name = format.extensions_str().first().copied().unwrap_or("image");
-            Error::decode(format!("{name} images are not supported"))
-        }
-        Err(_) => {
-            let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
-            Error::decode(format!("no image format that is known begins with {start:?} ({} bytes in all)", bytes.len()))
-        }
+    // The `image` crate knows more formats by name than are read here, and a registry may lack
+    // codecs.
+    let known = format::of(bytes).map(|format| format.name);
+    let known = known.or_else(|| image::guess_format(bytes).ok()?.extensions_str().first().copied());
+    if let Some(name) = known {
+        return Error::decode(format!("{name} images are not supported"));
     }
+    let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
+    Error::decode(format!("no image format that is known begins with {start:?} ({} bytes in all)", bytes.len()))
 }
 
 /// Brings decoded pixels, `color` in native byte order, to RGB.

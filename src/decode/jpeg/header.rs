@@ -159,12 +159,20 @@ pub(crate) const NATURAL: [u8; 80] = [
     47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
 ];
 
+#[cfg(test)]
+thread_local! {
+    /// Headers that this thread has read.
+    pub(crate) static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 impl Header {
     /// Reads a file from SOI to the end of its first SOS segment.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming marker and byte offset.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
+        #[cfg(test)]
+        READS.set(READS.get() + 1);
         if bytes.get(..2) != Some(&[0xff, 0xd8]) {
             return Err(Error::decode("jpeg does not begin with the marker SOI (ff d8)"));
         }
