@@ -1,15 +1,17 @@
 //! Warnings and errors on stderr: the library's, and the program's own.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
-use tracing::field::{Field, Visit};
-use tracing::span;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Prints warnings and errors from here on.
 pub(crate) fn start() {
-    // It fails only if there is a subscriber already, and there is none before `main`.
-    let _ = tracing::subscriber::set_global_default(Stderr);
+    // Whoever closes stderr does not want to hear of it, and must not end the work.
+    let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
+    log.with_writer(std::io::stderr).event_format(Line).init();
 }
 
 /// Writes a line to stderr. Unlike `eprintln!` it does not panic when nobody reads there any more,
@@ -18,40 +20,13 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
 
-struct Stderr;
+/// What the library says looks like what the program says.
+struct Line;
 
-impl Subscriber for Stderr {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::WARN
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        say(format_args!("warpfeed: warning: {}{}", text.message, text.fields));
-    }
-
-    // Spans are not enabled.
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
-#[derive(Default)]
-struct Text {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " ({name} {value:?})"),
-        };
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Line {
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        write!(to, "warpfeed: warning: ")?;
+        context.format_fields(to.by_ref(), event)?;
+        writeln!(to)
     }
 }

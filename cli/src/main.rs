@@ -4,7 +4,6 @@
 //! what `verify` found; 2 for a wrong command line.
 
 mod commands;
-mod font;
 mod log;
 mod progress;
 mod size;

@@ -4,8 +4,8 @@
 //! complete events (`"ph": "X"`) in a JSON object. The file is a whole JSON document after every
 //! window, whatever comes after.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
+use serde::Serialize;
+use serde_json::json;
 
 use super::schedule::Phase;
 use super::{Schedule, nanos, span};
@@ -55,14 +57,20 @@ impl Row {
 }
 
 /// What a span says of itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Args {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) batch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sample: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<Box<str>>,
     /// Samples, where it is about more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) samples: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
 }
 
@@ -73,6 +81,20 @@ struct Event {
     begin: u64,
     end: u64,
     args: Args,
+}
+
+/// A complete event, by the format's names.
+#[derive(Serialize)]
+struct Complete<'a> {
+    name: Cow<'static, str>,
+    cat: &'static str,
+    ph: &'static str,
+    /// Microseconds.
+    ts: f64,
+    dur: f64,
+    pid: u64,
+    tid: u64,
+    args: &'a Args,
 }
 
 /// The spans of one loader, and the file they go to.
@@ -112,10 +134,10 @@ impl Trace {
     /// Makes the file.
     pub(crate) fn new(path: &Path, schedule: Schedule, workers: usize, readers: usize) -> Result<Arc<Self>> {
         schedule.check()?;
-        let head = format!(
-            "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"otherData\": {{\"program\": \"warpfeed {}\"}}, \"traceEvents\": [",
-            env!("CARGO_PKG_VERSION")
-        );
+        let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
+        let other = json!({ "program": program });
+        // Left open, for what the windows bring.
+        let head = format!(r#"{{"schemaVersion": 1, "displayTimeUnit": "ms", "otherData": {other}, "traceEvents": ["#);
         let make = || {
             let mut file = File::create(path)?;
             file.write_all(head.as_bytes())?;
@@ -224,7 +246,7 @@ impl Trace {
         events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
         let text = machine.format(&events);
         let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|_| {
-            file.write_all(text.as_bytes())?;
+            file.write_all(&text)?;
             file.write_all(TAIL)?;
             file.flush()
         });
@@ -239,12 +261,8 @@ impl Trace {
 }
 
 impl Machine {
-    fn format(&mut self, events: &[Event]) -> String {
-        let mut text = String::new();
-        let mut line = |text: &mut String| {
-            text.push_str(if self.empty { "\n" } else { ",\n" });
-            self.empty = false;
-        };
+    fn format(&mut self, events: &[Event]) -> Vec<u8> {
+        let mut text = Vec::new();
         for event in events {
             let (pid, tid) = event.row.ids();
             let name = match event.row {
@@ -261,27 +279,29 @@ impl Machine {
                 // The consumer's row comes first.
                 let order = if name == "consumer" { 0 } else { tid };
                 for (what, value) in [
-                    ("process_name", format!("{{\"name\": \"{process}\"}}")),
-                    ("thread_name", format!("{{\"name\": {}}}", quoted(&name))),
-                    ("thread_sort_index", format!("{{\"sort_index\": {order}}}")),
+                    ("process_name", json!({ "name": process })),
+                    ("thread_name", json!({ "name": name })),
+                    ("thread_sort_index", json!({ "sort_index": order })),
                 ] {
-                    line(&mut text);
-                    let _ = write!(
-                        text,
-                        "{{\"name\": \"{what}\", \"ph\": \"M\", \"pid\": {pid}, \"tid\": {tid}, \"args\": {value}}}"
-                    );
+                    let event = json!({ "name": what, "ph": "M", "pid": pid, "tid": tid, "args": value });
+                    self.line(&mut text, &event);
                 }
                 self.named.insert(event.row, name);
             }
-            line(&mut text);
-            event.format(&mut text);
+            self.line(&mut text, &event.complete());
         }
         text
+    }
+
+    fn line(&mut self, text: &mut Vec<u8>, event: &impl Serialize) {
+        text.extend(if self.empty { &b"\n"[..] } else { b",\n" });
+        self.empty = false;
+        serde_json::to_writer(text, event).expect("a Vec takes everything");
     }
 }
 
 impl Event {
-    fn format(&self, text: &mut String) {
+    fn complete(&self) -> Complete<'_> {
         let (pid, tid) = self.row.ids();
         let category = match self.row {
             // What `record_function` gives.
@@ -289,37 +309,15 @@ impl Event {
             Row::Coordinator | Row::Worker(_) | Row::Reader(_) => "loader",
             _ => "device",
         };
-        let mut name = self.name.to_owned();
-        if let (STEP, Some(batch)) = (self.name, self.args.batch) {
-            let _ = write!(name, "{batch}");
-        }
-        // Microseconds with three decimals are exact.
-        let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
-        let _ = write!(
-            text,
-            "{{\"name\": {}, \"cat\": \"{category}\", \"ph\": \"X\", \"ts\": {}, \"dur\": {}, \"pid\": {pid}, \"tid\": {tid}, \"args\": {{",
-            quoted(&name),
-            micros(self.begin),
-            micros(self.end - self.begin)
-        );
-        let Args { epoch, batch, sample, key, samples, bytes } = &self.args;
-        let mut separator = "";
-        let numbers = [("epoch", epoch), ("batch", batch), ("sample", sample), ("samples", samples), ("bytes", bytes)];
-        for (name, value) in numbers {
-            if let Some(value) = value {
-                let _ = write!(text, "{separator}\"{name}\": {value}");
-                separator = ", ";
-            }
-        }
-        if let Some(key) = key {
-            let _ = write!(text, "{separator}\"key\": {}", quoted(key));
-        }
-        text.push_str("}}");
+        let name = match (self.name, self.args.batch) {
+            (STEP, Some(batch)) => Cow::Owned(format!("{STEP}{batch}")),
+            (name, _) => Cow::Borrowed(name),
+        };
+        // Microseconds are read back to the nanosecond: 52 days of them fit an f64 exactly.
+        let micros = |ns: u64| ns as f64 / 1e3;
+        let (ts, dur) = (micros(self.begin), micros(self.end - self.begin));
+        Complete { name, cat: category, ph: "X", ts, dur, pid, tid, args: &self.args }
     }
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("text is always JSON")
 }
 
 impl Drop for Trace {

@@ -2,11 +2,12 @@ use std::io::{Cursor, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
 use image::{ImageFormat, Rgb, RgbImage};
 use warpfeed::{Error, Loader, OnError, source};
 
 use super::bench::Recipe;
-use crate::{Outcome, font};
+use crate::Outcome;
 
 /// Draw a contact sheet of an augmented batch, with its labels
 ///
@@ -43,12 +44,14 @@ pub(crate) struct Args {
 
 /// Pixels between the pictures.
 const GAP: u32 = 6;
-/// Pixels of a dot of the font where there is room for the text.
+/// Dots of a letter, across and down; those at its right and below are empty.
+const LETTER: u32 = 8;
+/// Pixels of a dot where there is room for the text.
 const DOT: u32 = 2;
 /// Pixels between a picture and its text.
 const LEAD: u32 = 4;
 /// Room for a line of text below a picture.
-const LINE: u32 = LEAD + font::HEIGHT * DOT + 2;
+const LINE: u32 = LEAD + LETTER * DOT;
 const PAPER: Rgb<u8> = Rgb([245, 245, 242]);
 const INK: Rgb<u8> = Rgb([30, 30, 30]);
 const MISSING: Rgb<u8> = Rgb([190, 190, 190]);
@@ -111,15 +114,14 @@ impl Args {
 /// Draws `text` with its upper left corner at `at`, in small dots if it would be wider than `room`,
 /// and cut if it is even then.
 fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32) {
-    let advance = font::WIDTH + 1;
-    let dot = if text.chars().count() as u32 * advance * DOT <= room + DOT { DOT } else { 1 };
-    for (letter, left) in text.chars().zip((0..room).step_by((advance * dot) as usize)) {
-        for (u, v) in font::dots(letter) {
-            for (du, dv) in (0..dot).flat_map(|du| (0..dot).map(move |dv| (du, dv))) {
-                let x = left + u * dot + du;
-                if x < room {
-                    sheet.put_pixel(at.0 + x, at.1 + v * dot + dv, INK);
-                }
+    let dot = if text.chars().count() as u32 * LETTER * DOT <= room + DOT { DOT } else { 1 };
+    for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
+        let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
+        let rows = rows.unwrap_or_default();
+        for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
+            let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
+            if inked && left + x < room {
+                sheet.put_pixel(at.0 + left + x, at.1 + y, INK);
             }
         }
     }

@@ -1,14 +1,17 @@
-//! MessagePack in place: values borrow from the bytes, every length is checked against what is
-//! left.
+//! MessagePack in place: `rmp` reads numbers and lengths, values borrow from the bytes, and every
+//! length is checked against what is left.
 
 use rmp::Marker;
+use rmp::decode::bytes::BytesReadError;
+use rmp::decode::{self, Bytes, NumValueReadError, ValueReadError};
 
 use crate::error::{Error, Result};
 
 /// Reads values one after the other.
 pub(super) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    left: &'a [u8],
+    /// Number of all bytes.
+    all: usize,
 }
 
 /// One value; of arrays and maps only the number of elements, which follow as values of their own.
@@ -26,56 +29,34 @@ pub(super) enum Value<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Reader { bytes, at: 0 }
+        Reader { left: bytes, all: bytes.len() }
     }
 
     /// Offset of the next value.
     pub(super) fn at(&self) -> usize {
-        self.at
+        self.all - self.left.len()
     }
 
     pub(super) fn is_at_end(&self) -> bool {
-        self.at == self.bytes.len()
+        self.left.is_empty()
     }
 
     pub(super) fn next(&mut self) -> Result<Value<'a>> {
-        Ok(match Marker::from_u8(self.uint(1)? as u8) {
-            Marker::FixPos(v) => Value::Int(v.into()),
-            Marker::FixNeg(v) => Value::Int(v.into()),
-            Marker::U8 => Value::Int(self.uint(1)? as i64),
-            Marker::U16 => Value::Int(self.uint(2)? as i64),
-            Marker::U32 => Value::Int(self.uint(4)? as i64),
-            Marker::U64 => i64::try_from(self.uint(8)?).map_or(Value::Other, Value::Int),
-            Marker::I8 => Value::Int((self.uint(1)? as i8).into()),
-            Marker::I16 => Value::Int((self.uint(2)? as i16).into()),
-            Marker::I32 => Value::Int((self.uint(4)? as i32).into()),
-            Marker::I64 => Value::Int(self.uint(8)? as i64),
-            Marker::FixStr(len) => Value::Bytes(self.take(len.into())?),
-            Marker::Str8 | Marker::Bin8 => Value::Bytes(self.sized(1)?),
-            Marker::Str16 | Marker::Bin16 => Value::Bytes(self.sized(2)?),
-            Marker::Str32 | Marker::Bin32 => Value::Bytes(self.sized(4)?),
-            Marker::FixArray(len) => Value::Array(len.into()),
-            Marker::Array16 => Value::Array(self.uint(2)? as u32),
-            Marker::Array32 => Value::Array(self.uint(4)? as u32),
-            Marker::FixMap(len) => Value::Map(len.into()),
-            Marker::Map16 => Value::Map(self.uint(2)? as u32),
-            Marker::Map32 => Value::Map(self.uint(4)? as u32),
-            Marker::Null | Marker::True | Marker::False => Value::Other,
-            Marker::F32 => self.other(4)?,
-            Marker::F64 => self.other(8)?,
-            // An extension's type takes a byte before its data.
-            Marker::FixExt1 => self.other(2)?,
-            Marker::FixExt2 => self.other(3)?,
-            Marker::FixExt4 => self.other(5)?,
-            Marker::FixExt8 => self.other(9)?,
-            Marker::FixExt16 => self.other(17)?,
-            Marker::Ext8 => self.extension(1)?,
-            Marker::Ext16 => self.extension(2)?,
-            Marker::Ext32 => self.extension(4)?,
-            Marker::Reserved => {
-                return Err(Error::in_source(format!("messagepack: reserved byte 0xc1 at {}", self.at - 1)));
-            }
-        })
+        let mut from = Bytes::new(self.left);
+        let head = head(&mut from).map_err(|e| self.misread(&e))?;
+        self.left = from.remaining_slice();
+        let mut take = |len: u32| {
+            let (at, all) = (self.at(), self.all);
+            let (taken, left) =
+                self.left.split_at_checked(len as usize).ok_or_else(|| cut_short(len as usize, at, all))?;
+            self.left = left;
+            Ok(taken)
+        };
+        match head {
+            Head::Whole(value) => Ok(value),
+            Head::Bytes(len) => take(len).map(Value::Bytes),
+            Head::Extension(len) => take(len).map(|_| Value::Other),
+        }
     }
 
     /// Passes over what `value` contains, without recursion: `depth` of nesting costs nothing, so a
@@ -93,34 +74,61 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        let taken = self.bytes[self.at..].get(..len).ok_or_else(|| {
-            let (at, all) = (self.at, self.bytes.len());
-            Error::in_source(format!("messagepack: {len} bytes claimed at {at}, value ends at {all}"))
-        })?;
-        self.at += len;
-        Ok(taken)
+    /// Why the value at hand cannot be read.
+    fn misread(&self, e: &ValueReadError<BytesReadError>) -> Error {
+        match e {
+            ValueReadError::InvalidMarkerRead(BytesReadError::InsufficientBytes { expected, position, .. })
+            | ValueReadError::InvalidDataRead(BytesReadError::InsufficientBytes { expected, position, .. }) => {
+                cut_short(*expected, self.at() + *position as usize, self.all)
+            }
+            ValueReadError::TypeMismatch(marker) => {
+                Error::in_source(format!("messagepack: reserved byte {:#04x} at {}", marker.to_u8(), self.at()))
+            }
+            e => Error::in_source(format!("messagepack: {e:?} at {}", self.at())),
+        }
     }
+}
 
-    /// A big-endian number of `bytes` bytes, 8 at most.
-    fn uint(&mut self, bytes: usize) -> Result<u64> {
-        Ok(self.take(bytes)?.iter().fold(0, |n, &byte| n << 8 | u64::from(byte)))
-    }
+fn cut_short(len: usize, at: usize, all: usize) -> Error {
+    Error::in_source(format!("messagepack: {len} bytes claimed at {at}, value ends at {all}"))
+}
 
-    /// Bytes whose number stands before them.
-    fn sized(&mut self, len_bytes: usize) -> Result<&'a [u8]> {
-        let len = self.uint(len_bytes)?;
-        self.take(len as usize)
-    }
+/// A value as far as `rmp` reads it.
+enum Head<'a> {
+    Whole(Value<'a>),
+    /// So many bytes follow.
+    Bytes(u32),
+    Extension(u32),
+}
 
-    fn other(&mut self, len: usize) -> Result<Value<'a>> {
-        self.take(len)?;
-        Ok(Value::Other)
-    }
+fn head<'a>(from: &mut Bytes<'a>) -> Result<Head<'a>, ValueReadError<BytesReadError>> {
+    // Each of these functions reads the marker again.
+    let marker = decode::read_marker(&mut from.clone())?;
+    Ok(match marker {
+        Marker::FixPos(_) | Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => Head::Whole(integer(from)?),
+        Marker::FixNeg(_) | Marker::I8 | Marker::I16 | Marker::I32 | Marker::I64 => Head::Whole(integer(from)?),
+        Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => Head::Bytes(decode::read_str_len(from)?),
+        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => Head::Bytes(decode::read_bin_len(from)?),
+        Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {
+            Head::Whole(Value::Array(decode::read_array_len(from)?))
+        }
+        Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => Head::Whole(Value::Map(decode::read_map_len(from)?)),
+        Marker::Null => decode::read_nil(from).map(|()| Head::Whole(Value::Other))?,
+        Marker::True | Marker::False => decode::read_bool(from).map(|_| Head::Whole(Value::Other))?,
+        Marker::F32 => decode::read_f32(from).map(|_| Head::Whole(Value::Other))?,
+        Marker::F64 => decode::read_f64(from).map(|_| Head::Whole(Value::Other))?,
+        Marker::Reserved => return Err(ValueReadError::TypeMismatch(marker)),
+        _ => Head::Extension(decode::read_ext_meta(from)?.size),
+    })
+}
 
-    fn extension(&mut self, len_bytes: usize) -> Result<Value<'a>> {
-        let len = self.uint(len_bytes)?;
-        self.other(len as usize + 1)
+fn integer<'a>(from: &mut Bytes<'a>) -> Result<Value<'a>, ValueReadError<BytesReadError>> {
+    match decode::read_int(from) {
+        Ok(int) => Ok(Value::Int(int)),
+        Err(NumValueReadError::OutOfRange) => Ok(Value::Other),
+        Err(NumValueReadError::InvalidMarkerRead(e)) => Err(ValueReadError::InvalidMarkerRead(e)),
+        Err(NumValueReadError::InvalidDataRead(e)) => Err(ValueReadError::InvalidDataRead(e)),
+        Err(NumValueReadError::TypeMismatch(marker)) => Err(ValueReadError::TypeMismatch(marker)),
     }
 }
 
