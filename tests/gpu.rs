@@ -304,6 +304,30 @@ fn mixed_batches_on_the_device_are_those_of_the_host() {
     }
 }
 
+/// Nothing is converted there, and the rows are made all the same.
+#[test]
+fn rows_of_shares_stand_beside_pictures_that_are_copied() {
+    let Some(stream) = stream() else { return };
+    let source = Arc::new(Pictures::new(40, 32));
+    let open = || loader(&source, Augment::exact(32, 32)).soft_labels(10, 0.1);
+    let (mut host, mut device) = (open().host().unwrap(), open().cuda(&stream).unwrap());
+    assert_eq!(device.plan().staging_bytes, 0);
+    let mut batches = 0;
+    for (a, b) in host.epoch(1).zip(device.epoch(1)) {
+        let (a, b) = (a.unwrap(), b.unwrap());
+        let names: Vec<_> = b.fields().map(|field| field.name.clone()).collect();
+        assert_eq!(names, ["image", "label", "soft_label"]);
+        assert!(b.counts("image").is_none(), "pictures are no rows of different lengths");
+        for name in names {
+            let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
+            assert_eq!(found.shape(), expected.shape(), "{name}");
+            assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+        }
+        batches += 1;
+    }
+    assert_eq!(batches, 3);
+}
+
 /// As `tests/labels.rs` has it for the host.
 #[test]
 fn labels_that_are_not_there_are_an_error_on_the_device() {

@@ -1,6 +1,8 @@
-#![allow(unsafe_code)]
 //! The prefetch ring: a thread that copies full host slots ahead of the consumer, and the events
 //! that order it all.
+//!
+//! 1. [`Ring`] (here): the consumer's end. 2. `thread`: the copy thread. 3. `held`: a batch in the
+//! consumer's hands. 4. `gauge`: what went through. 5. `timing`: how long it took on the device.
 //!
 //! ```text
 //! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
@@ -31,22 +33,32 @@
 //!    is dropped. The thread outlives the ring while its streams have work.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use self::timing::{Bracket, Bracketed, Pair, Timing};
-use super::spec::{At, DeviceMemory, Places, Spec, Upload};
-use super::{Gpu, Job, Recorded};
+pub use self::gauge::DeviceStats;
+pub(crate) use self::gauge::Gauge;
+pub(crate) use self::held::Held;
+
+use self::gauge::Counters;
+use self::thread::{Flight, Staging, Thread};
+use self::timing::{Pair, Timing};
+use super::spec::{DeviceMemory, Places, Spec};
+use super::{Gpu, Recorded};
 use crate::batch::Feed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Pick;
 use crate::trace;
 use crate::transform::Mixing;
 
+mod gauge;
+mod held;
+#[allow(unsafe_code)] // it keeps the contract of `Gpu::upload`
+mod thread;
 mod timing;
 
 /// How often the thread looks after its copies while some are under way. A copy of a batch takes
@@ -74,53 +86,6 @@ pub(crate) trait FullSlot: Send + 'static {
     fn labelled(&self) -> bool;
     /// Bytes of span `span` of the host's schema, all samples.
     fn bytes(&self, span: usize) -> &[u8];
-}
-
-/// Device memory as PyTorch's `torch.cuda.memory_stats` calls it, in bytes; and what went through
-/// the ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct DeviceStats {
-    /// In batches that are ready or in the consumer's hands.
-    pub allocated: usize,
-    /// The most that was ever allocated.
-    pub peak: usize,
-    /// Taken from the device when the loader was opened.
-    pub reserved: usize,
-    /// Batches copied to the device.
-    pub batches: u64,
-    /// Bytes copied to the device.
-    pub copied_bytes: u64,
-}
-
-/// What went through a ring, for whoever asks, on any thread.
-#[derive(Clone)]
-pub(crate) struct Gauge {
-    counters: Arc<Counters>,
-    plan: DeviceMemory,
-}
-
-impl Gauge {
-    pub(crate) fn stats(&self) -> DeviceStats {
-        let Gauge { counters, plan } = self;
-        let bytes = |slots: &AtomicUsize| slots.load(Ordering::Relaxed) * plan.slot_bytes;
-        DeviceStats {
-            allocated: bytes(&counters.slots),
-            peak: bytes(&counters.peak),
-            reserved: plan.total(),
-            batches: counters.batches.load(Ordering::Relaxed),
-            copied_bytes: counters.bytes.load(Ordering::Relaxed),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Counters {
-    slots: AtomicUsize,
-    peak: AtomicUsize,
-    held: AtomicUsize,
-    batches: AtomicU64,
-    bytes: AtomicU64,
 }
 
 /// What ring, thread and batches share.
@@ -282,7 +247,7 @@ impl<G: Gpu> Ring<G> {
         slot.handed_over = true;
         let waited = slot.waited.as_mut().expect("every batch that was sent has one");
         std::mem::swap(&mut waited.begin, &mut self.asked);
-        let held = Held { slot: Some(slot), shared, exported: AtomicBool::new(false) };
+        let held = Held::new(slot, shared);
         if let Err(e) = held.wait() {
             self.open = false;
             held.shared.fail(&e);
@@ -470,294 +435,6 @@ impl<G: Gpu> Shared<G> {
 
     fn fail(&self, e: &Error) {
         self.failed.lock().expect("nothing panics while holding it").get_or_insert_with(|| e.clone());
-    }
-}
-
-/// A batch that the consumer holds. Dropping it marks the consumer's stream: the slot is written
-/// again after that mark.
-pub(crate) struct Held<G: Gpu> {
-    slot: Option<Box<Slot<G>>>,
-    pub(crate) shared: Arc<Shared<G>>,
-    /// Whether another framework has its address.
-    exported: AtomicBool,
-}
-
-impl<G: Gpu> Held<G> {
-    /// Another framework is given the batch's address: nobody knows on which streams it is used.
-    /// The slot is written again after all work that the device had been given when it came back.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub(crate) fn export(&self) {
-        self.exported.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn slot(&self) -> &Slot<G> {
-        self.slot.as_ref().expect("the slot leaves in drop only")
-    }
-
-    /// Lets the consumer's stream wait for the batch, and marks when it has.
-    fn wait(&self) -> Result<()> {
-        let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
-        gpu.wait(consumer, &slot.ready)?;
-        gpu.record(&slot.waited.as_ref().expect("every batch that was sent has one").end, consumer)
-    }
-}
-
-impl<G: Gpu> Drop for Held<G> {
-    fn drop(&mut self) {
-        let Some(slot) = self.slot.take() else { return };
-        let Shared { gpu, consumer, counters, deferred, .. } = &*self.shared;
-        if self.shared.failure().is_none() {
-            let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
-            match gpu.is_capturing(consumer) {
-                Ok(capturing) if capturing || used == Used::Anywhere => {
-                    deferred.lock().expect("nothing panics while holding it").push((slot, used));
-                }
-                capturing => match capturing.and_then(|_| gpu.record(&slot.released, consumer)) {
-                    Ok(()) => self.shared.release(slot),
-                    // Without the mark nobody knows when the slot may be written: it stays out of
-                    // use.
-                    Err(e) => self.shared.fail(&e),
-                },
-            }
-        }
-        counters.held.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-struct Staging<G: Gpu> {
-    offset: usize,
-    converted: G::Event,
-}
-
-/// Host slots whose copies are under way, oldest first, events to spare, and the times of what is
-/// under way.
-struct Flight<G: Gpu, H> {
-    in_flight: VecDeque<(H, G::Event)>,
-    events: Vec<G::Event>,
-    timing: Timing<G>,
-}
-
-impl<G: Gpu, H> Flight<G, H> {
-    /// Gives back the host slots whose copies are done, and says how long to wait before looking
-    /// again.
-    fn land(&mut self, gpu: &G) -> Result<Duration> {
-        self.timing.settle(gpu)?;
-        while let Some((_, copied)) = self.in_flight.front() {
-            if !gpu.is_done(copied)? {
-                return Ok(POLL);
-            }
-            let (host, copied) = self.in_flight.pop_front().expect("there is a front");
-            drop(host);
-            self.events.push(copied);
-        }
-        Ok(TICK)
-    }
-}
-
-/// The copy thread: the only one that calls the device, but for the consumer's wait and mark.
-struct Thread<G: Gpu, F: Feed<Batch: FullSlot>> {
-    shared: Arc<Shared<G>>,
-    /// Leaves in drop only.
-    feed: Option<F>,
-    end: Option<Sender<()>>,
-    started: Receiver<(u64, u64, u64)>,
-    freed: Receiver<Box<Slot<G>>>,
-    messages: Sender<Message<G>>,
-    kernels: G::Kernels,
-    copy: G::Stream,
-    convert: G::Stream,
-    staging: Vec<Staging<G>>,
-    turn: usize,
-    flight: Flight<G, F::Batch>,
-}
-
-/// How an epoch ended on the thread.
-enum Ended {
-    Last,
-    Unwanted,
-}
-
-impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
-    fn run(mut self) {
-        // An error comes again with the first call.
-        let _stay = self.shared.gpu.stay();
-        while let Ok((run, epoch, first)) = self.started.recv() {
-            if self.shared.wanted.load(Ordering::Relaxed) != run {
-                continue;
-            }
-            self.feed().start(epoch, first);
-            let message = match self.epoch(run) {
-                Ok(Ended::Last) => None,
-                Ok(Ended::Unwanted) => {
-                    self.feed().stop();
-                    continue;
-                }
-                Err(e) => Some(Err(e)),
-            };
-            let _ = self.messages.send((run, message));
-            if self.shared.failure().is_some() {
-                break;
-            }
-        }
-    }
-
-    fn feed(&mut self) -> &mut F {
-        self.feed.as_mut().expect("the feed leaves in drop only")
-    }
-
-    fn epoch(&mut self, run: u64) -> Result<Ended> {
-        loop {
-            let Thread { shared, feed: Some(feed), flight, .. } = self else {
-                unreachable!("the feed leaves in drop only")
-            };
-            let mut failed = None;
-            let host = feed.next(&mut || {
-                if shared.wanted.load(Ordering::Relaxed) != run {
-                    return None;
-                }
-                shared.check().and_then(|()| flight.land(&shared.gpu)).map_err(|e| failed = Some(e)).ok()
-            });
-            if let Some(e) = failed {
-                self.shared.fail(&e);
-                return Err(e);
-            }
-            let host = match host {
-                Some(host) => host?,
-                None if self.shared.wanted.load(Ordering::Relaxed) != run => return Ok(Ended::Unwanted),
-                None => return Ok(Ended::Last),
-            };
-            let Some(slot) = self.free_slot(run)? else { return Ok(Ended::Unwanted) };
-            let slot = self.send(host, slot).inspect_err(|e| self.shared.fail(e))?;
-            let counters = &self.shared.counters;
-            let slots = counters.slots.fetch_add(1, Ordering::Relaxed) + 1;
-            counters.peak.fetch_max(slots, Ordering::Relaxed);
-            let _ = self.messages.send((run, Some(Ok(slot))));
-        }
-    }
-
-    /// A device slot that the host is done with; the device may still read it. `None` if the run is
-    /// no longer wanted.
-    fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
-        loop {
-            if self.shared.wanted.load(Ordering::Relaxed) != run {
-                return Ok(None);
-            }
-            self.shared.check()?;
-            let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
-            if let Ok(mut slot) = self.freed.recv_timeout(wait) {
-                self.flight.timing.returned(&mut slot);
-                return Ok(Some(slot));
-            }
-        }
-    }
-
-    /// Queues everything that brings `host` into `slot`. Nothing here waits.
-    fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Box<Slot<G>>> {
-        let Shared { gpu, memory, places, counters, .. } = &*self.shared;
-        let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
-        if slot.waited.is_none() {
-            slot.waited = Some(self.flight.timing.pair(gpu)?);
-        }
-        let copy_time = self.flight.timing.pair(gpu)?;
-        (slot.epoch, slot.number) = (host.epoch(), host.number());
-        slot.picks.clear();
-        slot.picks.extend_from_slice(host.picks());
-        let count = slot.picks.len();
-        (slot.mixing, slot.labelled) = (host.mixing(), host.labelled());
-        for (place, key) in slot.keys[..count].iter_mut().enumerate() {
-            key.clear();
-            key.push_str(host.key(place));
-        }
-        // The slot of a failed upload must not be freed before the copy stream has stopped, so it
-        // goes into flight first.
-        self.flight.in_flight.push_back((host, copied));
-        let (host, copied) = self.flight.in_flight.back().expect("just pushed");
-
-        let upload = |uploads: &[Upload], base: usize| {
-            uploads.iter().try_for_each(|&Upload { span, to }| {
-                counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
-                // SAFETY: invariant 1: `host` stays in flight until `copied`, recorded below in the
-                // same stream, is done.
-                unsafe { gpu.upload(&self.copy, memory, base + to, host.bytes(span)) }
-            })
-        };
-        if std::mem::take(&mut slot.taken_back) {
-            gpu.wait(&self.copy, &slot.ready)?;
-        }
-        // The pictures are timed and the rest, which is small, is not: it may have to wait for the
-        // consumer in between.
-        let timed = |uploads: &[Upload], base: usize| {
-            gpu.record(&copy_time.begin, &self.copy)?;
-            upload(uploads, base)?;
-            gpu.record(&copy_time.end, &self.copy)
-        };
-        let (large, rest) = places.copied.split_at(places.large);
-        let staging = (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()]);
-        let pictures = match staging {
-            Some(staging) => {
-                gpu.wait(&self.copy, &staging.converted)?;
-                timed(&places.staged, staging.offset)?;
-                gpu.wait(&self.copy, &slot.released)?;
-                upload(&places.copied, slot.offset)?;
-                &*places.staged
-            }
-            None => {
-                gpu.wait(&self.copy, &slot.released)?;
-                timed(large, slot.offset)?;
-                upload(rest, slot.offset)?;
-                large
-            }
-        };
-        gpu.record(copied, &self.copy)?;
-        let bytes = pictures.iter().map(|upload| host.bytes(upload.span).len()).sum();
-        let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes };
-        let (copy, convert) = (bracketed(Bracket::Copy), bracketed(Bracket::Convert));
-        self.flight.timing.recorded(copy, copy_time);
-        if places.computed.is_empty() {
-            gpu.record(&slot.ready, &self.copy)?;
-        } else {
-            gpu.wait(&self.convert, copied)?;
-            let time = self.flight.timing.pair(gpu)?;
-            gpu.record(&time.begin, &self.convert)?;
-            for step in &places.computed {
-                let from = match step.from {
-                    At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
-                    At::Slot(at) => slot.offset + at,
-                };
-                let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
-                gpu.compute(&self.convert, memory, &self.kernels, Job { array: step.array, from, to, records, count })?;
-            }
-            gpu.record(&time.end, &self.convert)?;
-            self.flight.timing.recorded(convert, time);
-            if let Some(staging) = staging {
-                gpu.record(&staging.converted, &self.convert)?;
-            }
-            gpu.record(&slot.ready, &self.convert)?;
-        }
-        self.turn += 1;
-        counters.batches.fetch_add(1, Ordering::Relaxed);
-        Ok(slot)
-    }
-}
-
-impl<G: Gpu, F: Feed<Batch: FullSlot>> Drop for Thread<G, F> {
-    /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the
-    /// waits fail at once, and nothing is copied any more.
-    fn drop(&mut self) {
-        drop(self.feed.take());
-        drop(self.end.take());
-        for stream in [&self.copy, &self.convert] {
-            if let Err(e) = self.shared.gpu.synchronize(stream) {
-                self.shared.fail(&e);
-            }
-        }
-        // No copy is under way any more: what is left to read are times.
-        while let Ok(mut slot) = self.freed.try_recv() {
-            self.flight.timing.returned(&mut slot);
-        }
-        if self.shared.failure().is_none() {
-            let _ = self.flight.timing.settle(&self.shared.gpu);
-        }
     }
 }
 

@@ -1,0 +1,232 @@
+#![allow(unsafe_code)]
+//! Host slots of known bytes, and what they are to be on the device.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender, unbounded};
+
+use super::super::super::sim::{converted, sample_bytes};
+use super::super::super::spec::{Array, Origin, Spec};
+use super::super::super::{Shares, Target};
+use super::super::FullSlot;
+use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
+use crate::cuda::SampleOps;
+use crate::error::{Error, Result};
+use crate::order::{Pick, Rng};
+use crate::transform::Mixing;
+
+pub(super) const BATCH: usize = 4;
+pub(super) const BATCHES: u64 = 40;
+
+pub(super) fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (Field, Role) {
+    (Field { name: name.into(), dtype, shape: shape.into() }, role)
+}
+
+/// What becomes of `arrays`, with rows of five shares if they are wanted.
+pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) -> Spec {
+    let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT };
+    let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
+    let schema = Schema::new(BATCH, arrays).unwrap();
+    Spec::new(&schema, target, shares.then_some(Shares { field, smoothing: 0.1 }))
+}
+
+/// The simulated conversion writes one byte a byte, whatever the dtype.
+pub(super) fn spec(dtype: Dtype) -> Spec {
+    spec_of(vec![picture("image", 8, 9), label()], dtype, false)
+}
+
+pub(super) fn picture(name: &str, height: usize, width: usize) -> (Field, Role) {
+    array(name, Dtype::U8, &[height, width, 3], Role::Picture)
+}
+
+pub(super) fn label() -> (Field, Role) {
+    array("label", Dtype::I64, &[], Role::Label)
+}
+
+pub(super) fn records(of: usize) -> (Field, Role) {
+    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { of })
+}
+
+pub(super) const CONVERTED: Dtype = Dtype::F32;
+pub(super) const COPIED: Dtype = Dtype::U8;
+
+/// Bytes of one sample in each span of the host's.
+pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
+    let of = |array: &Array| match array.origin {
+        Origin::Copied { span } => Some((span, array.field.sample_bytes())),
+        Origin::Converted { span, height, width, .. } => Some((span, height * width * 3)),
+        Origin::Shares { .. } => None,
+    };
+    let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(of).collect();
+    spans.sort_unstable();
+    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span is copied, once");
+    spans.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+pub(super) fn count(number: u64) -> usize {
+    if number == BATCHES - 1 { BATCH - 1 } else { BATCH }
+}
+
+/// The bytes of batch `number` of `epoch` on the host, span by span.
+pub(super) fn content(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(1, epoch, number);
+    let random = |bytes: usize| (0..bytes * count(number)).map(|_| rng.next_u64() as u8).collect();
+    host_bytes(spec).into_iter().map(random).collect()
+}
+
+/// The bytes of the same batch on the device, array by array.
+pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
+    let host = content(spec, epoch, number);
+    let copied = |array: usize| match spec.arrays[array].origin {
+        Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
+        Origin::Shares { .. } => panic!("nothing is made of shares"),
+    };
+    let of = |array: &Array| {
+        let (from, records) = match array.origin {
+            Origin::Copied { span } => return host[span].clone(),
+            Origin::Converted { span, records, .. } => (&host[span], records),
+            Origin::Shares { labels, records, .. } => (copied(labels), records),
+        };
+        let (made, read) = sample_bytes(array);
+        let byte = |i: usize| {
+            let record = records.map_or(0, |records| copied(records)[i / made * SampleOps::BYTES]);
+            converted(from[i / made * read + i % made % read], record)
+        };
+        (0..count(number) * made).map(byte).collect()
+    };
+    spec.arrays.iter().map(of).collect()
+}
+
+pub(super) struct HostSlot {
+    // The simulated copy reads these while a wrong ring lets them be refilled: atomic, so that it
+    // is a wrong batch and no undefined behaviour.
+    fields: Vec<(Box<[AtomicU8]>, usize)>,
+    epoch: u64,
+    number: u64,
+    picks: Vec<Pick>,
+    keys: Vec<String>,
+    home: Option<Sender<HostSlot>>,
+}
+
+/// Key of sample `place` of batch `number`; each of another length than before.
+pub(super) fn key(number: u64, place: usize) -> String {
+    format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
+}
+
+/// How batch `number` is mixed.
+pub(super) fn mixing(number: u64) -> Option<Mixing> {
+    (number % 2 == 1).then_some(Mixing { weight: number as f32 / BATCHES as f32, cut: None })
+}
+
+impl FullSlot for HostSlot {
+    fn epoch(&self) -> u64 {
+        self.epoch
+    }
+    fn number(&self) -> u64 {
+        self.number
+    }
+    fn picks(&self) -> &[Pick] {
+        &self.picks
+    }
+    fn key(&self, place: usize) -> &str {
+        &self.keys[place]
+    }
+    fn mixing(&self) -> Option<Mixing> {
+        mixing(self.number)
+    }
+    fn labelled(&self) -> bool {
+        self.number % 3 == 1
+    }
+    fn bytes(&self, span: usize) -> &[u8] {
+        let (bytes, len) = &self.fields[span];
+        let bytes = &bytes[..*len];
+        // SAFETY: the ring only takes address and length of it; the bytes are read by the simulated
+        // device, as atomics.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
+    }
+}
+
+impl Drop for HostSlot {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            let fields = std::mem::take(&mut self.fields);
+            let (picks, keys) = (std::mem::take(&mut self.picks), std::mem::take(&mut self.keys));
+            let _ = home.send(HostSlot { fields, picks, keys, home: None, ..*self });
+        }
+    }
+}
+
+/// Loaders with two slots, which take up to `delay` microseconds a batch.
+pub(super) struct Maker {
+    spec: Spec,
+    free: Receiver<HostSlot>,
+    home: Sender<HostSlot>,
+    epoch: u64,
+    next: u64,
+    delay: u64,
+    rng: Rng,
+    pub(super) bad: Option<u64>,
+}
+
+impl Maker {
+    pub(super) fn new(spec: &Spec, delay: u64) -> Self {
+        let (home, free) = unbounded();
+        for _ in 0..2 {
+            let bytes = |n: usize| (0..n * BATCH).map(|_| AtomicU8::new(0)).collect();
+            let fields = host_bytes(spec).into_iter().map(|n| (bytes(n), 0)).collect();
+            let slot = HostSlot { fields, epoch: 0, number: 0, picks: Vec::new(), keys: Vec::new(), home: None };
+            home.send(slot).unwrap();
+        }
+        Maker { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
+    }
+}
+
+impl Feed for Maker {
+    type Batch = HostSlot;
+
+    fn start(&mut self, epoch: u64, first: u64) {
+        (self.epoch, self.next) = (epoch, first);
+    }
+
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<HostSlot>> {
+        if self.next == BATCHES {
+            return None;
+        }
+        let mut slot = loop {
+            match self.free.recv_timeout(idle()?) {
+                Ok(slot) => break slot,
+                Err(_) => continue,
+            }
+        };
+        if self.delay > 0 {
+            std::thread::sleep(Duration::from_micros(self.rng.below(self.delay)));
+        }
+        let number = self.next;
+        self.next += 1;
+        if self.bad == Some(number) {
+            slot.home = Some(self.home.clone());
+            self.next = BATCHES;
+            return Some(Err(Error::decode("a bad sample")));
+        }
+        let content = content(&self.spec, self.epoch, number);
+        for ((bytes, len), content) in slot.fields.iter_mut().zip(&content) {
+            bytes.iter().zip(content).for_each(|(to, &from)| to.store(from, Relaxed));
+            *len = content.len();
+        }
+        slot.picks.clear();
+        slot.picks.extend((0..count(number)).map(|i| Pick { sample: number * 10 + i as u64, variant: 0, valid: true }));
+        slot.keys.clear();
+        slot.keys.extend((0..slot.picks.len()).map(|place| key(number, place)));
+        (slot.epoch, slot.number, slot.home) = (self.epoch, number, Some(self.home.clone()));
+        Some(Ok(slot))
+    }
+
+    fn stop(&mut self) {
+        self.next = BATCHES;
+    }
+
+    fn ready(&self) -> usize {
+        self.free.len()
+    }
+}
