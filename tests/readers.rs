@@ -75,7 +75,7 @@ fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are
         let same = |batch: &HostBatch| {
             let epoch = expected
                 .entry(batch.epoch())
-                .or_insert_with(|| reference(&Numbers::new(samples), &Draw, &augment, Some(3), batch.epoch(), 8));
+                .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
             assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
         };
         // Workers alone would give `processors` samples every 4 ms.
@@ -227,7 +227,7 @@ fn errors_panics_and_retries_are_those_of_workers() {
         };
         let loader = Loader::source(Slow(Numbers::new(400), fails)).codec(Draw).augment(Augment::train(16)).batch(7);
         let mut batches = loader.on_error(OnError::Skip { at_most: 9 }).host().unwrap();
-        let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().iter().filter(|v| **v).count()).sum();
+        let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
         assert_eq!(valid, 398);
         let stats = batches.stats();
         assert!(read_ahead(&batches) > 100 && stats.retries == 2, "{stats}");

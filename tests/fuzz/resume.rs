@@ -199,7 +199,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         let mut picks = Vec::new();
         for number in state.batch()..batches.min(state.batch() + 3) {
             schedule.fill(state.epoch(), number, &mut picks);
-            assert!(!picks.is_empty() && picks.iter().all(|pick| pick.sample < work.source.len() as u64));
+            assert!(!picks.is_empty() && picks.iter().all(|pick| pick.sample < recipe.source.len() as u64));
         }
     }
     // Threads take their time: one in some is opened in full.
