@@ -505,6 +505,11 @@ impl Loader {
         Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
     }
 
+    /// How a data set is opened.
+    fn source_options(&self) -> source::Options {
+        source::Options::new().mapped(self.mapped).formats(self.codecs.formats())
+    }
+
     /// The names and kinds of all fields: those there are by default first.
     fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
         let (classes, unlabelled) = (self.soft_labels, self.unlabelled);
@@ -549,7 +554,7 @@ impl Loader {
         self.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
 
-        let options = source::Options::new().mapped(self.mapped).formats(self.codecs.formats());
+        let options = self.source_options();
         let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));

@@ -397,6 +397,8 @@ impl Drop for Engine {
         }
         // The readers hold the pool too.
         self.stage.close();
+        // A handle of the user's may outlive the loader, and is to hold no batch memory.
+        self.run.settings.free_slots();
         let left_out = self.reports.left_out();
         if left_out > 0 {
             tracing::warn!("{left_out} more panics, at places that were reported before");

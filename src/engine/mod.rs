@@ -7,15 +7,15 @@
 //! 5. `readers`: threads that read for the workers where reading waits; `waits`: whether it does;
 //!    `fetched`: samples on their way from a reader to a worker.
 //! 6. `run`: what goes on around the recipe.
-//! 6. `settings`: the numbers of workers and slots in use; `tune`: finds them, where they are left
-//!    to the loader.
-//! 7. `scratch`: memory that workers take beside the slots, and who may take it.
-//! 8. `delivery` and `cuda`: what a full slot becomes: a batch in host memory, or what a device
+//! 7. `settings`: the numbers of workers and slots in use; `tune`: finds that of slots, where it is
+//!    left to the loader.
+//! 8. `scratch`: memory that workers take beside the slots, and who may take it.
+//! 9. `delivery` and `cuda`: what a full slot becomes: a batch in host memory, or what a device
 //!    copies.
-//! 9. `batches`: what the user holds; `metered`: what it asks for and gets is counted there.
-//! 10. `resume`: where a run stands, and whether a loader may go on from there.
-//! 11. `length`: how many batches an epoch has, asked of an order that may be the user's.
-//! 12. `faults`: what happens to a sample that fails for good, and the list of those.
+//! 10. `batches`: what the user holds; `metered`: what it asks for and gets is counted there.
+//! 11. `resume`: where a run stands, and whether a loader may go on from there.
+//! 12. `length`: how many batches an epoch has, asked of an order that may be the user's.
+//! 13. `faults`: what happens to a sample that fails for good, and the list of those.
 
 mod batches;
 mod coordinator;

@@ -168,6 +168,11 @@ impl Settings {
         *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
     }
 
+    /// Frees the slots of the reserve: nobody fills any more.
+    pub(super) fn free_slots(&self) {
+        *self.reserve() = Reserve::default();
+    }
+
     pub(super) fn use_prefetch(&self, prefetch: usize) {
         let mut reserve = self.reserve();
         self.ahead.store(prefetch, Relaxed);

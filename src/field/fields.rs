@@ -24,6 +24,9 @@ struct Other {
     arrays: usize,
 }
 
+/// Images that a sample may have: as many as a worker decodes at a time.
+pub(crate) const MOST_IMAGES: usize = 8;
+
 /// What the host leaves to a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Device {
@@ -72,6 +75,10 @@ impl Fields {
                     arrays.extend(own.into_iter().map(|field| (field, Role::Plain)));
                 }
             }
+        }
+        if made.images.len() > MOST_IMAGES {
+            let images = made.images.len();
+            return Err(Error::config(format!("{images} images a sample; at most {MOST_IMAGES} images")));
         }
         if arrays.is_empty() {
             return Err(Error::config("a batch has no fields: all were left out"));

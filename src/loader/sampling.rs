@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{Input, Loader, Proportions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
+use crate::order::{self, Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
 use crate::recipe::retried;
 use crate::source::{self, Join, Source};
 
@@ -114,6 +114,65 @@ impl Loader {
         self
     }
 
+    /// Splits the data set at random into parts of these `shares`: one loader for each, of the same
+    /// options and the same open source. PyTorch's `random_split`.
+    ///
+    /// Which sample goes where depends on `seed` alone, and not on that of the
+    /// [shuffle](Loader::shuffle). A [`subset`](Loader::subset) that was chosen before is what is
+    /// split. See [`order::split`].
+    ///
+    /// ```no_run
+    /// use warpfeed::{Augment, Loader};
+    ///
+    /// let [train, val] = Loader::new("photos").split([0.8, 0.2], 42)?;
+    /// let train = train.shuffle(1).augment(Augment::train(224)).host()?;
+    /// let val = val.augment(Augment::eval(256, 224)).host()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As opening the data set; [`ErrorKind::Config`] for shares that are not from 0 to 1 or more
+    /// than 1 together, and for a mixture.
+    pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
+        let (loader, source) = self.opened()?;
+        let samples = loader.chosen(&*source);
+        loader.parts(order::split(samples, shares, seed)?)
+    }
+
+    /// Splits as [`split`](Loader::split) does, each class for itself, so that every part has the
+    /// classes in the proportions of the whole: a stratified split. It asks for every label, as
+    /// [`balanced`](Loader::balanced) does.
+    ///
+    /// # Errors
+    /// As [`split`](Loader::split); and of a sample without a label.
+    pub fn split_by_class<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
+        let (loader, source) = self.opened()?;
+        let samples = loader.chosen(&*source);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let labels = Labels { source: &*source, workers, retries: loader.limits.retries, asked_by: "split_by_class" };
+        let labels = labels.of(&(0..source.len() as u64), Some(&samples))?;
+        loader.parts(order::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
+    }
+
+    /// The loader over its source, which is open now.
+    fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
+        if matches!(self.input, Input::Mixture(_)) {
+            return Err(Error::config("split: this is a mixture; split its data sets, and mix the parts"));
+        }
+        let options = self.source_options();
+        let (source, _) = self.input.clone().open(&options, None)?;
+        Ok((Loader { input: Input::Source(source.clone()), ..self }, source))
+    }
+
+    /// The samples that [`subset`](Loader::subset) chose, or all of them.
+    fn chosen(&self, source: &dyn Source) -> Vec<u64> {
+        self.sampling.subset.as_ref().map_or_else(|| (0..source.len() as u64).collect(), |subset| subset.to_vec())
+    }
+
+    fn parts<const N: usize>(self, parts: [Vec<u64>; N]) -> Result<[Loader; N]> {
+        Ok(parts.map(|part| self.clone().subset(part)))
+    }
+
     /// Draws samples with replacement, with chances in proportion to `weights`: one for each sample
     /// of the source, or of the [`subset`](Loader::subset). An epoch is as many draws. In place of
     /// [`shuffle`](Loader::shuffle), whose seed it uses. PyTorch's `WeightedRandomSampler`; see
@@ -208,7 +267,7 @@ impl Sampling {
             return Err(Error::config(format!("{} weights for the {len} samples of the {of}", weights.len())));
         }
 
-        let labels = Labels { source, workers, retries };
+        let labels = Labels { source, workers, retries, asked_by: "balanced" };
         let mut order = match mixture {
             None => self.order_of(0..samples, seed, &labels)?,
             Some(parts) => {
@@ -298,6 +357,8 @@ struct Labels<'a> {
     workers: usize,
     /// How often a read that failed for a moment is tried again.
     retries: usize,
+    /// The option that needs them.
+    asked_by: &'static str,
 }
 
 impl Labels<'_> {
@@ -311,11 +372,11 @@ impl Labels<'_> {
     }
 
     fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
-        let Labels { source, workers, retries } = *self;
+        let Labels { source, workers, retries, asked_by } = *self;
         let label = |scratch: &mut Vec<u8>, place: usize| {
             let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
             let label = retried(retries, index, || true, || source.label(index as usize, scratch))
-                .and_then(|label| label.ok_or_else(|| Error::in_source("no label, which balanced() needs")));
+                .and_then(|label| label.ok_or_else(|| Error::in_source(format!("no label, which {asked_by}() needs"))));
             label.map_err(|e| {
                 // What cannot be read has no key to be had either.
                 let key = || match e.kind() {
