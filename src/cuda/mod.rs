@@ -68,14 +68,16 @@ pub use {
 /// What loaders are built of on a device. The crate's own tests, benchmarks and program use it too;
 /// it is no part of what the version number promises.
 #[doc(hidden)]
-#[cfg(feature = "cuda")]
 pub mod internal {
-    pub use super::convert::{Convert, Launch, SoftLabels};
-    pub use super::driver::Context;
-    pub use super::memory::Memory;
     pub use super::ops::SampleOps;
-    pub use super::pinned::Pinned;
-    pub use super::stream::{Event, Stream};
+    #[cfg(feature = "cuda")]
+    pub use super::{
+        convert::{Convert, Launch, SoftLabels},
+        driver::Context,
+        memory::Memory,
+        pinned::Pinned,
+        stream::{Event, Stream},
+    };
 }
 
 #[cfg(feature = "cuda")]

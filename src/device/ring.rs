@@ -1,8 +1,11 @@
 //! The prefetch ring: a thread that copies full host slots ahead of the consumer, and the events
 //! that order it all.
 //!
-//! 1. [`Ring`] (here): the consumer's end. 2. `thread`: the copy thread. 3. `held`: a batch in the
-//! consumer's hands. 4. `gauge`: what went through. 5. `timing`: how long it took on the device.
+//! 1. [`Ring`] (here): the consumer's end.
+//! 2. `thread`: the copy thread.
+//! 3. `held`: a batch in the consumer's hands.
+//! 4. `gauge`: what went through.
+//! 5. `timing`: how long it took on the device.
 //!
 //! ```text
 //! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
