@@ -15,8 +15,8 @@ use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, Pus
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
 use warpfeed::cuda::internal::{Context, Convert, Event, Memory, PinMode, Pinned, Stream};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
-use warpfeed::format::Format;
 use warpfeed::device::SampleOps;
+use warpfeed::format::Format;
 use warpfeed::order::Rng;
 use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
 use warpfeed::source::{self, OwnedSample, Sample, Source};

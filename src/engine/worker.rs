@@ -374,7 +374,8 @@ impl Desk<'_> {
         if let Some(trace) = work.counters.tracing() {
             clock.trace_decoding(trace, index, took, &jobs, &planned, at);
         }
-        let encoded = jobs.iter().filter(|job| job.out.time.is_none()).map(|job| job.picture.bytes().len()).sum::<usize>();
+        let encoded =
+            jobs.iter().filter(|job| job.out.time.is_none()).map(|job| job.picture.bytes().len()).sum::<usize>();
 
         for (job, mut planned) in jobs.into_iter().zip(planned) {
             let share = || (together as f64 * job.picture.bytes().len() as f64 / encoded.max(1) as f64) as u64;
