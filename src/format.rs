@@ -10,8 +10,12 @@
 /// ```
 /// use warpfeed::format::Format;
 ///
-/// const PPM: Format =
-///     Format { name: "ppm", field: "ppm", extensions: &["ppm"], matches: |bytes| bytes.starts_with(b"P6") };
+/// const PPM: Format = Format {
+///     name: "ppm",
+///     field: "ppm",
+///     extensions: &["ppm"],
+///     matches: |bytes| bytes.starts_with(b"P6"),
+/// };
 /// assert!((PPM.matches)(b"P6 4 3 255\n"));
 /// ```
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +49,7 @@ pub const WEBP: Format = Format {
     matches: |b| b.starts_with(b"RIFF") && b.get(8..12) == Some(b"WEBP"),
 };
 /// GIF.
-pub const GIF: Format =
-    Format { name: "gif", field: "gif", extensions: &["gif"], matches: |b| b.starts_with(b"GIF8") };
+pub const GIF: Format = Format { name: "gif", field: "gif", extensions: &["gif"], matches: |b| b.starts_with(b"GIF8") };
 /// BMP.
 pub const BMP: Format = Format { name: "bmp", field: "bmp", extensions: &["bmp"], matches: |b| b.starts_with(b"BM") };
 /// TIFF of either byte order.
@@ -97,14 +100,28 @@ pub fn field(name: &str) -> &str {
     FORMATS.iter().find(|format| format.extensions.contains(&name)).map_or(name, |format| format.field)
 }
 
+/// The field that a file with this extension becomes: of a format in `more`, or of a built-in one.
+/// `None` if it is not taken for a picture.
+pub fn field_of_file(extension: &str, more: &[Format]) -> Option<&'static str> {
+    more.iter().chain(FORMATS).find(|format| format.has_extension(extension)).map(|format| format.field)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_name_and_a_file_are_of_one_format_at_most() {
-        let signatures: [&[u8]; 8] =
-            [b"\xff\xd8\xff", b"\x93NUMPY", b"\x89PNG\r\n\x1a\n", b"RIFF0000WEBP", b"GIF89a", b"BM", b"II*\0", b"MM\0*"];
+        let signatures: [&[u8]; 8] = [
+            b"\xff\xd8\xff",
+            b"\x93NUMPY",
+            b"\x89PNG\r\n\x1a\n",
+            b"RIFF0000WEBP",
+            b"GIF89a",
+            b"BM",
+            b"II*\0",
+            b"MM\0*",
+        ];
         for bytes in signatures {
             let of: Vec<_> = FORMATS.iter().filter(|f| (f.matches)(bytes)).map(|f| f.name).collect();
             assert_eq!(of.len(), 1, "{bytes:?}: {of:?}");
@@ -124,6 +141,9 @@ mod tests {
     fn an_extension_in_any_case_has_one_field() {
         assert!(JPEG.has_extension("JPEG") && JPEG.has_extension("jpg") && !JPEG.has_extension("jp"));
         assert_eq!((field("jpeg"), field("tiff"), field("json")), ("jpg", "tif", "json"));
+        assert_eq!((field_of_file("JPEG", &[]), field_of_file("txt", &[])), (Some("jpg"), None));
+        let mine = Format { name: "mine", field: "mine", extensions: &["png"], matches: |_| false };
+        assert_eq!(field_of_file("Png", &[mine]), Some("mine"), "one of your own takes an extension over");
         // Fields are told apart by case, as WebDataset has it.
         assert!(!is_picture("JPG") && is_picture("img"));
     }

@@ -411,7 +411,8 @@ impl Loader {
     /// ```no_run
     /// # use warpfeed::{Augment, Loader, decode::RawRgb};
     /// // Fields of 32 * 32 * 3 bytes, which are the pixels themselves.
-    /// let loader = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32)).augment(Augment::exact(32, 32));
+    /// let arrays = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32));
+    /// let loader = arrays.augment(Augment::exact(32, 32));
     /// ```
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);

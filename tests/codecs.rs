@@ -245,8 +245,7 @@ fn neighbours_of_several_codecs_are_decoded_in_one_call() {
     let region = Rect::new(3, 2, 8, 9);
     let mut outs = vec![Pixels::new(); files.len()];
     let jobs = files.iter().zip(&mut outs);
-    let mut jobs: Vec<Job<'_>> =
-        jobs.map(|(bytes, out)| Job::new(codecs.open(bytes).unwrap(), region, out)).collect();
+    let mut jobs: Vec<Job<'_>> = jobs.map(|(bytes, out)| Job::new(codecs.open(bytes).unwrap(), region, out)).collect();
     decode_group(&mut jobs);
     for (job, bytes) in jobs.iter().zip(&files) {
         job.result.as_ref().unwrap();

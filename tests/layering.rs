@@ -6,8 +6,20 @@ use std::path::{Path, PathBuf};
 
 /// The path from an index to the user, and who may not be imported from where. `trace` watches all
 /// of it and needs none of it.
-const FLOW: [&str; 12] =
-    ["error", "trace", "order", "format", "source", "decode", "transform", "batch", "cuda", "device", "engine", "loader"];
+const FLOW: [&str; 12] = [
+    "error",
+    "trace",
+    "order",
+    "format",
+    "source",
+    "decode",
+    "transform",
+    "batch",
+    "cuda",
+    "device",
+    "engine",
+    "loader",
+];
 /// Writers of data sets stand beside the path: they use its beginning.
 const PACK: [&str; 6] = ["error", "order", "format", "source", "decode", "transform"];
 

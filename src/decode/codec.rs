@@ -20,7 +20,8 @@ use crate::format::Format;
 ///
 /// impl Codec for Tiny {
 ///     fn format(&self) -> Format {
-///         Format { name: "tiny", field: "tiny", extensions: &["tiny"], matches: |bytes| bytes.starts_with(b"TINY") }
+///         let matches = |bytes: &[u8]| bytes.starts_with(b"TINY");
+///         Format { name: "tiny", field: "tiny", extensions: &["tiny"], matches }
 ///     }
 ///
 ///     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
@@ -28,8 +29,9 @@ use crate::format::Format;
 ///             return Err(Error::decode(format!("tiny header ends at byte {}", bytes.len())));
 ///         };
 ///         let size = Size::new(width.into(), height.into());
-///         if bytes.len() as u64 != 6 + size.area() {
-///             return Err(Error::decode(format!("tiny has {} bytes, its size needs {}", bytes.len(), 6 + size.area())));
+///         let needed = 6 + size.area();
+///         if bytes.len() as u64 != needed {
+///             return Err(Error::decode(format!("tiny has {} bytes, not {needed}", bytes.len())));
 ///         }
 ///         Ok(Picture::new(bytes, size))
 ///     }
@@ -37,7 +39,8 @@ use crate::format::Format;
 ///     fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
 ///         let grey = &picture.bytes()[6..];
 ///         // All of the picture, whatever the region: `place` is for those that deliver a part.
-///         out.reset(picture.size()).as_chunks_mut().0.iter_mut().zip(grey).for_each(|(rgb, &grey)| *rgb = [grey; 3]);
+///         let pixels = out.reset(picture.size()).as_chunks_mut().0;
+///         pixels.iter_mut().zip(grey).for_each(|(rgb, &grey)| *rgb = [grey; 3]);
 ///         Ok(())
 ///     }
 /// }

@@ -20,7 +20,8 @@ const MAX_PIXELS: u64 = 1 << 28;
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
 ///
 /// # let mut jpeg = Vec::new();
-/// # jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[99; 96 * 64 * 3], 96, 64, jpeg_encoder::ColorType::Rgb).unwrap();
+/// # use jpeg_encoder::{ColorType, Encoder};
+/// # Encoder::new(&mut jpeg, 90).encode(&[99; 96 * 64 * 3], 96, 64, ColorType::Rgb).unwrap();
 /// let codecs = Codecs::new();
 /// let mut picture = codecs.open(&jpeg)?;
 /// assert_eq!((picture.size().width, picture.size().height), (96, 64));
@@ -126,8 +127,8 @@ impl Codecs {
     /// Opens a picture: reads its header, and nothing else.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec takes the bytes, the header makes
-    /// no sense, or it claims no pixels or more than the limit.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec takes the bytes, the header
+    /// makes no sense, or it claims no pixels or more than the limit.
     pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<Picture<'a>> {
         let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unknown(bytes))?;
         let picture = codec.open(bytes)?;

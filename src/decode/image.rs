@@ -2,8 +2,8 @@
 //! frame of a GIF.
 //!
 //! Brought to RGB as `torchvision.io.decode_image(mode="RGB")` does: grey is repeated, alpha is
-//! dropped (not blended with a background), of 16-bit channels the upper byte is kept. Unlike there,
-//! EXIF orientation is applied.
+//! dropped (not blended with a background), of 16-bit channels the upper byte is kept. Unlike
+//! there, EXIF orientation is applied.
 
 use std::cell::RefCell;
 use std::io::Cursor;

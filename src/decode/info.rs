@@ -44,8 +44,8 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// As [`Codecs::open`](super::Codecs::open) of the built-in codecs. [`check`](super::check()) reads
-    /// more than the header.
+    /// As [`Codecs::open`](super::Codecs::open) of the built-in codecs. [`check`](super::check())
+    /// reads more than the header.
     pub fn read(bytes: &[u8]) -> Result<Info> {
         standard().open(bytes).map(|picture| picture.info())
     }

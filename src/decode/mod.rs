@@ -11,8 +11,8 @@
 //! 9. `check`: whether a picture is damaged, read as a whole: [`check()`].
 //!
 //! A picture is read in two steps, so that the crop can be chosen between them: [`Codecs::open`]
-//! reads the header, then [`Picture::decode`] delivers at least the region asked for, which may cost
-//! much less than the whole picture. [`decode_group`] decodes several pictures side by side.
+//! reads the header, then [`Picture::decode`] delivers at least the region asked for, which may
+//! cost much less than the whole picture. [`decode_group`] decodes several pictures side by side.
 //!
 //! # What is read
 //!
@@ -29,8 +29,8 @@
 //! Grey is repeated, alpha is dropped, and of 16 bits the upper 8 are kept. EXIF turns a picture
 //! upright; an orientation that stands in XMP or in a text chunk alone does not.
 //!
-//! One limit on pixels holds for all of them: [`Codecs::max_pixels`], 2^28 unless it is set, and in a
-//! loader [`Loader::max_pixels`](crate::Loader::max_pixels).
+//! One limit on pixels holds for all of them: [`Codecs::max_pixels`], 2^28 unless it is set, and in
+//! a loader [`Loader::max_pixels`](crate::Loader::max_pixels).
 //!
 //! A CMYK or YCCK picture becomes the RGB of Pillow's `convert("RGB")`: its values are taken to be
 //! inverted, as Adobe writes them, with or without Adobe's marker, and its ICC profile is left
@@ -47,9 +47,9 @@
 //! # Why a JPEG decoder of its own
 //!
 //! Two thirds of a JPEG's cost is Huffman decoding, which no library's region or scaled decoding
-//! avoids, and which libraries do one symbol after another. The own one decodes the restart segments
-//! of a packed file, or several plain files, side by side, two symbols at a time, and of a packed
-//! file only the segments that the crop touches. Its pixels are libjpeg-turbo's, and it needs
+//! avoids, and which libraries do one symbol after another. This crate's decodes the restart
+//! segments of a packed file, or several plain files, side by side, two symbols at a time, and of a
+//! packed file only the segments that the crop touches. Its pixels are libjpeg-turbo's, and it needs
 //! neither a C library nor an assembler to build. `cargo bench --bench decode` compares it with
 //! libjpeg-turbo and with the `image` crate, which serves the other formats.
 //!

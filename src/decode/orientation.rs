@@ -75,8 +75,8 @@ impl Orientation {
 }
 
 /// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
-/// 4.6.4), if it is 1 to 8. By hand, since one tag of a segment in memory is read by all formats alike
-/// and without an allocation.
+/// 4.6.4), if it is 1 to 8. By hand, so that JPEGs and other formats are read alike, the JPEGs
+/// without the `image` crate.
 pub(super) fn exif_orientation(body: &[u8]) -> Option<u8> {
     let tiff = body.strip_prefix(b"Exif\0\0")?;
     let big = match tiff.get(..4)? {

@@ -85,7 +85,8 @@ impl<'a> Picture<'a> {
         self.codec()?.decode(self, region, out)
     }
 
-    /// Reads all of the picture and says whether it is damaged, as [`check()`](super::check()) does.
+    /// Reads all of the picture and says whether it is damaged, as [`check()`](super::check())
+    /// does.
     pub fn check(&mut self) -> Condition {
         match self.codec().and_then(|codec| codec.damage(self)) {
             Ok(None) => Condition::Sound,
@@ -209,7 +210,8 @@ mod tests {
 
         let mut outs = vec![Pixels::new(); files.len()];
         let jobs = files.iter().zip(&mut outs);
-        let mut jobs: Vec<_> = jobs.map(|(bytes, out)| Job::new(standard().open(bytes).unwrap(), region, out)).collect();
+        let mut jobs: Vec<_> =
+            jobs.map(|(bytes, out)| Job::new(standard().open(bytes).unwrap(), region, out)).collect();
         decode_group(&mut jobs);
         assert!(jobs.iter().all(|job| job.result.is_ok()));
         assert_eq!(READS.get() - before, 2 * files.len() as u64);

@@ -113,7 +113,9 @@ impl Recode {
                 if size.width.max(size.height) <= max {
                     return lossless(out);
                 }
-                scratch.encode(bytes, out, MAX_SIDE_QUALITY, Some(max)).map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
+                scratch
+                    .encode(bytes, out, MAX_SIDE_QUALITY, Some(max))
+                    .map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
             }
             Recode::Quality { quality, max_side } => {
                 scratch.encode(bytes, out, quality, max_side).map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
@@ -136,14 +138,7 @@ impl Scratch {
             return Err(Error::decode(format!("would be resized to {width}x{height}, the limit is {limit} pixels")));
         }
         let region = Rect::full(size);
-        let plan = Plan {
-            region,
-            window: region.into(),
-            output,
-            flip: false,
-            vertical_flip: false,
-            erase: None,
-        };
+        let plan = Plan { region, window: region.into(), output, flip: false, vertical_flip: false, erase: None };
         picture.decode(region, &mut self.pixels)?;
         if output == size && self.pixels.size() == size {
             return Ok((size, self.pixels.data()));

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FORMATS, Format};
+use crate::format::{self, FORMATS, Format};
 
 /// Room for the first file; most encoded pictures fit, so that one `read` fetches a file and a
 /// second one sees its end.
@@ -48,23 +48,8 @@ pub struct Folder {
     /// Empty if there are no classes.
     labels: Vec<u32>,
     classes: Vec<String>,
-    /// What is taken for a picture.
-    formats: Formats,
-}
-
-/// Formats that are not built in, which come first, and those that are.
-#[derive(Debug, Clone)]
-struct Formats(Vec<Format>);
-
-impl Formats {
-    fn all(&self) -> impl Iterator<Item = &Format> {
-        self.0.iter().chain(FORMATS)
-    }
-
-    /// The field that a file with this extension becomes, if it is taken for a picture.
-    fn field(&self, extension: &str) -> Option<&'static str> {
-        self.all().find(|format| format.has_extension(extension)).map(|format| format.field)
-    }
+    /// What is taken for a picture besides the built-in formats.
+    formats: Vec<Format>,
 }
 
 impl Folder {
@@ -80,7 +65,6 @@ impl Folder {
 
     /// [`open`](Folder::open), with files of `formats` too.
     pub(super) fn with_formats(path: &Path, formats: Vec<Format>) -> Result<Self> {
-        let formats = Formats(formats);
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let top = list(path, &formats)?;
         let class_paths: Vec<(PathBuf, String)> = top
@@ -143,7 +127,8 @@ impl Folder {
             } else {
                 format!("found {others}, {folders} sub-folders")
             };
-            let looked: Vec<_> = set.formats.all().flat_map(|format| format.extensions).copied().collect();
+            let looked: Vec<_> =
+                FORMATS.iter().chain(&set.formats).flat_map(|format| format.extensions).copied().collect();
             let looked = looked.join(", .");
             return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
         }
@@ -174,7 +159,7 @@ impl Source for Folder {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let path = self.name(index);
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
-        let field = self.formats.field(extension).unwrap_or("img");
+        let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
 
         // The full path is put together in `scratch` too: the file's bytes need the room only
         // afterwards.
@@ -284,7 +269,7 @@ impl fmt::Display for Others {
     }
 }
 
-fn list(path: &Path, formats: &Formats) -> Result<Listing> {
+fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
@@ -302,7 +287,9 @@ fn list(path: &Path, formats: &Formats) -> Result<Listing> {
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if kind.is_dir() {
             listing.folders.push(name);
-        } else if (kind.is_file() || kind.is_symlink()) && extension.and_then(|e| formats.field(e)).is_some() {
+        } else if (kind.is_file() || kind.is_symlink())
+            && extension.is_some_and(|e| format::field_of_file(e, formats).is_some())
+        {
             listing.images.push(utf8(path, &name)?.to_owned());
         } else {
             listing.others.push(extension);
@@ -324,7 +311,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn folder(&mut self, path: &Path, below_root: &str, formats: &Formats) -> Result<()> {
+    fn folder(&mut self, path: &Path, below_root: &str, formats: &[Format]) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
             tracing::warn!("{}: not followed, it leads back to {}", path.display(), canonical.display());

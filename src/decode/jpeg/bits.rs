@@ -1,7 +1,7 @@
 //! The bits of one scan, read as libjpeg reads them where they make no sense.
 
-use super::header::next_marker;
 use super::huffman::Lookup;
+use super::markers::next_marker;
 use crate::error::Result;
 
 /// Entropy-coded bits up to the next marker.

@@ -6,8 +6,9 @@
 //! [`Coefficients::damage`] tells of these. Only the end of the file is an error, where libjpeg
 //! goes on with grey.
 
-use super::header::{Coding, Frame, Header, is_closed, unsupported};
+use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
+use super::markers::is_closed;
 use super::scan::{Mode, State};
 use crate::decode::Size;
 use crate::error::{Error, Result};

@@ -1,5 +1,6 @@
-use super::header::{Coding, Header, is_closed, unsupported};
+use super::header::{Coding, Header, unsupported};
 use super::layout::Layout;
+use super::markers::is_closed;
 use crate::decode::orientation::Orientation;
 use crate::decode::{Rect, Size};
 use crate::error::Result;

@@ -10,7 +10,8 @@ mod write;
 
 use std::cell::RefCell;
 
-use crate::decode::jpeg::header::{Header, next_marker, unsupported};
+use crate::decode::jpeg::header::{Header, unsupported};
+use crate::decode::jpeg::markers::next_marker;
 use crate::error::{Error, Result};
 use tokens::{Grid, Tokens};
 

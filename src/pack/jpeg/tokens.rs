@@ -7,8 +7,9 @@
 
 use crate::decode::jpeg::bits::Bits;
 use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI};
-use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL, is_closed};
+use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
 use crate::decode::jpeg::huffman::Lookup;
+use crate::decode::jpeg::markers::is_closed;
 use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
 use crate::error::{Error, Result};
 

@@ -1,0 +1,114 @@
+//! Markers, and the segments behind them.
+
+use crate::error::{Error, Result};
+
+/// The next marker at or behind byte `at`: its second byte, and the offset of its first. Like
+/// libjpeg it passes over stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
+///
+/// # Errors
+/// If the file ends first.
+pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    for i in memchr::memchr_iter(0xff, rest) {
+        match rest.get(i + 1) {
+            Some(0 | 0xff) | None => {}
+            Some(&marker) => return Ok((marker, at + i)),
+        }
+    }
+    Err(Error::decode(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
+}
+
+/// Whether the entropy-coded data from byte `at` on are followed by a marker that they cannot hold:
+/// EOI, if the file is whole.
+///
+/// EOI mostly ends the file, so that is looked at first. Where something follows it, all of the
+/// data are searched.
+pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
+    let mut from = at;
+    bytes[at..].ends_with(&[0xff, 0xd9])
+        || loop {
+            match next_marker(bytes, from) {
+                Ok((..0xc0 | 0xd0..=0xd7, place)) => from = place + 2,
+                found => return found.is_ok(),
+            }
+        }
+}
+
+/// The name of a marker by its second byte.
+pub(crate) fn marker_name(marker: u8) -> String {
+    match marker {
+        0xc4 => "DHT".into(),
+        0xc8 => "JPG".into(),
+        0xcc => "DAC".into(),
+        0xc0..=0xcf => format!("SOF{}", marker - 0xc0),
+        0xd0..=0xd7 => format!("RST{}", marker - 0xd0),
+        0xd8 => "SOI".into(),
+        0xd9 => "EOI".into(),
+        0xda => "SOS".into(),
+        0xdb => "DQT".into(),
+        0xdc => "DNL".into(),
+        0xdd => "DRI".into(),
+        0xe0..=0xef => format!("APP{}", marker - 0xe0),
+        0xfe => "COM".into(),
+        _ => format!("ff {marker:02x}"),
+    }
+}
+
+/// The bytes of a marker segment that are still to be read.
+pub(super) struct Segment<'a> {
+    pub(super) marker: u8,
+    /// Offset of the marker.
+    pub(super) place: usize,
+    /// The length field: two bytes for itself and the body.
+    pub(super) length: usize,
+    pub(super) body: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    pub(super) fn new(bytes: &'a [u8], marker: u8, place: usize) -> Result<Self> {
+        let rest = &bytes[place + 2..];
+        let mut segment = Segment { marker, place, length: 0, body: rest };
+        segment.length = segment.u16()?.into();
+        if segment.length < 2 {
+            return Err(segment.error(format!("claims {} bytes, its length field alone has 2", segment.length)));
+        }
+        segment.body = rest.get(2..segment.length).ok_or_else(|| {
+            segment.error(format!("claims {} bytes, the file has {} left", segment.length, rest.len()))
+        })?;
+        Ok(segment)
+    }
+
+    /// The offset of the next byte to be read.
+    pub(super) fn at(&self) -> usize {
+        self.place + 2 + self.length - self.body.len()
+    }
+
+    pub(super) fn error(&self, cause: impl std::fmt::Display) -> Error {
+        Error::decode(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.place))
+    }
+
+    /// The segment, if `left` bytes of it are still to be read.
+    pub(super) fn exactly(self, left: usize) -> Result<Self> {
+        if self.body.len() == left {
+            return Ok(self);
+        }
+        Err(self.error(format!("{} bytes where {left} are due", self.body.len())))
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let Some((head, tail)) = self.body.split_at_checked(count) else {
+            return Err(self.error(format!("ends {} bytes early", count - self.body.len())));
+        };
+        self.body = tail;
+        Ok(head)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+}
