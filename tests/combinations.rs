@@ -80,7 +80,7 @@ impl Choice {
             // tests say which).
             let take = |order: Arc<dyn Order>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
-                (0..order.len(pass)).map(|p| (order.index(pass, p), subset.variant(pass, p))).collect()
+                (0..order.len(pass)).map(|p| (order.index(pass, p), subset.at(pass, p).variant)).collect()
             };
             let draws = match self.base {
                 Base::Sequential => take(Arc::new(Sequential::new(places))),

@@ -271,6 +271,38 @@ fn tables_are_made_for_the_picture() {
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
+/// A table that is made for one picture takes a decoder longer to make than the bytes that it saves
+/// there.
+#[test]
+fn small_pictures_keep_the_standard_tables() {
+    // The contents of all DHT segments, up to SOS.
+    let tables = |jpeg: &[u8]| {
+        let (mut at, mut tables) = (2, Vec::new());
+        while jpeg[at + 1] != 0xda {
+            let length = usize::from(jpeg[at + 2]) << 8 | usize::from(jpeg[at + 3]);
+            if jpeg[at + 1] == 0xc4 {
+                tables.extend_from_slice(&jpeg[at + 4..at + 2 + length]);
+            }
+            at += 2 + length;
+        }
+        tables
+    };
+    let pixels = |form: &Form| (form.pixels(), u32::from(form.width), u32::from(form.height));
+    for sampling in [(1, 1), (2, 2)] {
+        for (side, standard) in [(8, true), (64, true), (640, false)] {
+            let (rgb, width, height) = pixels(&Form { width: side, height: side, ..PLAIN });
+            let encode = |optimise| {
+                let options = libjpeg::Options { optimise, ..libjpeg::Options::new(90, sampling.0, sampling.1) };
+                libjpeg::encode(&rgb, width, height, 3, &options)
+            };
+            // Whatever tables the file had before.
+            let [plain, optimised] = [encode(false), encode(true)];
+            assert_eq!(repacked(&plain), repacked(&optimised));
+            assert_eq!(tables(&repacked(&plain)) == tables(&plain), standard, "{side} pixels, {sampling:?}");
+        }
+    }
+}
+
 #[test]
 fn what_pixels_depend_on_is_kept_and_the_rest_is_dropped() {
     let form = Form { width: 40, height: 24, ..PLAIN };

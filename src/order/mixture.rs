@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Order;
 use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::rng::mix;
+use super::{Draw, Order};
 use crate::error::{Error, Result};
 
 /// Several data sets, one behind the other, drawn from in proportions.
@@ -146,16 +146,15 @@ impl Order for Mixture {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        let (part, pass, place) = self.draw(epoch, position);
-        let index = part.order.index(pass, place);
-        // It would be another source's.
-        assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
-        part.first + index
+        self.at(epoch, position).index
     }
 
-    fn variant(&self, epoch: u64, position: u64) -> u64 {
+    fn at(&self, epoch: u64, position: u64) -> Draw {
         let (part, pass, place) = self.draw(epoch, position);
-        part.order.variant(pass, place)
+        let Draw { index, variant } = part.order.at(pass, place);
+        // It would be another source's.
+        assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
+        Draw { index: part.first + index, variant }
     }
 }
 
@@ -218,7 +217,7 @@ mod tests {
         let mut passes = [0; 4];
         for draw in 0..140_000 {
             let (epoch, position) = (draw / 7_777, draw % 7_777);
-            let (sample, pass) = (order.index(epoch, position), order.variant(epoch, position));
+            let Draw { index: sample, variant: pass } = order.at(epoch, position);
             assert!(seen.insert((sample, pass)), "sample {sample} came twice in pass {pass}");
             let part = [0, 1000, 1070].iter().filter(|first| sample >= **first).count() - 1;
             passes[part] = passes[part].max(pass);
@@ -265,14 +264,15 @@ mod tests {
         let (mixture, mut turns) = (mixture.draws(10_000), [0u64; 3]);
         for period in 0..4 {
             let mut found: Vec<_> =
-                (0..10_000).map(|p| (mixture.index(period, p), mixture.variant(period, p))).collect();
+                (0..10_000).map(|p| mixture.at(period, p)).map(|draw| (draw.index, draw.variant)).collect();
             let mut expected = Vec::new();
             for ((first, quota), ((_, _, order), turn)) in
                 [(0, 5000), (1000, 1000), (1010, 4000)].into_iter().zip(orders.iter().zip(&mut turns))
             {
                 for _ in 0..quota {
                     let (pass, place) = (*turn / order.len(0), *turn % order.len(0));
-                    expected.push((first + order.index(pass, place), order.variant(pass, place)));
+                    let Draw { index, variant } = order.at(pass, place);
+                    expected.push((first + index, variant));
                     *turn += 1;
                 }
             }

@@ -49,14 +49,25 @@ pub trait Order: Send + Sync {
     /// [`len`](Order::len).
     fn index(&self, epoch: u64, position: u64) -> u64;
 
-    /// What stands for the epoch in the random numbers of the sample at `position`: they are a
-    /// function of (seed, variant, sample).
+    /// The sample at `position` of `epoch` with its variant: [`index`](Order::index) and `epoch`,
+    /// unless the order says otherwise.
     ///
-    /// `epoch` itself is right where a sample comes once an epoch. Where it comes more often, each
-    /// time should have a variant of its own, or it is augmented alike each time.
-    fn variant(&self, epoch: u64, _position: u64) -> u64 {
-        epoch
+    /// `epoch` is right where a sample comes once an epoch. Where it comes more often, each time
+    /// should have a variant of its own, or it is augmented alike each time. An order made of
+    /// another one passes that one's variant on.
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        Draw { index: self.index(epoch, position), variant: epoch }
     }
+}
+
+/// What an [`Order`] has at one position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Draw {
+    /// Index of the sample in the source.
+    pub index: u64,
+    /// What stands for the epoch in the sample's random numbers: they are a function of (seed,
+    /// variant, index).
+    pub variant: u64,
 }
 
 impl<O: Order + ?Sized> Order for Arc<O> {
@@ -68,8 +79,8 @@ impl<O: Order + ?Sized> Order for Arc<O> {
         (**self).index(epoch, position)
     }
 
-    fn variant(&self, epoch: u64, position: u64) -> u64 {
-        (**self).variant(epoch, position)
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        (**self).at(epoch, position)
     }
 }
 

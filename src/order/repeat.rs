@@ -1,4 +1,4 @@
-use super::Order;
+use super::{Draw, Order};
 
 /// Epochs of several passes: epoch e of it is the epochs `e * passes` to `(e + 1) * passes - 1` of
 /// the order inside, one after the other.
@@ -41,13 +41,12 @@ impl<O: Order> Order for Repeat<O> {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        let (pass, position) = self.inside(epoch, position);
-        self.inner.index(pass, position)
+        self.at(epoch, position).index
     }
 
-    fn variant(&self, epoch: u64, position: u64) -> u64 {
+    fn at(&self, epoch: u64, position: u64) -> Draw {
         let (pass, position) = self.inside(epoch, position);
-        self.inner.variant(pass, position)
+        self.inner.at(pass, position)
     }
 }
 
@@ -71,11 +70,11 @@ impl<O: Order> Order for Skip<O> {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.inner.index(epoch, position + self.samples)
+        self.at(epoch, position).index
     }
 
-    fn variant(&self, epoch: u64, position: u64) -> u64 {
-        self.inner.variant(epoch, position + self.samples)
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        self.inner.at(epoch, position + self.samples)
     }
 }
 
@@ -84,9 +83,9 @@ mod tests {
     use super::*;
     use crate::order::Shuffled;
 
-    /// (sample, variant) of all positions.
-    fn all(order: &dyn Order, epoch: u64) -> Vec<(u64, u64)> {
-        (0..order.len(epoch)).map(|p| (order.index(epoch, p), order.variant(epoch, p))).collect()
+    /// Samples and variants of all positions.
+    fn all(order: &dyn Order, epoch: u64) -> Vec<Draw> {
+        (0..order.len(epoch)).map(|p| order.at(epoch, p)).collect()
     }
 
     #[test]
@@ -109,7 +108,7 @@ mod tests {
                 100 * epoch + position
             }
         }
-        let samples: Vec<_> = all(&Repeat::new(2, Growing), 1).iter().map(|pair| pair.0).collect();
+        let samples: Vec<_> = all(&Repeat::new(2, Growing), 1).iter().map(|draw| draw.index).collect();
         assert_eq!(samples, [200, 201, 300, 301, 302]);
     }
 }

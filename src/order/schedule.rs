@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Order, Rank};
+use super::{Draw, Order, Rank};
 
 /// What happens to an epoch's last batch when the samples do not fill it.
 ///
@@ -31,7 +31,7 @@ pub enum Last {
 pub(crate) struct Pick {
     /// Index in the source.
     pub(crate) sample: u64,
-    /// What stands for the epoch in the sample's random numbers; see [`Order::variant`].
+    /// What stands for the epoch in the sample's random numbers; see [`Draw::variant`].
     pub(crate) variant: u64,
     /// False for padding.
     pub(crate) valid: bool,
@@ -122,7 +122,7 @@ impl Schedule {
         // Goes on where the padding of the ranks before ends.
         let before = (self.rank.rank as u64 * self.least()).saturating_sub(share.start);
         let pick = |position, valid| {
-            let (sample, variant) = (self.order.index(epoch, position), self.order.variant(epoch, position));
+            let Draw { index: sample, variant } = self.order.at(epoch, position);
             Pick { sample, variant, valid }
         };
         picks.clear();
@@ -133,8 +133,37 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
-    use crate::order::Sequential;
+    use crate::order::{Mixture, Repeat, Sequential, Skip, Subset};
+
+    /// Counts how often it is asked for a sample.
+    struct Counted(Arc<AtomicU64>);
+
+    impl Order for Counted {
+        fn len(&self, _epoch: u64) -> u64 {
+            100
+        }
+
+        fn index(&self, _epoch: u64, position: u64) -> u64 {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            position
+        }
+    }
+
+    #[test]
+    fn the_innermost_order_is_asked_once_for_each_place() {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted: Arc<dyn Order> = Arc::new(Counted(asked.clone()));
+        let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
+        let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
+        let order = Repeat::new(2, Skip::new(10, Subset::new(list, mixture).unwrap()));
+        let mut picks = Vec::new();
+        Schedule::new(Arc::new(order), 140, Last::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut picks);
+        assert_eq!(picks.len(), 140);
+        assert_eq!(asked.load(Ordering::Relaxed), 140);
+    }
 
     fn shares(len: u64, batch: u64, last: Last, rank: usize, world: usize) -> Vec<Vec<(u64, bool)>> {
         let rank = Rank::new(rank, world).unwrap();

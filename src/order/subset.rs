@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use super::Order;
 use super::rng::mix;
+use super::{Draw, Order};
 use crate::error::{Error, Result};
 
 /// An order over a list of samples instead of all: the order inside gives places in the list.
@@ -45,17 +45,16 @@ impl<O: Order> Order for Subset<O> {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.indices[self.inner.index(epoch, position) as usize]
+        self.at(epoch, position).index
     }
 
-    fn variant(&self, epoch: u64, position: u64) -> u64 {
-        let variant = self.inner.variant(epoch, position);
-        if self.copies.is_empty() {
-            return variant;
-        }
-        match self.copies[self.inner.index(epoch, position) as usize] {
-            0 => variant,
-            copy => mix(variant ^ mix(u64::from(copy))),
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        let Draw { index: place, variant } = self.inner.at(epoch, position);
+        let index = self.indices[place as usize];
+        // Empty where no sample comes twice.
+        match self.copies.get(place as usize) {
+            None | Some(0) => Draw { index, variant },
+            Some(&copy) => Draw { index, variant: mix(variant ^ mix(u64::from(copy))) },
         }
     }
 }
@@ -71,7 +70,7 @@ mod tests {
         let (shuffled, order) = (Shuffled::new(50, 1), Subset::new(&list[..], Shuffled::new(50, 1)).unwrap());
         for p in 0..50 {
             assert_eq!(order.index(3, p), list[shuffled.index(3, p) as usize]);
-            assert_eq!(order.variant(3, p), 3);
+            assert_eq!(order.at(3, p).variant, 3);
         }
         assert!(Subset::new(vec![], Sequential::new(0)).is_err());
     }
@@ -79,9 +78,9 @@ mod tests {
     #[test]
     fn a_sample_listed_twice_has_a_variant_for_each_time() {
         let order = Subset::new(vec![7, 3, 7, 7, 4], Sequential::new(5)).unwrap();
-        let variants: Vec<_> = (0..5).map(|p| order.variant(9, p)).collect();
+        let variants: Vec<_> = (0..5).map(|p| order.at(9, p).variant).collect();
         assert_eq!([variants[0], variants[1], variants[4]], [9, 9, 9], "the first time is the ordinary one");
         assert!(variants[2] != 9 && variants[3] != 9 && variants[2] != variants[3]);
-        assert_ne!(variants[2], order.variant(10, 2), "another epoch is another variant");
+        assert_ne!(variants[2], order.at(10, 2).variant, "another epoch is another variant");
     }
 }

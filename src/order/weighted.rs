@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use super::Order;
 use super::rng::{Rng, mix};
+use super::{Draw, Order};
 use crate::error::{Error, Result};
 
 /// Samples drawn with replacement, each with a chance in proportion to its weight: PyTorch's
@@ -89,8 +89,9 @@ impl Order for Weighted {
         if rng.unit() < own { cell } else { other }
     }
 
-    fn variant(&self, epoch: u64, position: u64) -> u64 {
-        mix(mix(epoch ^ 0xbb67_ae85_84ca_a73b) ^ position)
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        let variant = mix(mix(epoch ^ 0xbb67_ae85_84ca_a73b) ^ position);
+        Draw { index: self.index(epoch, position), variant }
     }
 }
 
@@ -126,7 +127,7 @@ mod tests {
         let ones = (0..3000).filter(|&p| order.index(0, p) == 1).count();
         assert!((880..1120).contains(&ones), "{ones} of 3000");
         let variants: std::collections::HashSet<_> =
-            (0..3).flat_map(|epoch| (0..3000).map(move |p| (epoch, p))).map(|(e, p)| order.variant(e, p)).collect();
+            (0..3).flat_map(|epoch| (0..3000).map(move |p| (epoch, p))).map(|(e, p)| order.at(e, p).variant).collect();
         assert_eq!(variants.len(), 9000);
     }
 

@@ -1,6 +1,6 @@
 //! The bits of one scan, read as libjpeg reads them where they make no sense.
 
-use super::huffman::Lookup;
+use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
 use crate::error::Result;
 
@@ -20,6 +20,12 @@ pub(crate) struct Bits<'a> {
     pub(crate) faults: u32,
 }
 
+/// Whether a byte of `word` is ff: the usual test for a zero byte, of the complement.
+#[inline(always)]
+pub(crate) fn has_ff(word: u32) -> bool {
+    (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
+}
+
 impl<'a> Bits<'a> {
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         Bits { bytes, at, window: 0, held: 0, starved: false, ended: false, faults: 0 }
@@ -33,8 +39,7 @@ impl<'a> Bits<'a> {
         }
         if let Some(&next) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
             let word = u32::from_be_bytes(next);
-            // No byte is ff: the usual test for a zero byte, of the complement.
-            if (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 == 0 {
+            if !has_ff(word) {
                 self.window |= u64::from(word) << (32 - self.held);
                 self.held += 32;
                 self.at += 4;
@@ -111,10 +116,9 @@ impl<'a> Bits<'a> {
         value
     }
 
-    /// The next `size` bits as a coefficient's value (T.81, EXTEND in F.2.2.1).
+    /// The next `size` bits as a coefficient's value.
     pub(crate) fn signed(&mut self, size: u8) -> i32 {
-        let value = self.take(size) as i32;
-        if size > 0 && value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
+        extend(self.take(size), size.into())
     }
 
     pub(crate) fn symbol(&mut self, table: &Lookup) -> u8 {

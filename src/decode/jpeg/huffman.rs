@@ -39,12 +39,13 @@ impl Spec {
         &self.values[..count.min(256)]
     }
 
-    /// Every code with its length in bits and its symbol, shortest first.
+    /// Every code of a table for `ac` or DC coefficients, with its length in bits and its symbol,
+    /// shortest first.
     ///
     /// # Errors
     /// If the lengths do not make a prefix code, or use the code of all ones, which T.81 keeps
-    /// free.
-    pub(crate) fn codes(&self) -> Result<impl Iterator<Item = Code> + '_> {
+    /// free; and for a DC symbol above 15, the size of the largest difference in bits.
+    pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {
             next += u32::from(count);
@@ -52,6 +53,9 @@ impl Spec {
                 return Err(Error::decode(format!("a Huffman table has too many codes of {} bits", i + 1)));
             }
             next <<= 1;
+        }
+        if let Some(symbol) = self.values().iter().find(|&&symbol| !ac && symbol > 15) {
+            return Err(Error::decode(format!("a DC Huffman table holds the symbol {symbol}, the largest is 15")));
         }
         let lengths =
             self.bits.iter().zip(1u8..).flat_map(|(&count, length)| std::iter::repeat_n(length, count.into()));
@@ -82,6 +86,12 @@ impl std::fmt::Debug for Spec {
     }
 }
 
+/// The value that `bits` stand for, the `size` bits behind a code (EXTEND in F.2.2.1).
+#[inline(always)]
+pub(crate) fn extend(bits: u32, size: u32) -> i32 {
+    if bits < 1 << size >> 1 { bits as i32 - (1 << size) + 1 } else { bits as i32 }
+}
+
 /// One code of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
@@ -110,17 +120,13 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// The table for `spec`. A DC table must not hold symbols above 15, the size of the largest
-    /// difference in bits.
+    /// The table for `spec`.
     ///
     /// # Errors
-    /// As [`Spec::codes`], and for a DC symbol above 15.
+    /// As [`Spec::codes`].
     pub(crate) fn new(spec: &Spec, ac: bool) -> Result<Self> {
         let mut table = Lookup { short: [(0, 0); 1 << SHORT], limit: [-1; 17], offset: [0; 17], values: spec.values };
-        for (index, Code { code, length, symbol }) in spec.codes()?.enumerate() {
-            if !ac && symbol > 15 {
-                return Err(Error::decode(format!("a DC Huffman table holds the symbol {symbol}, the largest is 15")));
-            }
+        for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
             let (code, l) = (i32::from(code), usize::from(length));
             if table.limit[l] < 0 {
                 table.offset[l] = index as i32 - code;

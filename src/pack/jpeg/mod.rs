@@ -1,7 +1,7 @@
 //! JPEGs written anew for fast crops, with the same coefficients.
 //!
 //! 1. `tokens`: a picture as Huffman symbols, out of a sequential scan or of coefficient planes.
-//! 2. `tables`: optimal Huffman tables.
+//! 2. `tables`: the Huffman tables, standard ones or those made for the picture.
 //! 3. `write`: marker segments and data.
 
 mod tables;
@@ -20,8 +20,9 @@ use tokens::{Grid, Tokens};
 ///
 /// The result is a baseline JPEG of one scan with a restart marker every `k` MCUs, where `k`
 /// divides the row: a row has up to 8 segments, none narrower than 32 pixels; where the row has no
-/// such divisor, a segment is the whole row. The Huffman tables are made for the picture, which
-/// mostly saves more than the markers cost.
+/// such divisor, a segment is the whole row. A Huffman table is the standard one, unless one made
+/// for the picture saves more than 512 bytes: decoders have the standard ones at hand, and take
+/// longer to make a table than to read what it saves in a small picture.
 ///
 /// Kept are what pixels depend on (the JFIF segment without its thumbnail, Adobe's colour
 /// transform, the EXIF orientation in an EXIF segment with nothing else) and ICC profiles, which

@@ -1,6 +1,36 @@
-//! Huffman tables made for the symbols that occur (ITU T.81, annex K.2).
+//! The Huffman table for the symbols that occur: the standard one, or one made for them (ITU T.81,
+//! annex K.2).
 
 use crate::decode::jpeg::huffman::Spec;
+
+/// Bytes that a table made for a picture has to save against the standard one.
+///
+/// A decoder keeps the standard tables from one picture to the next. Any other table is made anew
+/// for its picture, which takes this crate's decoder 7 us, as long as it takes to decode 1,400
+/// bytes. Pictures of less than 300 pixels save less than that with all of their tables together.
+/// The number lies below 1,400, since bytes have to be stored and read too.
+const WORTH: u64 = 512;
+
+/// The table for symbols that occur `counts[symbol]` times: for `ac` or DC coefficients, of
+/// `chroma` or luminance. It is the standard one unless another saves more than [`WORTH`].
+pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
+    let (standard, own) = (Spec::standard(ac, chroma), optimal(counts));
+    match (bits(&standard, counts, ac), bits(&own, counts, ac)) {
+        (Some(before), Some(after)) if before <= after + 8 * WORTH => standard,
+        _ => own,
+    }
+}
+
+/// Bits of a table's segment and of all its codes. `None` if a symbol that occurs has no code.
+fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
+    let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
+    for code in spec.codes(ac).ok()? {
+        let count = u64::from(counts[usize::from(code.symbol)]);
+        coded += count;
+        bits += count * u64::from(code.length);
+    }
+    (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
+}
 
 /// Longer codes than this do not come out of counts that fit into 64 bits.
 const LONGEST: usize = 128;
@@ -8,7 +38,7 @@ const LONGEST: usize = 128;
 /// The table of at most 16 bits a code that takes the fewest bits for symbols that occur
 /// `counts[symbol]` times, as libjpeg's `jpeg_gen_optimal_table` makes it. Symbols that do not
 /// occur have no code, and the code of all ones stays free.
-pub(super) fn optimal(counts: &[u32; 256]) -> Spec {
+fn optimal(counts: &[u32; 256]) -> Spec {
     // Figure K.1. Two queues in ascending order, the symbols and the nodes as they are made, take
     // the place of its search for the two least. The symbol 256 keeps the code of all ones free:
     // rarer than any other, it gets one of the longest.
@@ -96,7 +126,7 @@ mod tests {
 
     fn check(counts: &[u32; 256]) -> u64 {
         let spec = optimal(counts);
-        let codes: Vec<_> = spec.codes().unwrap().collect();
+        let codes: Vec<_> = spec.codes(true).unwrap().collect();
         assert_eq!(codes.len(), counts.iter().filter(|&&n| n > 0).count());
         let free = codes.iter().all(|c| c.length <= 16 && c.code != (((1u32 << c.length) - 1) as u16));
         assert!(free, "a code of all ones, or too long a code");
@@ -114,6 +144,33 @@ mod tests {
             prop_assume!(longest <= 16);
             prop_assert!(check(&counts) <= least);
         }
+    }
+
+    /// A symbol that has a long code in the standard table, and one bit in a table of its own.
+    #[test]
+    fn a_table_of_its_own_has_to_save_as_much_as_it_is_worth() {
+        let mut counts = [0; 256];
+        counts[0x42] = 10;
+        let saved = |counts: &[u32; 256]| {
+            let standard = bits(&Spec::standard(true, false), counts, true).unwrap();
+            standard - bits(&optimal(counts), counts, true).unwrap()
+        };
+        let mut chosen = Vec::new();
+        while saved(&counts) < 2 * 8 * WORTH {
+            let own = choose(&counts, true, false) != Spec::standard(true, false);
+            assert_eq!(own, saved(&counts) > 8 * WORTH, "{} bits are saved", saved(&counts));
+            chosen.push(own);
+            counts[0x42] += 1;
+        }
+        assert!(chosen.contains(&false) && chosen.contains(&true));
+    }
+
+    #[test]
+    fn symbols_that_the_standard_table_lacks_get_a_table_of_their_own() {
+        let mut counts = [0; 256];
+        counts[0x0b] = 1;
+        assert_eq!(bits(&Spec::standard(true, false), &counts, true), None);
+        assert_eq!(choose(&counts, true, false).values(), [0x0b]);
     }
 
     #[test]

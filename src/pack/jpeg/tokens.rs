@@ -6,9 +6,9 @@
 //! Everything else comes in by way of [`Coefficients`].
 
 use crate::decode::jpeg::bits::Bits;
-use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI};
+use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI, table};
 use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
-use crate::decode::jpeg::huffman::Lookup;
+use crate::decode::jpeg::huffman::{Lookup, extend};
 use crate::decode::jpeg::markers::is_closed;
 use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
 use crate::error::{Error, Result};
@@ -134,7 +134,7 @@ impl Tokens {
             for &i in &blocks {
                 let (dc, ac) = &tables[i];
                 let (size, difference) = bits.symbol_and_bits(dc);
-                let value = last_read[i].wrapping_add(extend(difference, size));
+                let value = last_read[i].wrapping_add(extend(difference, size.into()));
                 last_read[i] = value;
                 bits.faults += u32::from(size > DC_SIZE || value.unsigned_abs() >= 1 << DC_SIZE);
                 self.dc(i, value, &mut last_written[i])?;
@@ -261,12 +261,6 @@ fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + 
     let single = frame.components().len() == 1;
     let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };
     frame.components().iter().map(extent).enumerate()
-}
-
-/// The number that `bits`, `size` of them, stand for (T.81, EXTEND in F.2.2.1).
-fn extend(bits: u32, size: u8) -> i32 {
-    let value = bits as i32;
-    if size > 0 && value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
 }
 
 /// A number's size in bits, and those bits (T.81, F.1.2.1.1).

@@ -1,10 +1,9 @@
 //! Marker segments and entropy-coded data, to bytes.
 
+use super::tables::choose;
 use super::tokens::{CODES, GROUPS, Grid, Tokens, group, table_start};
+use crate::decode::jpeg::bits::has_ff;
 use crate::decode::jpeg::header::{Header, NATURAL};
-use crate::decode::jpeg::huffman::Spec;
-
-use super::tables::optimal;
 
 /// Appends a marker segment.
 pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
@@ -59,9 +58,9 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
         if counts.iter().all(|&n| n == 0) {
             continue;
         }
-        let spec: Spec = optimal(counts);
+        let spec = choose(counts, ac, g == 1);
         segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.bits(), spec.values()]);
-        for code in spec.codes().expect("an optimal table is a prefix code") {
+        for code in spec.codes(ac).expect("both kinds of table are prefix codes") {
             let symbol = usize::from(code.symbol);
             codes[start + symbol] = (code.code, code.length);
             bits += u64::from(counts[symbol]) * u64::from(code.length + (code.symbol & 15));
@@ -107,11 +106,10 @@ impl Bits<'_> {
         if self.held >= 32 {
             self.held -= 32;
             let word = (self.window >> self.held) as u32;
-            // Whether a byte is ff: the usual test for a zero byte, of the complement.
-            if (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 == 0 {
-                self.out.extend_from_slice(&word.to_be_bytes());
-            } else {
+            if has_ff(word) {
                 word.to_be_bytes().into_iter().for_each(|byte| self.byte(byte));
+            } else {
+                self.out.extend_from_slice(&word.to_be_bytes());
             }
         }
     }

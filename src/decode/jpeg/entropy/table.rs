@@ -1,5 +1,5 @@
-use crate::decode::jpeg::huffman::{Code, Spec};
-use crate::error::{Error, Result};
+use crate::decode::jpeg::huffman::{Code, Spec, extend};
+use crate::error::Result;
 
 /// Bits that a look-up of values sees. Tables should stay in the first-level cache, and most
 /// photographs bring their own.
@@ -96,7 +96,7 @@ pub(super) struct Step {
 
 impl Table {
     /// # Errors
-    /// As [`Spec::codes`], and for a DC symbol above 15.
+    /// As [`Spec::codes`].
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << BITS],
@@ -107,10 +107,7 @@ impl Table {
             ac,
         };
         table.symbols[..spec.values().len()].copy_from_slice(spec.values());
-        for (index, Code { code, length, symbol }) in spec.codes()?.enumerate() {
-            if !ac && symbol > 15 {
-                return Err(Error::decode(format!("a DC Huffman table holds the symbol {symbol}, the largest is 15")));
-            }
+        for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
             let (code, length) = (usize::from(code), usize::from(length));
             if table.limit[length] == 0 {
                 table.offset[length] = index as i32 - code as i32;
@@ -210,9 +207,4 @@ impl Step {
         let bits = ((window << length) >> 1 >> (63 - size)) as u32;
         Step { length: length + size, advance, value: extend(bits, size) }
     }
-}
-
-/// The value that `size` bits stand for (T.81, EXTEND in F.2.2.1).
-fn extend(bits: u32, size: u32) -> i32 {
-    if bits < 1 << size >> 1 { bits as i32 - (1 << size) + 1 } else { bits as i32 }
 }
