@@ -68,7 +68,7 @@ fn a_loader_whose_readers_are_at_work_can_be_dropped_in_a_forked_child() {
         // SAFETY: `child` is a child of this process, and `status` a number to write to.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader goes on");
+        assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader goes on");
         assert!(epoch.stats().ahead.is_some(), "its readers were at work");
     });
 }

@@ -11,11 +11,18 @@ use std::sync::{Arc, Mutex};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
-use support::{Content, Draw, Numbers, no_hang, reference, wait_for_threads};
+use support::{Content, Draw, Numbers, reference, wait_for_threads};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Concat, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
+
+/// Tests that count threads are alone.
+fn no_hang(body: impl FnOnce()) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _alone = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    support::no_hang(body);
+}
 
 /// Numbers whose reading does what `before` does first.
 struct Slow<F>(Numbers, F);
@@ -144,6 +151,7 @@ fn readers_rest_when_reads_wait_no_more_and_come_back() {
 /// Samples of `bytes` that are copied, after a wait; `ahead` counts what was read and is not
 /// decoded.
 struct Large {
+    len: usize,
     bytes: usize,
     ahead: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
@@ -151,7 +159,7 @@ struct Large {
 
 impl Source for Large {
     fn len(&self) -> usize {
-        600
+        self.len
     }
 
     fn read<'a>(&'a self, _: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
@@ -187,19 +195,19 @@ impl Codec for Counts {
 fn what_is_read_and_not_decoded_is_bounded_in_bytes() {
     const MIB: usize = 1 << 20;
     no_hang(|| {
-        let source = |bytes| Large { bytes, ahead: Arc::default(), most: Arc::default() };
+        let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), most: Arc::default() };
         let open = |source: Large, limit| {
             let decode = Counts(source.ahead.clone());
             Loader::source(source).codec(decode).augment(Augment::train(16)).batch(64).workers(2).memory_limit(limit)
         };
-        for (bytes, limit) in [(MIB, 160 * MIB), (4 * MIB, 160 * MIB), (32 * MIB, 64 * MIB)] {
-            let large = source(bytes);
+        for (len, bytes, limit) in [(600, MIB, 160 * MIB), (300, 4 * MIB, 160 * MIB), (100, 16 * MIB, 64 * MIB)] {
+            let large = source(len, bytes);
             let most = large.most.clone();
             let mut batches = open(large, limit).host().unwrap();
             let plan = batches.plan();
             assert!(plan.scratch_bytes >= plan.ahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-            assert!(read_ahead(&batches) > 100, "{}", batches.stats());
+            assert!(read_ahead(&batches) > 20, "{}", batches.stats());
             // What is within the bound, one sample of each reader, and eight of each worker.
             let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
             let most = most.load(Ordering::SeqCst);
