@@ -6,7 +6,7 @@
 //! Everything else comes in by way of [`Coefficients`].
 
 use crate::decode::jpeg::bits::Bits;
-use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI, table};
+use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI};
 use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
 use crate::decode::jpeg::huffman::{Lookup, extend};
 use crate::decode::jpeg::markers::is_closed;
