@@ -1,7 +1,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Loader, begin_trace};
+use super::Loader;
+use super::open::begin_trace;
 use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, Pinned, Stream};

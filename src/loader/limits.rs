@@ -8,6 +8,14 @@ use crate::error::{Error, Result};
 /// an hour.
 const MOST_RETRIES: usize = 1000;
 
+/// What a sample may claim before anything is made of it, and how often it may be asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) retries: usize,
+    /// Bytes of all fields together.
+    pub(super) sample_bytes: u64,
+}
+
 /// What happens when something fails, and how much may be claimed, kept and waited for.
 impl Loader {
     /// What happens when a sample cannot be read, decoded or transformed; [`OnError::Stop`] by

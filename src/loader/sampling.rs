@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Input, Loader, Proportions};
+use super::Loader;
+use super::input::{Input, Proportions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{self, Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
 use crate::recipe::retried;

@@ -1,0 +1,51 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::source::{self, Concat, Join, Source};
+
+/// Where the samples come from.
+#[derive(Clone)]
+pub(super) enum Input {
+    Path(PathBuf),
+    Source(Arc<dyn Source>),
+    /// Several, and what share of the samples each has.
+    Mixture(Vec<(Input, f64)>),
+}
+
+/// The number of samples and the proportion of each part of a mixture.
+pub(super) type Proportions = Vec<(u64, f64)>;
+
+impl Input {
+    /// The source; of a mixture with its proportions, its labels joined as `join` says.
+    pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+        if join.is_some() && !matches!(self, Input::Mixture(_)) {
+            return Err(Error::config(
+                "by_class_name and keep_labels say how a mixture joins its data sets, and this is no mixture; \
+                 source::Concat has both for sets that are joined without one",
+            ));
+        }
+        match self {
+            Input::Path(path) => Ok((options.open(path)?, None)),
+            Input::Source(source) => Ok((source, None)),
+            Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: there are no data sets in it")),
+            Input::Mixture(parts) => {
+                let open = |(part, proportion): (Input, f64)| Ok((part.open(options, None)?.0, proportion));
+                let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+                let mixture = parts.iter().map(|(part, proportion)| (part.len() as u64, *proportion)).collect();
+                let parts = parts.into_iter().map(|(part, _)| part).collect();
+                Ok((Arc::new(Concat::join(parts, join.unwrap_or_default())?), Some(mixture)))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Input::Path(path) => path.fmt(f),
+            Input::Source(source) => write!(f, "{} source", source.kind()),
+            Input::Mixture(parts) => parts.fmt(f),
+        }
+    }
+}

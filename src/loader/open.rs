@@ -1,0 +1,185 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::batching::Place;
+use super::limits::check_retries;
+use super::memory::{Demand, Room, host_memory};
+use super::{Loader, processors};
+use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
+#[cfg(feature = "cuda")]
+use crate::cuda::Devices;
+#[cfg(feature = "cuda")]
+use crate::device::Handoff;
+use crate::engine::{
+    Batches, Bounds, Delivery, Engine, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts, READERS, Run,
+    Scratch, ScratchPlan, Settings, some_batches,
+};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::field::{Device, Fields, Written};
+use crate::order::{Rank, Schedule};
+use crate::recipe::Recipe;
+use crate::source;
+use crate::trace::{self, Trace};
+
+impl Loader {
+    /// Opens the loader with batches in host memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for an option that cannot work, or for options that together leave an
+    /// epoch without a batch, [`ErrorKind::Io`] or [`ErrorKind::Source`] for a data set that cannot
+    /// be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit), or what
+    /// the machine has left.
+    pub fn host(self) -> Result<Batches<HostBatch>> {
+        let (layout, pinned) = (self.layout, self.pinned);
+        let format = self.written(layout)?;
+        let parts = self.open(format, None, pinned, |_, _| 0)?;
+        let memory = host_memory(parts.schema.bytes, parts.memory.slots, pinned, parts.schedule.rank())?;
+        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schema, memory)).collect();
+        let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schema.bytes;
+        let keeper = (pinned_bytes > 0).then(keeper).flatten();
+        let memory = MemoryPlan { pinned_bytes, ..parts.memory };
+        let (trace, room) = (parts.trace.clone(), parts.prefetch.least + 1);
+        let engine = Engine::new(parts, slots, keeper)?;
+        begin_trace(trace, engine.run())?;
+        let (shared, resume) = (engine.shared(memory, room), engine.resume);
+        Ok(Batches::new(Delivery::to_host(engine), Arc::new(shared), resume))
+    }
+
+    /// How the host writes images that a batch has in `layout`.
+    pub(super) fn written(&self, layout: Layout) -> Result<Written> {
+        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
+        if dtype == Dtype::U8 && self.normalize.is_some() {
+            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
+        }
+        let normalize = self.normalize.unwrap_or(Normalize::UNIT);
+        Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
+    }
+
+    /// How a data set is opened.
+    pub(super) fn source_options(&self) -> source::Options {
+        source::Options::new().mapped(self.mapped).formats(self.codecs.formats())
+    }
+
+    /// Checks the options and opens the source; images are to be written by the host as `format`
+    /// says, into memory that is `pinned` or not. `device` is none for batches that stay on the
+    /// host. `beside` is what a number of batches ahead takes beside the slots, in bytes.
+    pub(super) fn open(
+        self,
+        format: Written,
+        device: Option<Device>,
+        pinned: bool,
+        beside: impl Fn(&Schema, usize) -> usize,
+    ) -> Result<Parts> {
+        check_retries(self.limits.retries)?;
+        let rank = match self.place {
+            Place::Given { rank, world } => Rank::new(rank, world)?,
+            Place::Environment => Rank::of_launcher()?,
+        };
+        let global_batch = self.batch.of_all(rank.world)?;
+        self.augment.check()?;
+        let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
+
+        let options = self.source_options();
+        let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
+        if source.is_empty() {
+            return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
+        }
+        let processors = processors::processors(&rank);
+        let workers = match self.workers {
+            0 => processors,
+            n if n > MOST_WORKERS => {
+                return Err(Error::config(format!(
+                    "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) finds a number"
+                )));
+            }
+            n => n,
+        };
+        let skip = self.sampling.skip;
+        let order =
+            self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
+        let schedule = Schedule::new(order, global_batch, self.last, rank);
+        some_batches(&schedule, skip, source.len())?;
+        let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
+        let room = Room::of(self.memory_limit);
+        // An image, and a copy of the last one of a batch that workers mix.
+        let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
+        let mixing = if self.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
+        let scratch = ScratchPlan::ample(workers, processors, image + mixing);
+        let prefetch = match self.prefetch {
+            0 => room.automatic_prefetch(pinned, &schema, &scratch, &beside),
+            n => Bounds::exactly(n),
+        };
+        let demand = Demand { schema: &schema, prefetch, scratch, beside: &beside };
+        let (host_bytes, scratch) = room.grant(&demand)?;
+        let recipe = Recipe {
+            source,
+            codecs: self.codecs,
+            augment: self.augment,
+            transforms: self.transforms,
+            fields,
+            seed: self.seed,
+            retries: self.limits.retries,
+            sample_bytes: self.limits.sample_bytes,
+            stand_in: matches!(self.on_error, OnError::Skip { .. }),
+        };
+        let resume = self.resume.map(|state| state.check(&recipe, &schedule)).transpose()?;
+        let slots = Settings::slots_for(prefetch.most);
+        Ok(Parts {
+            recipe,
+            run: Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch)),
+            schedule,
+            memory: MemoryPlan {
+                slots,
+                slots_in_use: slots,
+                slot_bytes: schema.bytes,
+                host_bytes,
+                pinned_bytes: 0,
+                device_bytes: 0,
+                staging_bytes: 0,
+                scratch_bytes: scratch.total(),
+                worker_scratch_bytes: scratch.fixed + scratch.own,
+                shared_scratch_bytes: scratch.shared,
+                ahead_bytes: scratch.ahead,
+            },
+            schema,
+            prefetch,
+            resume,
+            on_error: self.on_error,
+            timeout: self.timeout,
+            trace: self.trace,
+        })
+    }
+}
+
+/// Makes the file of the trace and begins it. The last step of opening, so that a loader that is
+/// refused leaves a file of that name as it was.
+pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) -> Result<()> {
+    if let Some((path, schedule)) = trace {
+        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers, READERS)?);
+    }
+    Ok(())
+}
+
+/// Who keeps page-locked batches that a device may still read.
+#[cfg(feature = "cuda")]
+fn keeper() -> Option<MakeKeeper> {
+    Some(Box::new(|free| Ok(Arc::new(Handoff::new(Devices::new(), free)?))))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn keeper() -> Option<MakeKeeper> {
+    None
+}
+
+impl IntoIterator for Loader {
+    type Item = Result<HostBatch>;
+    type IntoIter = IntoIter;
+
+    /// Opens the loader and makes one pass, epoch 0. An error of opening is the first and only
+    /// item.
+    fn into_iter(self) -> IntoIter {
+        IntoIter::new(self.host())
+    }
+}

@@ -1,0 +1,147 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batching::{Place, Share};
+use super::input::Input;
+use super::limits::Limits;
+use super::sampling::Sampling;
+use crate::batch::{Dtype, Layout, Normalize};
+use crate::decode::Codecs;
+use crate::engine::{OnError, State};
+use crate::field::FieldKind;
+use crate::order::Last;
+use crate::source::{self, Source};
+use crate::trace;
+use crate::transform::{Augment, Transform};
+
+/// The options of a data loader.
+///
+/// Setters take the loader by value and give it back, and never fail. All checks happen when it is
+/// opened, by [`host`](Loader::host), by `cuda`, or by going into a `for` loop.
+///
+/// ```no_run
+/// # fn main() -> warpfeed::Result<()> {
+/// use warpfeed::{Augment, Loader};
+///
+/// let loader = Loader::new("train").workers(8).pinned(true).prefetch(4);
+/// let mut batches = loader.batch(256).shuffle(42).augment(Augment::train(224)).host()?;
+/// for epoch in 0..90 {
+///     for batch in batches.epoch(epoch) {
+///         let batch = batch?;
+///         println!("{:?} {:?}", batch.images(), batch.labels()?);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// | purpose | options |
+/// |---|---|
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`codec`](Loader::codec) |
+/// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip) |
+/// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
+/// | batches | [`batch`](Loader::batch), [`global_batch`](Loader::global_batch), [`last`](Loader::last), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
+/// | fields | [`field`](Loader::field), [`without`](Loader::without), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
+/// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
+/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`mapped`](Loader::mapped) |
+/// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
+/// | observing | [`trace`](Loader::trace) |
+/// | opening | [`host`](Loader::host), `cuda` |
+#[must_use = "a loader does nothing until it is opened with `host` or iterated"]
+#[derive(Clone)]
+pub struct Loader {
+    pub(super) input: Input,
+    pub(super) mapped: bool,
+    pub(super) batch: Share,
+    pub(super) place: Place,
+    pub(super) sampling: Sampling,
+    pub(super) seed: u64,
+    pub(super) last: Last,
+    pub(super) resume: Option<State>,
+    pub(super) workers: usize,
+    pub(super) pinned: bool,
+    pub(super) prefetch: usize,
+    pub(super) codecs: Codecs,
+    pub(super) augment: Augment,
+    pub(super) transforms: Vec<Arc<dyn Transform>>,
+    pub(super) normalize: Option<Normalize>,
+    pub(super) dtype: Option<Dtype>,
+    pub(super) layout: Layout,
+    pub(super) fields: Vec<(String, FieldKind)>,
+    pub(super) without: Vec<String>,
+    pub(super) on_error: OnError,
+    pub(super) timeout: Duration,
+    pub(super) memory_limit: Option<usize>,
+    pub(super) limits: Limits,
+    pub(super) trace: Option<(PathBuf, trace::Schedule)>,
+    pub(super) soft_labels: Option<(usize, f32)>,
+    pub(super) unlabelled: bool,
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Loader { input, batch, seed, workers, prefetch, augment, dtype, layout, .. } = self;
+        f.debug_struct("Loader")
+            .field("input", input)
+            .field("batch", batch)
+            .field("seed", seed)
+            .field("workers", workers)
+            .field("prefetch", prefetch)
+            .field("augment", augment)
+            .field("dtype", dtype)
+            .field("layout", layout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Loader {
+    /// A loader of the data set at `path`: a folder of class folders, a flat folder of pictures, an
+    /// LMDB, a tar shard, a folder of shards, or a pattern such as `train-{000..099}.tar`. Which
+    /// one is found out when it is opened; see [`source::open`].
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self::from_input(Input::Path(path.as_ref().to_owned()))
+    }
+
+    /// A loader of a source of your own, or of one opened before:
+    /// `Loader::source(source::open("train")?)`.
+    pub fn source(source: impl Source + 'static) -> Self {
+        Self::shared_source(Arc::new(source))
+    }
+
+    /// A loader of a source that others use too, such as a second loader with other augmentation.
+    pub fn shared_source(source: Arc<dyn Source>) -> Self {
+        Self::from_input(Input::Source(source))
+    }
+
+    pub(super) fn from_input(input: Input) -> Self {
+        Loader {
+            input,
+            mapped: true,
+            batch: Share::Rank(32),
+            place: Place::Given { rank: 0, world: 1 },
+            sampling: Sampling::default(),
+            seed: 0,
+            last: Last::default(),
+            resume: None,
+            workers: 0,
+            pinned: false,
+            prefetch: 0,
+            codecs: Codecs::new(),
+            augment: Augment::eval(256, 224),
+            transforms: Vec::new(),
+            normalize: None,
+            dtype: None,
+            layout: Layout::default(),
+            fields: Vec::new(),
+            without: Vec::new(),
+            on_error: OnError::default(),
+            timeout: Duration::from_secs(30),
+            memory_limit: None,
+            limits: Limits { retries: 3, sample_bytes: 1 << 31 },
+            trace: None,
+            soft_labels: None,
+            unlabelled: false,
+        }
+    }
+}
