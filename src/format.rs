@@ -38,9 +38,9 @@ pub const JPEG: Format =
 /// Arrays of pixels, see [`decode::raw`](crate::decode::raw).
 pub const NPY: Format =
     Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
-/// PNG and APNG.
+/// PNG and APNG. By four bytes, so that a file whose line ends were changed is named too.
 pub const PNG: Format =
-    Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG\r\n\x1a\n") };
+    Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG") };
 /// WebP.
 pub const WEBP: Format = Format {
     name: "webp",
