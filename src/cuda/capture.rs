@@ -14,10 +14,24 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cudarc::driver::{CudaStream, sys};
 
-use super::driver::Context;
+use super::driver::{Context, Doing, Entered, available_for_batches};
+use crate::error::Result;
 
 /// Streams of the program that it made with [`stream`](super::stream) or gave to a loader.
 static KNOWN: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
+
+/// A new non-blocking stream on device `ordinal`, for programs that have none of their own yet.
+///
+/// # Errors
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) without a driver, or without that device.
+pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
+    available_for_batches()?;
+    let _restore = Entered::nowhere();
+    let stream =
+        Context::new(ordinal)?.cudarc().new_stream().doing(|| format!("making a stream on device {ordinal}"))?;
+    know(&stream);
+    Ok(stream)
+}
 
 /// Remembers a stream of the program's.
 pub(super) fn know(stream: &Arc<CudaStream>) {

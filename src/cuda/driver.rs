@@ -63,21 +63,8 @@ pub(super) fn device_count() -> usize {
 
 /// [`available`] for those who want batches on a device: where there is no driver the error says
 /// what there is instead.
-fn available_for_batches() -> Result<()> {
+pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
-}
-
-/// A new non-blocking stream on device `ordinal`, for programs that have none of their own yet.
-///
-/// # Errors
-/// [`ErrorKind::Cuda`] without a driver, or without that device.
-pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
-    available_for_batches()?;
-    let _restore = Entered::nowhere();
-    let stream =
-        Context::new(ordinal)?.cudarc().new_stream().doing(|| format!("making a stream on device {ordinal}"))?;
-    super::capture::know(&stream);
-    Ok(stream)
 }
 
 /// One device's context, shared with the program's own streams.

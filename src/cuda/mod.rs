@@ -4,12 +4,12 @@
 //! committed beside their source. Without a driver every entry point returns
 //! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so; nothing panics.
 //!
-//! 1. `driver`: is there a driver; its error codes in words; [`stream`] to begin with.
+//! 1. `driver`: is there a driver; its error codes in words.
 //! 2. `pinned`: page-locked host memory.
 //! 3. `memory`: device memory, one block a loader.
 //! 4. `stream`: streams and events, and the copies between them.
-//! 5. `capture`: CUDA graphs, which some calls would spoil; `later`: memory that is freed without
-//!    making the program wait.
+//! 5. `capture`: [`stream`] to begin with, and CUDA graphs, which some calls would spoil; `later`:
+//!    memory that is freed without making the program wait.
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `ops`: the record of what the fused kernel does to one sample.
 //! 8. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
@@ -60,10 +60,7 @@ pub(crate) enum Marked<M> {
 #[cfg(feature = "cuda")]
 pub(crate) use devices::{Devices, Mark};
 #[cfg(feature = "cuda")]
-pub use {
-    cudarc,
-    driver::{available, stream},
-};
+pub use {capture::stream, cudarc, driver::available};
 
 /// What loaders are built of on a device. The crate's own tests, benchmarks and program use it too;
 /// it is no part of what the version number promises.

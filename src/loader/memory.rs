@@ -1,4 +1,7 @@
 //! What batch memory may take, how much the machine has left, and where it comes from.
+//!
+//! The control groups are read by hand: the crate `sysinfo` (0.40.1) counts the files in the page
+//! cache as memory in use, and there a data set that was read lies.
 
 use std::fs;
 use std::path::{Path, PathBuf};

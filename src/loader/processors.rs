@@ -1,4 +1,8 @@
 //! How many processors are this process's own.
+//!
+//! `std::thread::available_parallelism` gives the least of affinity and quota, and is all that a
+//! process alone needs. The ranks of a machine share a quota and not an affinity, so for them the
+//! two are read apart. Both are lists in files, which safe code reads.
 
 use std::fs;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
 
-use super::{
+use super::writer::{
     WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of, without_slash,
 };
 use crate::error::{Error, ErrorKind, Result};

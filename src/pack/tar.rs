@@ -1,8 +1,13 @@
+//! One tar file, or numbered shards.
+//!
+//! Headers are written by hand. The library reads them by hand too (`source::tar` says why), and
+//! the crate `tar` would be a dependency for the few lines at the end of this file alone.
+
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::{
+use super::writer::{
     WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of, without_slash,
 };
 use crate::error::{Error, Result};

@@ -64,7 +64,7 @@ impl OwnedSample {
 }
 
 impl TryFrom<&Sample<'_>> for OwnedSample {
-    type Error = crate::Error;
+    type Error = crate::error::Error;
 
     /// Copies a sample out of its source.
     ///

@@ -10,15 +10,16 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
 use serde::Serialize;
 use serde_json::json;
 
+use super::Schedule;
 use super::schedule::Phase;
-use super::{Schedule, nanos, span};
+use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
 /// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number, by
@@ -163,7 +164,8 @@ impl Trace {
                 empty: true,
             }),
         });
-        span::listen(&trace);
+        let listener: Weak<Trace> = Arc::downgrade(&trace);
+        span::listen(listener);
         Ok(trace)
     }
 
@@ -178,7 +180,7 @@ impl Trace {
 
     /// Time in the trace, in ns.
     pub(crate) fn at(&self, time: Instant) -> u64 {
-        nanos(time, self.zero)
+        time.duration_since(self.zero).as_nanos() as u64
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
@@ -256,6 +258,14 @@ impl Trace {
                 machine.file = Some(file);
             }
             Err(e) => tracing::warn!("{}; tracing ends", Error::io(&machine.path, &e)),
+        }
+    }
+}
+
+impl Listener for Trace {
+    fn heard(&self, name: &'static str, start: Instant, end: Instant) {
+        if self.is_on() {
+            self.record(Row::Thread(span::this_thread()), name, start, end, Args::default());
         }
     }
 }

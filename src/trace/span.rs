@@ -1,13 +1,19 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use super::{Args, Row, Trace, nvtx};
+use super::nvtx;
 
 /// Windows that are open in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
-static TRACES: Mutex<Vec<Weak<Trace>>> = Mutex::new(Vec::new());
+static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
+
+/// Who is told of the program's spans.
+pub(super) trait Listener: Send + Sync {
+    /// A span of this thread has ended.
+    fn heard(&self, name: &'static str, start: Instant, end: Instant);
+}
 
 /// A stretch of your own code in the trace, beside the loader's: from here until the guard is
 /// dropped, on the row of this thread.
@@ -42,22 +48,20 @@ impl Drop for Span {
         let Some(start) = self.start else { return };
         let end = Instant::now();
         // Writing happens elsewhere: nothing that can panic is done while this is held.
-        let traces: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
-        for trace in traces.iter().filter(|trace| trace.is_on()) {
-            trace.record(Row::Thread(this_thread()), self.name, start, end, Args::default());
-        }
+        let listeners: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
+        listeners.iter().for_each(|listener| listener.heard(self.name, start, end));
     }
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Vec<Weak<Trace>>> {
-    TRACES.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> std::sync::MutexGuard<'static, Vec<Weak<dyn Listener>>> {
+    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From here on spans of the program go into `trace` too.
-pub(super) fn listen(trace: &Arc<Trace>) {
-    let mut traces = lock();
-    traces.retain(|trace| trace.strong_count() > 0);
-    traces.push(Arc::downgrade(trace));
+/// From here on `listener` is told of the program's spans too.
+pub(super) fn listen(listener: Weak<dyn Listener>) {
+    let mut listeners = lock();
+    listeners.retain(|listener| listener.strong_count() > 0);
+    listeners.push(listener);
 }
 
 pub(super) fn opened() {

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interval, ProcessStats, Stage, StageMap, StageStats, Verdict};
+use super::{Interval, ProcessStats, Stage, StageMap, StageStats};
 
 /// What a loader did in its epochs since it was opened; [`since`](Stats::since) gives what it did
 /// in between.
@@ -191,11 +191,6 @@ impl Stats {
     pub fn mean_ready(&self) -> f64 {
         let times: u64 = self.ready.iter().sum();
         ratio(self.ready.iter().enumerate().map(|(n, &times)| n as f64 * times as f64).sum(), times as f64)
-    }
-
-    /// What limits the loader, and what would lift it; [`Verdict`] has the rules.
-    pub fn verdict(&self) -> Verdict {
-        Verdict::of(self)
     }
 
     /// What happened between `earlier` and these, both of the same loader.

@@ -110,8 +110,15 @@ struct Evidence<'a> {
     step_waited: String,
 }
 
+impl Stats {
+    /// What limits the loader, and what would lift it; [`Verdict`] has the rules.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(self)
+    }
+}
+
 impl Verdict {
-    pub(super) fn of(stats: &Stats) -> Verdict {
+    fn of(stats: &Stats) -> Verdict {
         let host = stats.stall_fraction();
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
             // A host that runs ahead of its device waits for it, and that costs nothing.

@@ -4,7 +4,26 @@
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
-use crate::transform::Window;
+
+/// A window of a picture in fractions of a pixel; (0, 0) is the upper left corner of the first
+/// pixel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Window {
+    /// Left edge.
+    pub x: f64,
+    /// Upper edge.
+    pub y: f64,
+    /// From left to right edge.
+    pub width: f64,
+    /// From upper to lower edge.
+    pub height: f64,
+}
+
+impl From<Rect> for Window {
+    fn from(rect: Rect) -> Self {
+        Window { x: rect.x.into(), y: rect.y.into(), width: rect.width.into(), height: rect.height.into() }
+    }
+}
 
 /// A uniform or log-uniform interval, `[low, high]`.
 pub(super) type Interval = [f64; 2];

@@ -1,5 +1,9 @@
 //! One tar header: a block of 512 bytes, and the records of a PAX header (POSIX.1-2024 `pax`, GNU
 //! tar's `tar.h`).
+//!
+//! By hand, since the crate `tar` (0.4.46) takes a damaged file for a shorter one: it ends in
+//! silence at a file that is cut between two members, and at a block of zeros with data behind it.
+//! Its errors name no offset.
 
 use std::borrow::Cow;
 

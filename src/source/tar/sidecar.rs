@@ -6,6 +6,9 @@
 //! `u64` length, `u32` name), names and classes (`u32` length, bytes), the keys, and the FNV-1a
 //! hash of everything before it.
 //!
+//! By hand: the words are read in place, and a number is compared to the file's length before
+//! memory is taken for it. A format of `serde` would need the same checks behind it.
+//!
 //! The file is only a copy of what the tar says: whatever is wrong with it, the tar is read
 //! instead.
 

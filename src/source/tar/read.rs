@@ -1,0 +1,338 @@
+#![allow(unsafe_code)]
+//! Samples out of the shards.
+//!
+//! # Invariants
+//! 1. Shards are mapped for reading and never written here. A map stays valid after its file is
+//!    closed, renamed or removed; a file that another process has cut short before a sample is read
+//!    is caught by [`fetch`] (see there for one that it cuts short while the sample is used), one
+//!    that it overwrites yields other bytes.
+//! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` compare them to its
+//!    length.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use memmap2::Mmap;
+use rayon::prelude::*;
+
+use super::bytes::{Bytes, Unmapped, room};
+use super::index::Index;
+use super::{index, shards, sidecar};
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::identity::Identity;
+use crate::source::pages::fetch;
+use crate::source::sample::MAX_FIELDS;
+use crate::source::{Sample, Source};
+
+/// From this size on a shard's index is kept beside it: reading the headers of a smaller one takes
+/// no longer than reading the index.
+const KEEP_INDEX: u64 = 16 << 20;
+
+/// Samples in tar files by WebDataset's rules, without copying: fields borrow from the memory map.
+///
+/// - **Fields.** Neighbouring files that share a path up to the first dot of the base name are one
+///   sample: `n014/x.jpg` and `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`.
+///   Field names are in lower case, `jpg` for both of JPEG's extensions.
+/// - **Labels** are decimal text in the field `cls`. The **names of the classes** stand in a member
+///   called `__classes__`, a JSON array; WebDataset passes over members of this form. All shards
+///   that have it must agree.
+/// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, links, hidden files and
+///   files without an extension are passed over.
+/// - **Bad samples.** One with a field twice, or with more than 16, is an error when it is read.
+///   The others are sound.
+///
+/// **Changes.** A shard that is written to while it is open is noticed by the first worker that
+/// reads of it in an epoch. From then on every sample of it is an error. A shard that no epoch
+/// reads of is never looked at.
+///
+/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB and
+/// more the result is kept in `NAME.tar.index` beside it, if the folder can be written; it is made
+/// anew when the tar's size or time has changed, and can be deleted at any time.
+///
+/// **Mapped or not.** [`open`](Tar::open) maps all shards: that takes addresses, not memory, and no
+/// file stays open, so that ten thousand shards meet no limit on open files. A file that was cut
+/// short since it was opened is noticed when a sample is read, on Linux 5.14 and newer; one that is
+/// cut short while samples are in use, as some nearly always are while a loader's workers are busy,
+/// ends the process with `SIGBUS`, and so does anything else that takes mapped bytes away. For
+/// files that may be cut short there is [`open_unmapped`](Tar::open_unmapped), which reads instead.
+#[derive(Debug)]
+pub struct Tar {
+    shards: Vec<Shard>,
+    /// Index of the first sample of each shard, and the number of all.
+    starts: Vec<usize>,
+    classes: Vec<String>,
+    /// How often the shards were to be looked at.
+    looks: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Shard {
+    path: PathBuf,
+    identity: Identity,
+    medium: Medium,
+    index: Index,
+    /// The last of [`Tar::looks`] that found the file as it was opened.
+    looked: AtomicU64,
+    /// Why no sample of this shard can be read any more.
+    changed: Mutex<Option<Error>>,
+}
+
+#[derive(Debug)]
+enum Medium {
+    Map(Mmap),
+    File(Unmapped),
+}
+
+impl Tar {
+    /// Opens one tar file, all `*.tar` of a folder in the order of their names, or those of a
+    /// pattern such as `train-{000..099}.tar` (also `{a,b}`, and several of them).
+    ///
+    /// # Errors
+    /// If one of them does not exist, is no tar file or a damaged one (with the offset), or there
+    /// are no samples.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), true)
+    }
+
+    /// The same without a memory map: samples are read at their place in the file, into memory of
+    /// the worker's. Whatever happens to the file or the medium is then an error of the sample,
+    /// never a signal: for network file systems, for media that fail, for files that others may cut
+    /// short.
+    ///
+    /// Costs a copy of the encoded bytes and a system call for each field, which together take
+    /// about as long as the page faults of a map when the file is in memory, and an open file for
+    /// each shard: for thousands of them raise the limit (`ulimit -n`).
+    ///
+    /// # Errors
+    /// As [`open`](Tar::open).
+    pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), false)
+    }
+
+    fn with(path: &Path, mapped: bool) -> Result<Self> {
+        let paths = shards::expand(path)?;
+        let shards: Vec<Shard> = match paths.len() {
+            1 => vec![Shard::open(&paths[0], mapped)?],
+            // Cold headers are waited for, not computed, hence more threads than cores. The pool is
+            // gone before the loader's starts.
+            n => rayon::ThreadPoolBuilder::new()
+                .num_threads(n.min(16))
+                .build()
+                .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
+                .install(|| paths.par_iter().map(|path| Shard::open(path, mapped)).collect::<Vec<_>>())
+                // In order, so that of several bad shards the first is named, whichever thread was
+                // faster.
+                .into_iter()
+                .collect::<Result<_>>()?,
+        };
+        let mut starts = vec![0];
+        let mut named: Option<&Shard> = None;
+        for shard in &shards {
+            starts.push(starts[starts.len() - 1] + shard.index.len());
+            if !shard.index.classes.is_empty() {
+                let first = named.get_or_insert(shard);
+                if first.index.classes != shard.index.classes {
+                    let cause = format!("names of the classes differ from those in {}", first.path.display());
+                    return Err(Error::in_source(cause).at_path(&shard.path));
+                }
+            }
+        }
+        let classes = named.map_or_else(Vec::new, |shard| shard.index.classes.clone());
+        let tar = Tar { shards, starts, classes, looks: AtomicU64::new(0) };
+        if tar.is_empty() {
+            let cause = format!("no samples in {} tar files: none holds a file with an extension", tar.shards.len());
+            return Err(Error::in_source(cause).at_path(path));
+        }
+        Ok(tar)
+    }
+}
+
+impl Shard {
+    fn open(path: &Path, mapped: bool) -> Result<Self> {
+        let io = |e: std::io::Error| Error::io(path, &e);
+        let file = File::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        if !metadata.is_file() {
+            return Err(Error::in_source("not a file").at_path(path));
+        }
+        let medium = if mapped {
+            // SAFETY: invariant 1.
+            Medium::Map(unsafe { Mmap::map(&file) }.map_err(io)?)
+        } else {
+            Medium::File(Unmapped { file, len: metadata.len(), path: path.to_owned() })
+        };
+        let bytes: &dyn Bytes = match &medium {
+            Medium::Map(map) => &&map[..],
+            Medium::File(file) => file,
+        };
+        let index = match sidecar::load(path, &metadata) {
+            // The map may be of a file that has changed since; its length decides what can be read.
+            Some(index) if metadata.len() == bytes.len() => index,
+            _ => {
+                if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
+                    return Err(Error::in_source(
+                        "compressed with gzip; only an uncompressed tar can be read at random",
+                    )
+                    .at_path(path));
+                }
+                let index = Index::scan(bytes).map_err(|e| e.at_path(path))?;
+                if bytes.len() >= KEEP_INDEX
+                    && let Err(e) = sidecar::store(path, &metadata, &index)
+                {
+                    tracing::debug!("{}: no index kept: {e}", path.display());
+                }
+                index
+            }
+        };
+        let identity = Identity::of(&metadata);
+        Ok(Shard {
+            path: path.to_owned(),
+            identity,
+            medium,
+            index,
+            looked: AtomicU64::new(0),
+            changed: Mutex::default(),
+        })
+    }
+
+    /// Looks whether the file is what was opened, once for each of `looks`. Others that read of
+    /// this shard meanwhile wait for the answer; those that read of other shards do not.
+    fn look(&self, looks: u64) -> Result<()> {
+        // What was looked at is the file, which no other thread of this process writes to: there is
+        // nothing to be ordered.
+        if self.looked.load(Ordering::Relaxed) >= looks {
+            return Ok(());
+        }
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
+            match self.identity.check(&self.path, false) {
+                Ok(_) => self.looked.store(looks, Ordering::Relaxed),
+                // Bytes that were written over do not come back.
+                Err(e) => *changed = Some(e),
+            }
+        }
+        changed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Adds what lies at `fields` of the map to `sample`.
+    ///
+    /// # Errors
+    /// If a field is there twice or one too many, or the bytes cannot be had.
+    fn map<'a>(&'a self, map: &'a [u8], fields: &'a [index::Field], sample: &mut Sample<'a>) -> Result<()> {
+        for field in fields {
+            let bytes = &map[field.offset as usize..][..field.len as usize];
+            sample.push(&self.index.names[field.name as usize], bytes)?;
+        }
+        // Files of a sample lie side by side, so one request brings all of them in.
+        if let (Some(first), Some(last)) = (fields.first(), fields.last())
+            && let Some(all) = map.get(first.offset as usize..(last.offset + last.len) as usize)
+        {
+            fetch(all).map_err(|e| self.lost(e, last.offset + last.len))?;
+        }
+        Ok(())
+    }
+
+    /// Reads `fields` into `scratch`, one behind the other, and adds them to `sample`.
+    fn read<'a>(
+        &'a self,
+        file: &Unmapped,
+        fields: &'a [index::Field],
+        scratch: &'a mut Vec<u8>,
+        sample: &mut Sample<'a>,
+    ) -> Result<()> {
+        // The label is no field. Of a sample that nobody can have nothing need be read.
+        if fields.len() > MAX_FIELDS + 1 {
+            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())));
+        }
+        let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len));
+        let buffer = room(scratch, total)?;
+        let mut rest = &mut *buffer;
+        for field in fields {
+            let (bytes, after) = rest.split_at_mut(field.len as usize);
+            file.read(field.offset, bytes)?;
+            rest = after;
+        }
+        let mut rest = &*buffer;
+        for field in fields {
+            let (bytes, after) = rest.split_at(field.len as usize);
+            sample.push(&self.index.names[field.name as usize], bytes)?;
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// The error of pages up to byte `end` that cannot be had. If the file still has them, the
+    /// medium failed, perhaps for a moment.
+    fn lost(&self, error: Error, end: u64) -> Error {
+        let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
+        if still_long { error.transient() } else { error }
+    }
+}
+
+impl Tar {
+    /// The shard that sample `index` is in, the sample's key and its fields.
+    fn locate(&self, index: usize) -> (&Shard, &str, &[index::Field]) {
+        assert!(index < self.len(), "sample {index} of {}", self.len());
+        // Of shards without samples, which begin where the next one does, the last one before
+        // `index` is not empty.
+        let number = self.starts.partition_point(|&start| start <= index) - 1;
+        let shard = &self.shards[number];
+        let (key, fields) = shard.index.sample(index - self.starts[number]);
+        (shard, key, fields)
+    }
+}
+
+impl Source for Tar {
+    fn len(&self) -> usize {
+        self.starts[self.shards.len()]
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (shard, key, fields) = self.locate(index);
+        shard.look(self.looks.load(Ordering::Relaxed))?;
+        let mut sample = Sample::new(key);
+        match &shard.medium {
+            Medium::Map(map) => shard.map(map, fields, &mut sample),
+            Medium::File(file) => shard.read(file, fields, scratch, &mut sample),
+        }
+        .map_err(|e| e.at_path(&shard.path))?;
+        Ok(sample)
+    }
+
+    fn check(&self) -> Result<()> {
+        // A look at every shard would make the epoch wait for all of them: seconds, for 10,000 on a
+        // network.
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let (shard, _, fields) = self.locate(index);
+        let Some(place) = fields.iter().position(|field| shard.index.names[field.name as usize] == "cls") else {
+            return Ok(None);
+        };
+        let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
+        match &shard.medium {
+            Medium::Map(map) => shard.map(map, cls, &mut sample),
+            Medium::File(file) => shard.read(file, cls, scratch, &mut sample),
+        }
+        .and_then(|()| sample.label())
+        .map_err(|e| e.at_path(&shard.path))
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.locate(index).0.path.clone())
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "tar"
+    }
+}

@@ -1,0 +1,41 @@
+use crate::error::Result;
+use crate::order::Rng;
+use crate::transform::ImageMut;
+
+/// A step of the user's own on the image after crop, resize and colour, before it is normalised and
+/// written into the batch.
+///
+/// Called from many worker threads at once. A closure of the same signature is a `Transform`:
+///
+/// ```
+/// use warpfeed::order::Rng;
+/// use warpfeed::transform::{ImageMut, Transform};
+///
+/// let invert = |image: &mut ImageMut<'_>, rng: &mut Rng| {
+///     if rng.chance(0.5) {
+///         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+///     }
+///     Ok(())
+/// };
+/// let boxed: Box<dyn Transform> = Box::new(invert);
+/// # let mut pixels = [0; 12];
+/// # boxed.apply(&mut ImageMut::new(&mut pixels, 2, 2), &mut Rng::new(0, 0, 0)).unwrap();
+/// ```
+pub trait Transform: Send + Sync {
+    /// Changes `image` in place: `u8`, HWC, RGB, of the batch's size. All randomness must come from
+    /// `rng`, so that the pixels depend on (seed, epoch, sample) alone.
+    ///
+    /// # Errors
+    /// Any; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds the
+    /// sample.
+    fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
+}
+
+impl<F> Transform for F
+where
+    F: Fn(&mut ImageMut<'_>, &mut Rng) -> Result<()> + Send + Sync,
+{
+    fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
+        self(image, rng)
+    }
+}
