@@ -187,8 +187,8 @@ impl Gpu {
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
-            .batch(BATCH)
-            .augment(Augment::exact(SIDE as u32, SIDE as u32))
+            .batch_size(BATCH)
+            .augment(Augment::pass_through(SIDE as u32, SIDE as u32))
             .dtype(dtype)
             .layout(if dtype == Dtype::U8 { Layout::Nhwc } else { Layout::Nchw })
             .workers(workers)
@@ -205,14 +205,14 @@ impl Gpu {
         let mut per_batch = 0.0;
         for dtype in [Dtype::F16, Dtype::U8] {
             let mut batches = self.memory_loader(400, dtype, workers)?;
-            println!("  {}", batches.plan());
+            println!("  {}", batches.memory_plan());
             let mut all = Vec::new();
             for epoch in 0..6 {
                 let mut since = Instant::now();
                 for batch in batches.epoch(epoch) {
                     let batch = batch?;
                     // The first batches fill the pipeline.
-                    if batch.number() == 19 {
+                    if batch.index() == 19 {
                         self.own.synchronize()?;
                         since = Instant::now();
                     }
@@ -329,8 +329,8 @@ impl Gpu {
         for (prefetch, step_ms) in [(4, 0.0), (4, 1.0), (4, 5.0), (4, 20.0), (1, 1.0), (1, 20.0)] {
             let mut line = format!("  prefetch {prefetch}, step {step_ms:>4.1} ms:");
             for (name, pinned) in [("dropped", true), ("release_on", true), ("not page-locked", false)] {
-                let loader = Loader::source(Blank(BATCHES * BATCH)).codec(Blank(0)).batch(BATCH);
-                let loader = loader.augment(Augment::exact(SIDE as u32, SIDE as u32)).workers(workers);
+                let loader = Loader::source(Blank(BATCHES * BATCH)).codec(Blank(0)).batch_size(BATCH);
+                let loader = loader.augment(Augment::pass_through(SIDE as u32, SIDE as u32)).workers(workers);
                 let mut batches = loader.prefetch(prefetch).pinned(pinned).host()?;
                 let mut each = Vec::new();
                 for epoch in 0..3 {
@@ -372,7 +372,7 @@ impl Gpu {
         println!("\nend to end: {path} as LMDB of {} samples, {:.0} MB", written.samples, written.bytes as f64 / 1e6);
         let loader = || {
             Loader::new(&folder)
-                .batch(BATCH)
+                .batch_size(BATCH)
                 .shuffle(42)
                 .augment(Augment::train(SIDE as u32))
                 .normalize(Normalize::IMAGENET)
@@ -387,7 +387,7 @@ impl Gpu {
         let times = self.first_batches(&mut batches, 11)?;
         let (first, rest) = (times[0], median(times[1..].to_vec()));
         println!("  opening {opening:.0} ms, first batch {first:.1} ms, an epoch's first batch {rest:.1} ms");
-        println!("  {}", batches.plan());
+        println!("  {}", batches.memory_plan());
         let mut rates = Vec::new();
         for epoch in 100..104 {
             let since = Instant::now();

@@ -39,7 +39,7 @@ fn sources(root: &Path, size: usize, count: usize) -> Vec<(&'static str, Arc<dyn
     for (kind, name) in [("folder", "folder"), ("lmdb", "set.lmdb"), ("tar", "set.tar")] {
         all.push((kind, open(root.join(name)).unwrap()));
     }
-    all.push(("tar unmapped", Options::new().mapped(false).open(root.join("set.tar")).unwrap()));
+    all.push(("tar unmapped", Options::new().mmap(false).open(root.join("set.tar")).unwrap()));
     all
 }
 

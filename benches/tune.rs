@@ -76,21 +76,21 @@ fn main() {
     let loads = [
         Load {
             name: "waiting: 4 ms a read, a consumer that takes no time",
-            loader: waiting(4).batch(16),
+            loader: waiting(4).batch_size(16),
             workers: &[2, 4, 8, 16, 32],
             prefetch: &[2, 8],
             step: |_| Duration::ZERO,
         },
         Load {
             name: "computing: PNG of 400 pixels, crop 224",
-            loader: Loader::shared_source(pictures).augment(Augment::train(224)).batch(32).shuffle(1).repeat(100),
+            loader: Loader::shared_source(pictures).augment(Augment::train(224)).batch_size(32).shuffle(1).repeat(100),
             workers: &[1, 2, 4, 8],
             prefetch: &[2, 8],
             step: |_| Duration::ZERO,
         },
         Load {
             name: "bursty: 1 ms a read, two workers; one step of 12 takes 60 ms",
-            loader: waiting(1).batch(8).workers(2),
+            loader: waiting(1).batch_size(8).workers(2),
             workers: &[2],
             prefetch: &[1, 2, 4, 8, 12, 16],
             step: |n| Duration::from_millis(if n % 12 == 11 { 60 } else { 0 }),
@@ -167,10 +167,10 @@ impl<'a> Run<'a> {
         loop {
             for batch in self.batches.epoch(0) {
                 let batch = batch.unwrap();
-                sleep((self.step)(batch.number()));
+                sleep((self.step)(batch.index()));
                 match start {
                     // The pipe is full by then.
-                    None if batch.number() >= 23 => start = Some(Instant::now()),
+                    None if batch.index() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {
                         samples += batch.len();

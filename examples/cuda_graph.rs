@@ -23,7 +23,7 @@ use std::sync::Arc;
 use warpfeed::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::{Augment, Batches, CudaBatch, Dtype, Last, Layout, Loader, Normalize, cuda};
+use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize, cuda};
 use warpfeed_cli::synth::Synth;
 
 const BATCH: usize = 32;
@@ -57,8 +57,8 @@ fn run() -> Result<()> {
     // used in one stream alone, and the loader orders its own streams itself.
     unsafe { stream.context().disable_event_tracking() };
     let mut batches = Loader::source(Synth::new().images(640).classes(CLASSES as usize).side(64).memory()?)
-        .batch(BATCH)
-        .last(Last::Drop)
+        .batch_size(BATCH)
+        .last_batch(LastBatch::Drop)
         .shuffle(42)
         .augment(Augment::train(SIDE).scale(0.5, 1.0))
         .normalize(Normalize::IMAGENET)
@@ -110,7 +110,7 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let graph = stream.end_capture(CUgraphInstantiate_flags(0))?.ok_or("the capture gave no graph")?;
     match refused {
         Some(Err(e)) => println!("asked for a batch during the capture: {e}"),
-        Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.number()).into()),
+        Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.index()).into()),
         None => return Err("the epoch ended during the capture".into()),
     }
 
@@ -118,8 +118,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut steps = 1;
     for batch in epoch {
         let batch = batch?;
-        if batch.number() != steps {
-            return Err(format!("batch {} came in place of batch {steps}", batch.number()).into());
+        if batch.index() != steps {
+            return Err(format!("batch {} came in place of batch {steps}", batch.index()).into());
         }
         step.take(&batch)?;
         graph.launch()?;

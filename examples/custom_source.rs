@@ -30,14 +30,17 @@ impl Source for Colours {
 }
 
 fn main() -> Result<()> {
-    let loader =
-        Loader::source(Colours).codec(RawRgb::new(32, 32)).augment(Augment::exact(32, 32)).batch(100).shuffle(1);
+    let loader = Loader::source(Colours)
+        .codec(RawRgb::new(32, 32))
+        .augment(Augment::pass_through(32, 32))
+        .batch_size(100)
+        .shuffle(1);
     for batch in loader {
         let batch = batch?;
         let first: Vec<_> = batch.ids().take(4).collect();
         println!(
             "batch {}: {:?}, samples {first:?}..., labels {:?}...",
-            batch.number(),
+            batch.index(),
             batch.images(),
             &batch.labels()?[..4]
         );

@@ -9,7 +9,7 @@ use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result};
 fn main() -> Result<()> {
     let path = std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini").into());
     let mut batches = Loader::new(path)
-        .batch(8)
+        .batch_size(8)
         .shuffle(42)
         .augment(Augment::train(64))
         .normalize(Normalize::IMAGENET)
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
         .workers(2)
         .host()?;
     println!("{} samples, classes {:?}", batches.source_len(), batches.classes());
-    println!("{}", batches.plan());
+    println!("{}", batches.memory_plan());
 
     let batch = batches.epoch(0).next().expect("the set is not empty")?;
     println!("images {:?}", batch.images());

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use warpfeed::{Augment, Loader, Rank, State};
+use warpfeed::{Augment, Checkpoint, Loader, Rank};
 
 const EPOCHS: u64 = 5;
 
@@ -20,12 +20,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checkpoint = std::env::temp_dir().join("warpfeed-resume.json");
 
     let mut loader = Loader::new("datasets/mini")
-        .global_batch(16)
+        .global_batch_size(16)
         .shuffle(42)
         .augment(Augment::train(64))
-        .rank(rank.rank, rank.world);
+        .rank(rank.rank, rank.world_size);
     match fs::read(&checkpoint) {
-        Ok(text) => loader = loader.resume(serde_json::from_slice::<State>(&text)?),
+        Ok(text) => loader = loader.resume(serde_json::from_slice::<Checkpoint>(&text)?),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(e.into()),
     }
@@ -35,12 +35,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut epoch = batches.epoch(epoch);
         while let Some(batch) = epoch.next() {
             let batch = batch?;
-            println!("epoch {} batch {}: {:?}", batch.epoch(), batch.number(), batch.ids().collect::<Vec<_>>());
+            println!("epoch {} batch {}: {:?}", batch.epoch(), batch.index(), batch.ids().collect::<Vec<_>>());
             std::thread::sleep(Duration::from_millis(50)); // a training step
             if rank.rank == 0 {
                 // Beside the model in a real program. Written whole or not at all.
                 let new = checkpoint.with_extension("new");
-                fs::write(&new, serde_json::to_vec(&epoch.state())?)?;
+                fs::write(&new, serde_json::to_vec(&epoch.checkpoint())?)?;
                 fs::rename(&new, &checkpoint)?;
             }
         }

@@ -12,7 +12,7 @@
 //! # fn main() -> warpfeed::Result<()> {
 //! # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
 //! let mut batches = Loader::new("datasets/mini")   // a folder, an LMDB, tar shards: found out from the path
-//!     .batch(16)
+//!     .batch_size(16)
 //!     .shuffle(42)
 //!     .augment(Augment::train(64))                 // random-resized crop and flip
 //!     .workers(2).pinned(true).prefetch(4)
@@ -57,12 +57,12 @@
 //!
 //! With [`rank`](Loader::rank), or [`distributed`](Loader::distributed) under torchrun, Open MPI or
 //! SLURM, each process gets its share of every batch, and all of them the same number of batches.
-//! [`batch`](Loader::batch) is the size of a share; [`global_batch`](Loader::global_batch) that of
+//! [`batch_size`](Loader::batch_size) is the size of a share; [`global_batch_size`](Loader::global_batch_size) that of
 //! the whole, and then the global batches are the same for any number of processes.
 //!
 //! # Stopping and going on
 //!
-//! [`Epoch::state`] says where the run stands, exact to the batch that was delivered last, in a few
+//! [`Epoch::checkpoint`] says where the run stands, exact to the batch that was delivered last, in a few
 //! hundred bytes for `serde`. [`Loader::resume`] goes on there in constant time, on another number
 //! of workers or ranks if need be, and refuses a loader whose seed, global batch, order or data set
 //! is another.
@@ -76,7 +76,7 @@
 //!
 //! # How much memory
 //!
-//! [`Batches::plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as
+//! [`Batches::memory_plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as
 //! one batch; where [`prefetch`](Loader::prefetch) is automatic, as many as it may try. A plan of
 //! more than the machine or the container has left is refused (on Linux). It says what workers take
 //! beside the slots too: each has a share for ordinary pictures, and large ones share what is left.
@@ -135,12 +135,12 @@ pub mod transform;
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 
-pub use batch::{Dtype, HostBatch, Layout, Normalize, View};
+pub use batch::{Dtype, HostBatch, Layout, Normalize, TensorView};
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
-pub use engine::{Batches, Epoch, Fault, IntoIter, MemoryPlan, Monitor, OnError, Replay, State};
+pub use engine::{Batches, Checkpoint, Epoch, Fault, IntoIter, MemoryPlan, Monitor, OnError, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
-pub use order::{Last, Rank};
+pub use order::{LastBatch, Rank};
 pub use trace::{Stats, Verdict};
 pub use transform::Augment;

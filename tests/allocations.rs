@@ -81,7 +81,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
 
 fn epochs_without_allocations(source: Arc<dyn Source>, ahead: bool) {
     let mut batches = Loader::source(source)
-        .batch(16)
+        .batch_size(16)
         .augment(Augment::train(64))
         .normalize(Normalize::IMAGENET)
         .dtype(Dtype::F16)
@@ -99,7 +99,7 @@ fn epochs_without_allocations(source: Arc<dyn Source>, ahead: bool) {
         counted.push(ALLOCATIONS.load(Ordering::Relaxed) - before);
     }
     assert_eq!(batches.stats().ahead.is_some(), ahead);
-    let (warm, batches) = (counted.iter().min().unwrap(), batches.batches(0));
+    let (warm, batches) = (counted.iter().min().unwrap(), batches.num_batches(0));
     assert!(
         *warm < batches,
         "an epoch of {batches} batches, 400 samples: at best {warm} allocations in {counted:?}, ahead {ahead}"

@@ -34,7 +34,7 @@ fn what_users_hold_may_go_to_other_threads() {
     both::<warpfeed::Fault>();
     both::<warpfeed::MemoryPlan>();
     both::<warpfeed::OnError>();
-    both::<warpfeed::State>();
+    both::<warpfeed::Checkpoint>();
     both::<warpfeed::Replay<warpfeed::HostBatch>>();
     both::<warpfeed::Result<()>>();
     // One thread at a time asks for batches, and it may be another each time.
@@ -51,7 +51,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<batch::Field>();
     both::<batch::Layout>();
     both::<batch::Normalize>();
-    both::<batch::View<'_>>();
+    both::<batch::TensorView<'_>>();
     both::<batch::Writer>();
     both::<decode::Codecs>();
     both::<decode::Condition>();
@@ -65,7 +65,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<decode::Rect>();
     both::<decode::Size>();
     both::<format::Format>();
-    both::<order::Last>();
+    both::<order::LastBatch>();
     both::<order::Mixture>();
     both::<order::Rank>();
     both::<order::Repeat<order::Sequential>>();
@@ -133,7 +133,7 @@ fn the_traits_of_the_users_are_shared() {
     shared::<dyn decode::Codec>();
     shared::<dyn order::Order>();
     shared::<dyn source::Source>();
-    shared::<dyn source::Layout>();
+    shared::<dyn source::ValueFormat>();
     shared::<dyn transform::Transform>();
     // A writer is used by one thread at a time.
     fn handed_on<T: Send + ?Sized>() {}

@@ -7,8 +7,8 @@ mod support;
 use half::{bf16, f16};
 use reference::Ops;
 use support::{Draw, Numbers, loader, reference};
-use warpfeed::field;
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::field;
 use warpfeed::format::Format;
 use warpfeed::order::{Order as _, Rng, Shuffled};
 use warpfeed::source::{Memory, OwnedSample, Source as _};
@@ -72,7 +72,7 @@ fn labels_ids_and_keys_stand_beside_the_images() {
         batch.keys().collect::<Vec<_>>(),
         ids.iter().map(|i| format!("class{}/{i:06}", i % 10)).collect::<Vec<_>>()
     );
-    assert_eq!((batch.epoch(), batch.number(), batch.len()), (0, 0, 7));
+    assert_eq!((batch.epoch(), batch.index(), batch.len()), (0, 0, 7));
     assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "nobody asked for them");
     let batch = first(loader(Numbers::new(20)).soft_labels(10, 0.0));
     let rows = batch.soft_labels().unwrap();
@@ -90,7 +90,10 @@ fn other_fields_travel_with_the_batch() {
     };
     let source = Memory::new((0..5).map(sample).collect());
     let make = |shape: &[usize]| {
-        Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).field("emb", field::Numbers::new(Dtype::F32, shape))
+        Loader::source(source.clone())
+            .codec(Draw)
+            .augment(Augment::train(16))
+            .field("emb", field::Numbers::new(Dtype::F32, shape))
     };
     let batch = first(make(&[2]));
     let view = batch.field("emb").unwrap();
@@ -168,9 +171,9 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                 let plain = reference(&source, Draw, &augment, Some(SEED), epoch, 7);
                 for (batch, plain) in batches.epoch(epoch).zip(plain) {
                     let batch = batch.unwrap();
-                    let mixing = mix.draw(SEED, epoch, batch.number(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
+                    let mixing = mix.draw(SEED, epoch, batch.index(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
                     let ops = |i: usize| {
-                        let id = order.index(epoch, batch.number() * 7 + i as u64);
+                        let id = order.index(epoch, batch.index() * 7 + i as u64);
                         let (mut ops, partner) =
                             (erased(&source, &augment, SEED, epoch, id), Mixing::partner(i, batch.len()));
                         match mixing.cut {
@@ -184,7 +187,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                         reference::convert(&plain.images, &ops, (SIDE, SIDE), dtype, layout, Normalize::IMAGENET);
                     let found = batch.images().bytes();
                     let wrong = found.iter().zip(&expected).filter(|(a, b)| a != b).count();
-                    let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.number());
+                    let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.index());
                     assert_eq!((found.len(), wrong), (expected.len(), 0), "{what}: bytes, and how many are wrong");
                 }
             }
@@ -216,7 +219,7 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
         let mut batches = open.host().unwrap();
         let rows = (7 * classes * 4).next_multiple_of(256);
         let plain = (7 * SIDE * SIDE * 3usize).next_multiple_of(256) + 256;
-        assert_eq!(batches.plan().slot_bytes, plain + rows, "the rows are in the plan");
+        assert_eq!(batches.memory_plan().slot_bytes, plain + rows, "the rows are in the plan");
         for batch in batches.epoch(1) {
             let (batch, mut mixed) = (batch.unwrap(), 0);
             let (labels, n) = (batch.labels().unwrap(), batch.len());
@@ -247,7 +250,7 @@ fn soft_labels_that_cannot_be_are_errors() {
 /// otherwise.
 #[test]
 fn a_batch_of_one_is_not_mixed() {
-    let open = |augment| loader(Numbers::new(8)).batch(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
+    let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
     let plain = open(Augment::train(SIDE as u32)).into_iter().nth(1).unwrap().unwrap();
     let mixed = open(Augment::train(SIDE as u32).mix(Mix::mixup(0.4))).into_iter().nth(1).unwrap().unwrap();
     assert_eq!((mixed.len(), mixed.mixing()), (1, None));
@@ -259,7 +262,7 @@ fn a_batch_of_one_is_not_mixed() {
 #[test]
 fn a_mixed_batch_takes_no_more_memory_than_another() {
     for dtype in DTYPES {
-        let plan = |augment| loader(Numbers::new(20)).augment(augment).dtype(dtype).host().unwrap().plan();
+        let plan = |augment| loader(Numbers::new(20)).augment(augment).dtype(dtype).host().unwrap().memory_plan();
         let (plain, mixed) = (plan(Augment::train(16)), plan(Augment::train(16).mix(Mix::mixup(0.4))));
         assert_eq!(plain.host_bytes, mixed.host_bytes);
     }
@@ -288,7 +291,7 @@ fn a_stand_in_is_mixed_with_what_was_erased_in_it() {
     let mix = Mix::mixup(0.4);
     let mut batches = loader(source.clone())
         .codec(Holes)
-        .on_error(OnError::Skip { at_most: 100 })
+        .on_error(OnError::Skip { max_skipped: 100 })
         .augment(augment.clone().mix(mix.clone()))
         .dtype(Dtype::F16)
         .host()
@@ -307,7 +310,7 @@ fn a_stand_in_is_mixed_with_what_was_erased_in_it() {
         let ops: Vec<Ops> = (0..7).map(ops).collect();
         assert!(ops.iter().any(|ops| ops.erase.is_some()));
         let expected = reference::convert(&pixels, &ops, (SIDE, SIDE), Dtype::F16, Layout::Nhwc, Normalize::UNIT);
-        assert!(batch.images().bytes() == expected, "batch {}", batch.number());
+        assert!(batch.images().bytes() == expected, "batch {}", batch.index());
     }
 }
 

@@ -120,7 +120,8 @@ fn a_codec_is_added_and_its_files_are_found_in_a_folder_beside_jpegs() {
             assert_eq!(Codecs::new().with(codec.clone()).image(&sample).unwrap().0, "ppm");
         }
 
-        let loader = Loader::new(root.path()).codec(codec.clone()).augment(Augment::exact(SIDE, SIDE)).batch(12);
+        let loader =
+            Loader::new(root.path()).codec(codec.clone()).augment(Augment::pass_through(SIDE, SIDE)).batch_size(12);
         let batch = loader.shuffle(3).workers(2).into_iter().next().unwrap().unwrap();
         let image = 3 * (SIDE * SIDE) as usize;
         let mut seen = 0;
@@ -149,8 +150,9 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
         let shard = root.path().join("set.tar");
         fs::write(&shard, tar).unwrap();
         for mapped in [true, false] {
-            let loader = Loader::new(&shard).mapped(mapped).codec(Ppm::default());
-            let batch = loader.augment(Augment::exact(SIDE, SIDE)).batch(4).into_iter().next().unwrap().unwrap();
+            let loader = Loader::new(&shard).mmap(mapped).codec(Ppm::default());
+            let batch =
+                loader.augment(Augment::pass_through(SIDE, SIDE)).batch_size(4).into_iter().next().unwrap().unwrap();
             let expected: Vec<u8> = (0..4).flat_map(|seed| rgb(seed, SIDE, SIDE)).collect();
             assert!(batch.images().as_u8().unwrap() == expected);
         }
@@ -158,7 +160,7 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
 
         let set = folder();
         let mixture = Loader::mixture([(set.path(), 0.5), (set.path(), 0.5)]).codec(Ppm::default());
-        let batches = mixture.augment(Augment::exact(SIDE, SIDE)).batch(6).shuffle(1).into_iter();
+        let batches = mixture.augment(Augment::pass_through(SIDE, SIDE)).batch_size(6).shuffle(1).into_iter();
         assert_eq!(batches.map(|batch| batch.unwrap().len()).sum::<usize>(), 24);
     });
 }
@@ -209,7 +211,7 @@ fn a_codec_takes_a_format_over_and_the_latest_is_asked_first() {
         sample(1, "png", encoded(1, SIDE, SIDE, image::ImageFormat::Png)),
         sample(2, "img", jpeg(2, SIDE, SIDE)),
     ]);
-    let loader = Loader::source(set).codec(Takeover(7)).augment(Augment::exact(SIDE, SIDE)).batch(3);
+    let loader = Loader::source(set).codec(Takeover(7)).augment(Augment::pass_through(SIDE, SIDE)).batch_size(3);
     let batch = loader.into_iter().next().unwrap().unwrap();
     let image = 3 * (SIDE * SIDE) as usize;
     let images = batch.images().as_u8().unwrap();

@@ -12,7 +12,7 @@ use warpfeed::decode::{Codecs, Pixels};
 use warpfeed::order::{Order, Rng, Sequential, Shuffled, Subset, Weighted, Windowed};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Augment, Resizer};
-use warpfeed::{ErrorKind, Last, Loader, Result, State};
+use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
 
 /// A sample, and the epoch that stands for its augmentation.
 type Draws = Vec<(u64, u64)>;
@@ -105,10 +105,10 @@ impl Choice {
 }
 
 /// Cuts a list into the batches of one rank: samples and whether each counts.
-fn cut(draws: &Draws, global: usize, last: Last, rank: usize, world: usize) -> Vec<Vec<(u64, u64, bool)>> {
+fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, u64, bool)>> {
     let mut batches = Vec::new();
     for chunk in draws.chunks(global) {
-        if chunk.len() < global && last == Last::Drop {
+        if chunk.len() < global && last == LastBatch::Drop {
             break;
         }
         let mut ranks = vec![Vec::new(); world];
@@ -120,12 +120,12 @@ fn cut(draws: &Draws, global: usize, last: Last, rank: usize, world: usize) -> V
             rank.extend(samples.by_ref().take(count).map(|&(id, variant)| (id, variant, true)));
         }
         let places = match last {
-            Last::Pad => global.div_ceil(world),
+            LastBatch::Pad => global.div_ceil(world),
             _ => 1,
         };
         let mut padding = draws.iter().cycle();
         for rank in &mut ranks {
-            while rank.len() < places && last != Last::Drop {
+            while rank.len() < places && last != LastBatch::Drop {
                 let &(id, variant) = padding.next().unwrap();
                 rank.push((id, variant, false));
             }
@@ -191,7 +191,7 @@ proptest! {
         len in 20u64..70,
         seed: u64,
         global in 3usize..20,
-        last in prop_oneof![Just(Last::Keep), Just(Last::Drop), Just(Last::Pad)],
+        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         (rank, world) in (1usize..4).prop_flat_map(|world| (0..world, Just(world))),
         workers in 1usize..4,
         point in 0.0f64..=1.0,
@@ -210,7 +210,7 @@ proptest! {
                 }
             }
             let make = |rank, world| {
-                let loader = loader(source.clone()).global_batch(global).last(last).rank(rank, world);
+                let loader = loader(source.clone()).global_batch_size(global).last_batch(last).rank(rank, world);
                 choice.of(loader, len, seed)
             };
             if expected.is_empty() {
@@ -231,7 +231,7 @@ proptest! {
                     break;
                 }
             }
-            let state: State = serde_json::from_str(&serde_json::to_string(&batches.state()).unwrap()).unwrap();
+            let state: Checkpoint = serde_json::from_str(&serde_json::to_string(&batches.checkpoint()).unwrap()).unwrap();
             assert!(rest_of(make(rank, world).workers(workers).resume(state), EPOCHS) == expected[stop..]);
         });
     }
@@ -269,7 +269,7 @@ fn balanced_draws_every_class_equally_often() {
     let label = |i: usize| [0, 1, 2][usize::from(i >= 900) + usize::from(i >= 990)];
     let sample = |i: usize| OwnedSample::new(format!("{i}")).field("img", (i as u64).to_le_bytes()).label(label(i));
     let source = Memory::new((0..1000).map(sample).collect());
-    let make = || Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).batch(100).repeat(3);
+    let make = || Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).batch_size(100).repeat(3);
     let mut counts = [0; 3];
     for batch in make().balanced().seed(4) {
         batch.unwrap().labels().unwrap().iter().for_each(|&label| counts[label as usize] += 1);
@@ -344,7 +344,7 @@ fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
 fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     let make = || {
         let parts = [(colours("a", 300, 1), 3.0), (colours("b", 40, 2), 1.0)];
-        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).global_batch(20).seed(6)
+        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
     };
     let run = |loader: Loader| {
         let mut batches = loader.host().unwrap();
@@ -359,7 +359,7 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
                 seen.push(Content::from(&batch));
             }
         }
-        (seen, batches.state())
+        (seen, batches.checkpoint())
     };
     let (whole, _) = run(make());
     let samples: usize = whole.iter().map(|batch| batch.ids.len()).sum();
@@ -379,7 +379,7 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
         if left > 0 {
             assert_eq!(batches.epoch(1).take(left).count(), left);
         }
-        assert!(run(make().resume(batches.state())).0 == whole[stop..], "from batch {stop}");
+        assert!(run(make().resume(batches.checkpoint())).0 == whole[stop..], "from batch {stop}");
     }
     let e = make().order(Sequential::new(3)).host().unwrap_err();
     assert!(e.to_string().contains("source::Concat") && e.to_string().contains("order::Mixture::of"), "{e}");
@@ -399,12 +399,12 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     };
     let make = || {
         let parts = [(labelled("a", 300), 3.0), (labelled("b", 40), 1.0)];
-        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch(20).seed(6)
+        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
     };
     // A set of which nothing is drawn still counts for the length of an epoch.
     let parts = [(labelled("a", 300), 1.0), (labelled("b", 40), 0.0)];
-    let none = Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch(20).host().unwrap();
-    assert_eq!(none.batches(0), 340 / 20);
+    let none = Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
+    assert_eq!(none.num_batches(0), 340 / 20);
     // The draws of 10,000 samples, of which three quarters are the first set's.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {
         let mut batches = loader.host().unwrap();

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use warpfeed::source::{Layout, Lmdb, MsgPack, Options, OwnedSample, Source, Tar, open};
+use warpfeed::source::{Lmdb, MsgPack, Options, OwnedSample, Source, Tar, ValueFormat, open};
 use warpfeed::{Error, ErrorKind, Result};
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -242,9 +242,9 @@ fn a_tar_that_shrinks_while_open_is_an_error_when_read() {
 fn without_maps_an_lmdb_is_refused_with_a_way_out() {
     let root = tempfile::tempdir().unwrap();
     let path = put(&root, "x.mdb", &fixture("bare.mdb"));
-    let e = Options::new().mapped(false).open(&path).err().unwrap();
+    let e = Options::new().mmap(false).open(&path).err().unwrap();
     assert!(e.kind() == ErrorKind::Config && e.path() == Some(&path) && e.cause().contains("tar shards"), "{e}");
-    let e = warpfeed::Loader::new(&path).mapped(false).host().unwrap_err();
+    let e = warpfeed::Loader::new(&path).mmap(false).host().unwrap_err();
     assert!(e.cause().contains("tar shards"), "{e}");
 }
 

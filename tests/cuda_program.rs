@@ -30,7 +30,7 @@ const MODES: [CUstreamCaptureMode; 3] = [
 
 /// Checksums of the images of an epoch, from a loader on the host.
 fn expected() -> Vec<u64> {
-    let mut host = loader(BATCH * BATCHES).batch(BATCH).shuffle(3).host().unwrap();
+    let mut host = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).host().unwrap();
     host.epoch(0).map(|batch| checksum(batch.unwrap().images().bytes())).collect()
 }
 
@@ -55,7 +55,7 @@ fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
     unsafe { stream.context().disable_event_tracking() };
     let expected = expected();
     for mode in MODES {
-        let mut open = loader(BATCH * BATCHES).batch(BATCH).shuffle(3).prefetch(2).cuda(&stream).unwrap();
+        let mut open = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).prefetch(2).cuda(&stream).unwrap();
         let (mut epoch, mut seen) = (open.epoch(0), Vec::new());
         while let Some(batch) = epoch.next() {
             let batch = batch.unwrap();
@@ -83,7 +83,8 @@ fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
     let expected = expected();
     for mode in MODES {
         for exact in [false, true] {
-            let mut open = loader(BATCH * BATCHES).batch(BATCH).shuffle(3).prefetch(2).pinned(true).host().unwrap();
+            let mut open =
+                loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).prefetch(2).pinned(true).host().unwrap();
             let (mut epoch, mut seen) = (open.epoch(0), Vec::new());
             while let Some(batch) = epoch.next() {
                 let batch = batch.unwrap();
@@ -118,7 +119,7 @@ fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
     unsafe { stream.context().disable_event_tracking() };
-    let mut open = loader(BATCH * BATCHES).batch(BATCH).shuffle(3).prefetch(1).pinned(true).host().unwrap();
+    let mut open = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).prefetch(1).pinned(true).host().unwrap();
     let (mut epoch, mut seen) = (open.epoch(0), Vec::new());
     seen.push(checksum(epoch.next().unwrap().unwrap().images().bytes()));
     capture(&stream, MODES[0], || {
@@ -140,7 +141,7 @@ fn an_error_that_the_program_left_is_its_own() {
     let Some(stream) = stream() else { return };
     let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
     stream.context().record_err::<()>(Err(left));
-    let mut open = loader(BATCH * BATCHES).batch(BATCH).shuffle(3).cuda(&stream).expect("it is not the loader's");
+    let mut open = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).cuda(&stream).expect("it is not the loader's");
     let mut seen = 0;
     for batch in open.epoch(0) {
         let batch = batch.expect("it is not the loader's");
@@ -174,7 +175,7 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
                 there();
                 let before = current();
                 let stays = |what: &str| assert_eq!(current(), before, "after {what}");
-                let mut open = loader(BATCH * 4).batch(BATCH).cuda(&stream).unwrap();
+                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&stream).unwrap();
                 stays("opening");
                 let mut epoch = open.epoch(0);
                 let batch = epoch.next().unwrap().unwrap();
@@ -184,7 +185,7 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
                 drop(epoch);
                 drop(open);
                 stays("the drop of the loader");
-                let mut open = loader(BATCH * 4).batch(BATCH).pinned(true).host().unwrap();
+                let mut open = loader(BATCH * 4).batch_size(BATCH).pinned(true).host().unwrap();
                 stays("opening on the host");
                 for batch in open.epoch(0) {
                     drop(batch.unwrap());
@@ -196,7 +197,7 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
                 // A stream of which the loader has the last handle.
                 let own = stream.context().new_stream().unwrap();
                 there();
-                let mut open = loader(BATCH * 4).batch(BATCH).cuda(&own).unwrap();
+                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own).unwrap();
                 drop(own);
                 let last = open.epoch(0).next().unwrap().unwrap();
                 drop(open);
@@ -237,7 +238,7 @@ fn dropping_a_loader_waits_for_no_work_of_the_programs() {
     let Some(stream) = stream() else { return };
     let probe = Probe::new(&stream);
     for taken in 1..5 {
-        let mut open = loader(BATCH * BATCHES).batch(BATCH).prefetch(1).cuda(&stream).unwrap();
+        let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(1).cuda(&stream).unwrap();
         let (mut gate, mut last) = (None, None);
         for batch in open.epoch(0).take(taken) {
             last = Some(batch.unwrap());
@@ -249,7 +250,7 @@ fn dropping_a_loader_waits_for_no_work_of_the_programs() {
         gate.unwrap().store(true, Ordering::SeqCst);
         stream.synchronize().unwrap();
 
-        let mut open = loader(BATCH * BATCHES).batch(BATCH).prefetch(4).pinned(true).host().unwrap();
+        let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(4).pinned(true).host().unwrap();
         let (mut gate, mut uploads) = (None, Vec::new());
         for batch in open.epoch(0).take(taken) {
             let batch = batch.unwrap();

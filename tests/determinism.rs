@@ -4,7 +4,7 @@
 mod support;
 
 use support::{Content, Draw, Numbers, loader, no_hang, reference};
-use warpfeed::{Augment, Last, Loader};
+use warpfeed::{Augment, LastBatch, Loader};
 
 fn all(loader: Loader, epoch: u64) -> Vec<Content> {
     let mut batches = loader.host().unwrap();
@@ -20,7 +20,8 @@ fn any_workers_prefetch_and_batch_equal_the_sequential_reference() {
             let expected = reference(&source, Draw, &augment, Some(5), 3, batch);
             for workers in [1, 2, 3, 8] {
                 for prefetch in [1, 4] {
-                    let loader = loader(source.clone()).batch(batch).shuffle(5).workers(workers).prefetch(prefetch);
+                    let loader =
+                        loader(source.clone()).batch_size(batch).shuffle(5).workers(workers).prefetch(prefetch);
                     assert!(all(loader, 3) == expected, "batch {batch}, workers {workers}, prefetch {prefetch}");
                 }
             }
@@ -64,10 +65,10 @@ fn a_configured_loader_goes_straight_into_for() {
 #[test]
 fn the_last_batch_is_kept_dropped_or_padded() {
     let lens = |last| {
-        let mut batches = loader(Numbers::new(17)).last(last).host().unwrap();
+        let mut batches = loader(Numbers::new(17)).last_batch(last).host().unwrap();
         batches.epoch(0).map(|b| b.unwrap().valid().map(u8::from).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
-    assert_eq!(lens(Last::Keep), [vec![1; 7], vec![1; 7], vec![1; 3]]);
-    assert_eq!(lens(Last::Drop), [vec![1; 7], vec![1; 7]]);
-    assert_eq!(lens(Last::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
+    assert_eq!(lens(LastBatch::Keep), [vec![1; 7], vec![1; 7], vec![1; 3]]);
+    assert_eq!(lens(LastBatch::Drop), [vec![1; 7], vec![1; 7]]);
+    assert_eq!(lens(LastBatch::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
 }

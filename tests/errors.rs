@@ -79,7 +79,7 @@ fn an_error_of_the_users_comes_back_as_it_was() {
     assert_eq!(e.to_string(), "sample 0: source: the store says status 403");
     assert_eq!(e.source().and_then(|source| source.downcast_ref::<Refused>()).map(|refused| refused.0), Some(403));
     let skipped =
-        Loader::source(Remote).on_error(OnError::Skip { at_most: 9 }).into_iter().next().unwrap().unwrap_err();
+        Loader::source(Remote).on_error(OnError::Skip { max_skipped: 9 }).into_iter().next().unwrap().unwrap_err();
     assert_eq!(skipped.kind(), ErrorKind::TooManySkipped);
     let last = skipped.source().and_then(|last| last.downcast_ref::<Error>()).unwrap();
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");

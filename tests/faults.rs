@@ -7,14 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use support::{Content, Draw, Numbers, loader, no_hang};
-use warpfeed::field::Numbers as Numeric;
 use warpfeed::decode::{Codec, Picture, Pixels, Rect};
+use warpfeed::field::Numbers as Numeric;
 use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Sequential};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::ImageMut;
-use warpfeed::{Augment, Error, ErrorKind, Last, Loader, OnError, Result};
+use warpfeed::{Augment, Error, ErrorKind, LastBatch, Loader, OnError, Result};
 
 /// Fails or panics for some numbers.
 struct Faulty {
@@ -86,7 +86,7 @@ fn a_panic_in_the_users_code_is_an_error_that_names_the_sample() {
 #[test]
 fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
     let bad = || Faulty { bad: |n| n % 10 == 0, panic: false };
-    let policy = OnError::Skip { at_most: 1000 };
+    let policy = OnError::Skip { max_skipped: 1000 };
     let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
     let image = 16 * 16 * 3;
     for workers in [1, 3] {
@@ -112,7 +112,7 @@ fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
 #[test]
 fn more_failures_than_allowed_are_an_error() {
     let bad = Faulty { bad: |n| n % 10 == 0, panic: false };
-    let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { at_most: 2 }).host().unwrap();
+    let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
     let results: Vec<_> = batches.epoch(0).collect();
     let e = results.last().unwrap().as_ref().unwrap_err();
     assert_eq!((results.len(), e.kind()), (3, ErrorKind::TooManySkipped));
@@ -121,7 +121,7 @@ fn more_failures_than_allowed_are_an_error() {
     let all = Faulty { bad: |_| true, panic: false };
     let e = loader(Numbers::new(60))
         .codec(all)
-        .on_error(OnError::Skip { at_most: 1000 })
+        .on_error(OnError::Skip { max_skipped: 1000 })
         .into_iter()
         .next()
         .unwrap()
@@ -180,14 +180,14 @@ fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
                 for number in 0..10 {
                     let batch = epoch.next().unwrap();
                     let batch = batch.unwrap_or_else(|e| panic!("batch {number} with prefetch {prefetch}: {e}"));
-                    assert_eq!(batch.number(), number);
+                    assert_eq!(batch.index(), number);
                 }
                 let e = epoch.next().unwrap().unwrap_err();
                 assert!(e.to_string().contains(words), "{e}");
                 assert!(epoch.next().is_none(), "an error ends the epoch");
-                assert_eq!((epoch.state().epoch(), epoch.state().batch()), (0, 10));
+                assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (0, 10));
                 drop(epoch);
-                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().number()).collect::<Vec<_>>().len(), 9);
+                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().index()).collect::<Vec<_>>().len(), 9);
             }
         }
     });
@@ -209,13 +209,13 @@ fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
     no_hang(|| {
         let mut batches = loader(Numbers::new(20)).order(Short).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
-        assert_eq!(batches.state().epoch(), 1, "asking where it stands is no panic either");
+        assert_eq!(batches.checkpoint().epoch(), 1, "asking where it stands is no panic either");
         for first in [0, 2] {
             let mut epoch = batches.epoch_from(1, first);
             let e = epoch.next().unwrap().unwrap_err();
             assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 1: no epoch 1");
             assert!(epoch.next().is_none(), "an error ends the epoch");
-            assert_eq!((epoch.state().epoch(), epoch.state().batch()), (1, first));
+            assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
         }
         assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader lives on");
     });
@@ -225,9 +225,9 @@ fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
 fn a_bad_sample_counts_once_however_often_it_comes() {
     no_hang(|| {
         let bad = Faulty { bad: |n| n == 13, panic: false };
-        let policy = OnError::Skip { at_most: 1 };
+        let policy = OnError::Skip { max_skipped: 1 };
         let mut batches =
-            loader(Numbers::new(60)).shuffle(3).repeat(2).batch(8).codec(bad).on_error(policy).host().unwrap();
+            loader(Numbers::new(60)).shuffle(3).repeat(2).batch_size(8).codec(bad).on_error(policy).host().unwrap();
         for epoch in 0..5 {
             let invalid =
                 batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
@@ -242,7 +242,8 @@ fn a_bad_sample_counts_once_however_often_it_comes() {
 fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
     no_hang(|| {
         let bad = Faulty { bad: |n| n % 3 == 0, panic: false };
-        let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { at_most: 4 }).host().unwrap();
+        let mut batches =
+            loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
         for epoch in 0..3 {
             for first in 0..9 {
                 let _ = batches.epoch_from(epoch, first).count();
@@ -263,14 +264,23 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
         assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.to_string().contains(w)), "{e}");
     };
     let make = || loader(Numbers::new(500));
-    refused(make().batch(1000).last(Last::Drop), &["500 samples", "1000", "lower batch", "Last::Keep"]);
-    refused(make().batch(200).rank(1, 3).last(Last::Drop), &["500 samples", "batch of 600", "3 ranks"]);
+    refused(
+        make().batch_size(1000).last_batch(LastBatch::Drop),
+        &["500 samples", "1000", "lower batch", "LastBatch::Keep"],
+    );
+    refused(make().batch_size(200).rank(1, 3).last_batch(LastBatch::Drop), &["500 samples", "batch of 600", "3 ranks"]);
     refused(make().skip(1000), &["skip(1000)", "batches of 7", "lower skip"]);
-    refused(make().batch(100).skip(5), &["skip(5)", "batches of 100"]);
-    refused(make().batch(100).skip(4).rank(1, 2).last(Last::Drop), &["skip(4)", "batches of 200"]);
-    refused(make().batch(300).skip(1).last(Last::Drop), &["200 samples", "300", "skip(1)", "Last::Keep"]);
+    refused(make().batch_size(100).skip(5), &["skip(5)", "batches of 100"]);
+    refused(make().batch_size(100).skip(4).rank(1, 2).last_batch(LastBatch::Drop), &["skip(4)", "batches of 200"]);
+    refused(
+        make().batch_size(300).skip(1).last_batch(LastBatch::Drop),
+        &["200 samples", "300", "skip(1)", "LastBatch::Keep"],
+    );
     refused(make().order(Sequential::new(0)), &["the order has no samples in epoch 0"]);
-    assert!(make().batch(500).last(Last::Drop).host().is_ok() && make().batch(100).skip(4).host().is_ok());
+    assert!(
+        make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok()
+            && make().batch_size(100).skip(4).host().is_ok()
+    );
 
     /// Ends after its first epoch.
     struct Once;
@@ -284,7 +294,7 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
     }
     let mut batches = make().order(Once).host().unwrap();
     assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "a later epoch may be empty");
-    let state = batches.state();
+    let state = batches.checkpoint();
     assert_eq!(make().order(Once).resume(state).into_iter().count(), 0, "and a run may go on there");
     quiet();
     struct Lost;
@@ -317,14 +327,14 @@ fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
         }
     }
     no_hang(|| {
-        let loader = Loader::source(Slow(Numbers::new(60))).codec(Draw).augment(Augment::train(16)).batch(7);
+        let loader = Loader::source(Slow(Numbers::new(60))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(2).all(|batch| batch.is_ok()));
         let e = epoch.next().unwrap().unwrap_err();
         assert_eq!((e.kind(), e.sample()), (ErrorKind::Timeout, Some(20)));
         assert!(epoch.next().is_none(), "an error ends the epoch");
-        assert_eq!(epoch.state().batch(), 2);
+        assert_eq!(epoch.checkpoint().batch(), 2);
     });
 }
 
@@ -336,14 +346,14 @@ fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let make = || loader(Numbers::new(10));
-    refused(make().batch(0), "batch(0)");
+    refused(make().batch_size(0), "batch_size(0)");
     refused(make().dtype(Dtype::I64), "int64");
     refused(make().dtype(Dtype::U8).normalize(Normalize::IMAGENET), "normalize needs dtype");
     refused(make().normalize(Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] }), "no std may be 0");
     let twice = || Numeric::new(Dtype::F32, [1]);
     refused(make().field("emb", twice()).field("emb", twice()), "there already");
     refused(make().without("emb"), "without(\"emb\")");
-    refused(make().batch(usize::MAX), "larger than the address space");
+    refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
     refused(Loader::mixture(nothing), "mixture: there are no data sets in it");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
@@ -389,7 +399,7 @@ fn an_error_of_a_sample_names_the_file_to_open() {
     // Of several sets, the file of the one that the sample is in.
     let all = Concat::new(sets.iter().map(open).collect()).unwrap();
     let mut batches =
-        Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { at_most: 3 }).host().unwrap();
+        Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
     for ((fault, sample), file) in batches.faults().into_iter().zip([1, 4, 7]).zip(&files) {
         check(fault.error, sample, file);

@@ -37,7 +37,7 @@ fn sample(n: u64) -> OwnedSample {
 }
 
 fn loader() -> Loader {
-    Loader::source(Memory::new((0..50).map(sample).collect())).augment(Augment::exact(16, 16)).batch(8)
+    Loader::source(Memory::new((0..50).map(sample).collect())).augment(Augment::pass_through(16, 16)).batch_size(8)
 }
 
 fn all(loader: Loader) -> Vec<HostBatch> {
@@ -99,7 +99,7 @@ fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
         let sample = |i| OwnedSample::new(format!("{i}")).field("a.npy", gradient()).field("b.npy", gradient());
         let source = Memory::new((0..30).map(sample).collect());
         let augment = Augment::train(16).jitter(warpfeed::transform::ColorJitter::new().brightness(0.4));
-        let loader = Loader::source(source).batch(8).augment(augment).workers(2);
+        let loader = Loader::source(source).batch_size(8).augment(augment).workers(2);
         let loader = loader.field("image", Image::of("a.npy")).field("other", Image::of("b.npy"));
         let batches = all(loader.without("label"));
         assert!(batches.iter().any(|batch| batch.images().bytes().iter().any(|&byte| byte > 0)));
@@ -116,7 +116,7 @@ fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
 fn pictures_are_found_by_name_and_mixed_each_with_its_own() {
     no_hang(|| {
         let mix = warpfeed::transform::Mix::mixup(0.4);
-        let loader = loader().augment(Augment::exact(16, 16).mix(mix)).field("right", Image::of("right.npy"));
+        let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).field("right", Image::of("right.npy"));
         for batch in all(loader) {
             let n = batch.len();
             let (left, right) = (batch.images(), batch.field("right").unwrap());
@@ -125,7 +125,7 @@ fn pictures_are_found_by_name_and_mixed_each_with_its_own() {
             for place in 0..n {
                 let (own, partner) = (ids[place] as f32, ids[(place + n - 1) % n] as f32);
                 let mixed = own * mixing.weight + partner * (1.0 - mixing.weight);
-                let pixel = |view: warpfeed::View<'_>| f32::from(view.bytes()[place * 16 * 16 * 3]);
+                let pixel = |view: warpfeed::TensorView<'_>| f32::from(view.bytes()[place * 16 * 16 * 3]);
                 assert!((pixel(left) - mixed).abs() <= 0.51, "{} for {mixed}", pixel(left));
                 assert!((pixel(right) - mixed - 100.0).abs() <= 0.51, "{} for {mixed} + 100", pixel(right));
             }
@@ -138,7 +138,7 @@ fn a_loader_without_a_picture_decodes_nothing() {
     no_hang(|| {
         let sample = |i: u64| OwnedSample::new(format!("{i}")).field("tokens", rows(i % 7));
         let source = Memory::new((0..50).map(sample).collect());
-        let loader = Loader::source(source).batch(8).without("image").without("label");
+        let loader = Loader::source(source).batch_size(8).without("image").without("label");
         let batches = all(loader.field("tokens", Rows::new(Dtype::I64, [], 6)));
         assert_eq!(batches.iter().map(HostBatch::len).sum::<usize>(), 50);
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
@@ -185,12 +185,12 @@ fn a_sample_without_a_field_is_an_error_or_is_replaced_with_all_its_fields() {
         let some = |n: u64| if n == 3 { OwnedSample::new("3").field("rgb.npy", picture(16, 3)) } else { sample(n) };
         let source = Memory::new((0..50).map(some).collect());
         let open = || {
-            let loader = Loader::source(source.clone()).augment(Augment::exact(16, 16)).batch(8);
+            let loader = Loader::source(source.clone()).augment(Augment::pass_through(16, 16)).batch_size(8);
             loader.field("tokens", Rows::new(Dtype::I64, [], 6)).unlabelled(true)
         };
         let e = open().into_iter().find_map(Result::err).unwrap();
         assert!(e.sample() == Some(3) && e.cause().starts_with("no field \"tokens\" among"), "{e}");
-        let batches = all(open().on_error(OnError::Skip { at_most: 1 }));
+        let batches = all(open().on_error(OnError::Skip { max_skipped: 1 }));
         assert_eq!(batches[0].counts("tokens").unwrap(), [0, 1, 2, 4, 4, 5, 6, 0], "sample 4 stands in");
         assert_eq!(batches[0].images().bytes()[3 * 16 * 16 * 3], 4);
         assert!(!batches[0].valid().nth(3).unwrap());

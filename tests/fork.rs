@@ -52,7 +52,7 @@ impl warpfeed::source::Source for Waits {
 fn a_loader_whose_readers_are_at_work_can_be_dropped_in_a_forked_child() {
     no_hang(|| {
         let loader = warpfeed::Loader::source(Waits(Numbers::new(400))).codec(support::Draw);
-        let mut batches = loader.augment(warpfeed::Augment::train(16)).batch(7).workers(2).host().unwrap();
+        let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(20).all(|batch| batch.is_ok()));
         // SAFETY: as above.

@@ -17,7 +17,9 @@ use warpfeed::decode::Rect;
 use warpfeed::order::Rng;
 use warpfeed::source::{OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
-use warpfeed::{Augment, CudaBatch, Dtype, ErrorKind, HostBatch, Last, Layout, Loader, Normalize, Rank, Result, State};
+use warpfeed::{
+    Augment, Checkpoint, CudaBatch, Dtype, ErrorKind, HostBatch, LastBatch, Layout, Loader, Normalize, Rank, Result,
+};
 
 const PROBE: &str = include_str!("../examples/kernels/probe.ptx");
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
@@ -223,7 +225,7 @@ impl Source for Pictures {
 
 fn loader(source: &Arc<Pictures>, augment: Augment) -> Loader {
     let source: Arc<dyn Source> = source.clone();
-    Loader::shared_source(source).batch(16).shuffle(3).augment(augment).workers(2).prefetch(3)
+    Loader::shared_source(source).batch_size(16).shuffle(3).augment(augment).workers(2).prefetch(3)
 }
 
 fn integers(bytes: Vec<u8>) -> Vec<i64> {
@@ -242,12 +244,15 @@ fn batches_on_the_device_are_those_of_the_host() {
         };
         let mut host = open().host().unwrap();
         let mut device = open().cuda(&stream).unwrap();
-        assert!(device.plan().device_bytes > 0 && device.plan().pinned_bytes == device.plan().host_bytes);
+        assert!(
+            device.memory_plan().device_bytes > 0
+                && device.memory_plan().pinned_bytes == device.memory_plan().host_bytes
+        );
         for epoch in 0..3 {
             let mut number = 0;
             for (a, b) in host.epoch(epoch).zip(device.epoch(epoch)) {
                 let (a, b): (_, CudaBatch) = (a.unwrap(), b.unwrap());
-                assert_eq!((b.epoch(), b.number(), b.len()), (epoch, number, a.len()));
+                assert_eq!((b.epoch(), b.index(), b.len()), (epoch, number, a.len()));
                 assert_eq!(a.images().shape(), b.images().shape());
                 assert!(a.ids().eq(b.ids()) && a.valid().eq(b.valid()));
                 assert!(b.images().download().unwrap() == a.images().bytes(), "{dtype:?} {layout:?} batch {number}");
@@ -258,7 +263,9 @@ fn batches_on_the_device_are_those_of_the_host() {
             assert_eq!(number, 7);
         }
         let stats = device.device_stats();
-        assert!(stats.reserved == device.plan().device_bytes && stats.peak <= stats.reserved && stats.batches == 21);
+        assert!(
+            stats.reserved == device.memory_plan().device_bytes && stats.peak <= stats.reserved && stats.batches == 21
+        );
     }
 }
 
@@ -284,7 +291,7 @@ fn mixed_batches_on_the_device_are_those_of_the_host() {
             let (mut number, mut mixed) = (0, 0);
             for (a, b) in host.epoch(3).zip(device.epoch(3)) {
                 let (a, b) = (a.unwrap(), b.unwrap());
-                assert_eq!((b.number(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
+                assert_eq!((b.index(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
                 assert!(a.ids().eq(b.ids()) && a.keys().eq(b.keys()), "{what}");
                 let (found, expected) = (b.images().download().unwrap(), a.images().bytes());
                 let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
@@ -309,9 +316,9 @@ fn mixed_batches_on_the_device_are_those_of_the_host() {
 fn rows_of_shares_stand_beside_pictures_that_are_copied() {
     let Some(stream) = stream() else { return };
     let source = Arc::new(Pictures::new(40, 32));
-    let open = || loader(&source, Augment::exact(32, 32)).soft_labels(10, 0.1);
+    let open = || loader(&source, Augment::pass_through(32, 32)).soft_labels(10, 0.1);
     let (mut host, mut device) = (open().host().unwrap(), open().cuda(&stream).unwrap());
-    assert_eq!(device.plan().staging_bytes, 0);
+    assert_eq!(device.memory_plan().staging_bytes, 0);
     let mut batches = 0;
     for (a, b) in host.epoch(1).zip(device.epoch(1)) {
         let (a, b) = (a.unwrap(), b.unwrap());
@@ -321,7 +328,7 @@ fn rows_of_shares_stand_beside_pictures_that_are_copied() {
         for name in names {
             let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
             assert_eq!(found.shape(), expected.shape(), "{name}");
-            assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+            assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.index());
         }
         batches += 1;
     }
@@ -336,7 +343,7 @@ fn labels_that_are_not_there_are_an_error_on_the_device() {
     let pictures = Pictures::new(8, 32).bmps;
     let samples: Vec<_> = pictures.iter().enumerate().map(|(i, picture)| sample(i, picture)).collect();
     let open = |samples: Vec<OwnedSample>| {
-        Loader::source(warpfeed::source::Memory::new(samples)).augment(Augment::exact(32, 32)).batch(4)
+        Loader::source(warpfeed::source::Memory::new(samples)).augment(Augment::pass_through(32, 32)).batch_size(4)
     };
     let batch = open(samples.clone()).cuda(&stream).unwrap().epoch(0).next().unwrap().unwrap();
     assert!(batch.field("label").is_none());
@@ -357,11 +364,11 @@ fn mixed_batches_have_mixed_labels() {
     let source = Arc::new(Pictures::new(48, 32));
     for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
         let open = |augment: Augment| loader(&source, augment).dtype(Dtype::F32).soft_labels(10, 0.0);
-        let mut plain = open(Augment::exact(32, 32)).cuda(&stream).unwrap();
-        let mut mixed = open(Augment::exact(32, 32).mix(mix.clone())).cuda(&stream).unwrap();
+        let mut plain = open(Augment::pass_through(32, 32)).cuda(&stream).unwrap();
+        let mut mixed = open(Augment::pass_through(32, 32).mix(mix.clone())).cuda(&stream).unwrap();
         for (a, b) in plain.epoch(2).zip(mixed.epoch(2)) {
             let (a, b) = (a.unwrap(), b.unwrap());
-            let mixing = mix.draw(3, 2, a.number(), warpfeed::decode::Size::new(32, 32)).unwrap();
+            let mixing = mix.draw(3, 2, a.index(), warpfeed::decode::Size::new(32, 32)).unwrap();
             let floats =
                 |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|v| f32::from_ne_bytes(*v)).collect::<Vec<_>>();
             let (x, y) = (floats(a.images().download().unwrap()), floats(b.images().download().unwrap()));
@@ -383,7 +390,7 @@ fn mixed_batches_have_mixed_labels() {
                         Some(r) if (r.x..r.x + r.width).contains(&px) && (r.y..r.y + r.height).contains(&py) => other,
                         Some(_) => own,
                     };
-                    assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.number());
+                    assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.index());
                 }
             }
         }
@@ -395,7 +402,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     let Some(stream) = stream() else { return };
     let source = Arc::new(Pictures::new(64, 32));
     let open = || {
-        loader(&source, Augment::exact(32, 32))
+        loader(&source, Augment::pass_through(32, 32))
             .dtype(Dtype::F16)
             .layout(Layout::Nchw)
             .timeout(std::time::Duration::from_millis(300))
@@ -419,7 +426,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     drop((batch, labels));
     // The exported tensor still owns its slot: of four slots only three go round.
     let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
-    assert_eq!(kept[2].number(), 3);
+    assert_eq!(kept[2].index(), 3);
     drop((kept, epoch));
     let mut epoch = device.epoch(1);
     let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
@@ -427,7 +434,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     let raw = images.into_raw();
     // SAFETY: the deleter is called once, as DLPack asks.
     unsafe { (*raw).deleter.unwrap()(raw) };
-    assert_eq!(epoch.next().unwrap().unwrap().number(), 3);
+    assert_eq!(epoch.next().unwrap().unwrap().index(), 3);
     drop(kept);
 }
 
@@ -442,7 +449,7 @@ fn no_batch_is_torn_stale_or_out_of_order() {
     let Some(stream) = stream() else { return };
     let batches: u64 = std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(500);
     let source = Arc::new(Pictures::new(20 * 16, 64));
-    let open = || loader(&source, Augment::exact(64, 64)).dtype(Dtype::F16).layout(Layout::Nchw);
+    let open = || loader(&source, Augment::pass_through(64, 64)).dtype(Dtype::F16).layout(Layout::Nchw);
     let reference = |epoch: u64| -> Vec<u64> {
         let mut host = open().host().unwrap();
         host.epoch(epoch).map(|b| checksum(b.unwrap().images().bytes())).collect()
@@ -468,7 +475,7 @@ fn no_batch_is_torn_stale_or_out_of_order() {
                 .unwrap();
             }
             let (ptr, words) = (batch.images().device_ptr(), (batch.images().len() * 2 / 4) as u64);
-            let mut slot = sums.slice_mut(batch.number() as usize..=batch.number() as usize);
+            let mut slot = sums.slice_mut(batch.index() as usize..=batch.index() as usize);
             let mut launch = stream.launch_builder(&sum);
             launch.arg(&ptr).arg(&words).arg(&mut slot);
             // SAFETY: pointer, count and one u64, as the kernel declares; the batch lives until the
@@ -492,12 +499,12 @@ type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {
     let sum = checksum(batch.images().bytes());
-    (batch.epoch(), batch.number(), batch.ids().collect(), batch.valid().collect(), sum)
+    (batch.epoch(), batch.index(), batch.ids().collect(), batch.valid().collect(), sum)
 }
 
 fn seen_on_device(batch: &CudaBatch) -> Seen {
     let sum = checksum(&batch.images().download().unwrap());
-    (batch.epoch(), batch.number(), batch.ids().collect(), batch.valid().collect(), sum)
+    (batch.epoch(), batch.index(), batch.ids().collect(), batch.valid().collect(), sum)
 }
 
 fn devices() -> usize {
@@ -506,7 +513,7 @@ fn devices() -> usize {
 
 /// A run whose global batch is the same on any number of ranks.
 fn shared_run(source: &Arc<Pictures>) -> Loader {
-    let loader = loader(source, Augment::train(32)).global_batch(24).last(Last::Pad);
+    let loader = loader(source, Augment::train(32)).global_batch_size(24).last_batch(LastBatch::Pad);
     loader.dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET)
 }
 
@@ -541,7 +548,7 @@ fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
     }
     // 101 samples in batches of 24: five an epoch.
     for (stop, before, after) in [(0, 1, 2), (2, 2, 1), (5, 2, 3), (7, 3, 2), (14, 1, 1)] {
-        let states: Vec<State> = (0..before)
+        let states: Vec<Checkpoint> = (0..before)
             .map(|rank| {
                 let mut batches = open(rank, before).cuda(&streams[rank % streams.len()]).unwrap();
                 let mut left = stop;
@@ -551,7 +558,7 @@ fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
                         break;
                     }
                 }
-                batches.state()
+                batches.checkpoint()
             })
             .collect();
         assert!(states.iter().all(|state| *state == states[0]), "every rank saves the same");
@@ -573,7 +580,7 @@ fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
 fn a_rank_on_its_own_device() {
     use cuda::cudarc::driver::sys;
     let Some(rank) = Rank::from_env().unwrap() else { return };
-    let ordinal = rank.local.unwrap();
+    let ordinal = rank.local_rank.unwrap();
     let source = Arc::new(Pictures::new(101, 40));
     let stream = cuda::stream(ordinal).unwrap();
     let mut batches = shared_run(&source).distributed().cuda(&stream).unwrap();
@@ -592,7 +599,7 @@ fn a_rank_on_its_own_device() {
     let run = device_run(shared_run(&source).distributed(), &stream);
     // Page-locked memory for batches on the host is the same device's business.
     let pinned = shared_run(&source).distributed().pinned(true).host().unwrap();
-    assert_eq!(pinned.plan().pinned_bytes, pinned.plan().host_bytes);
+    assert_eq!(pinned.memory_plan().pinned_bytes, pinned.memory_plan().host_bytes);
     for other in (0..devices()).filter(|other| *other != ordinal) {
         let (mut handle, mut flags, mut active) = (0, 0, -1);
         // SAFETY: three numbers are written, to places that have room for them.

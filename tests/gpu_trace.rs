@@ -75,8 +75,8 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
     let path = dir.path().join("trace.json");
     let mut batches = Loader::source(Empty(64 * 60))
         .codec(Grey)
-        .batch(64)
-        .augment(Augment::exact(224, 224))
+        .batch_size(64)
+        .augment(Augment::pass_through(224, 224))
         .workers(2)
         .prefetch(3)
         .dtype(Dtype::F16)

@@ -74,7 +74,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
     let loader = Loader::mixture([(&photos, 0.5), (&sketches, 0.5)]).by_class_name();
-    let mut batches = loader.augment(Augment::exact(8, 8)).batch(10).workers(2).host().unwrap();
+    let mut batches = loader.augment(Augment::pass_through(8, 8)).batch_size(10).workers(2).host().unwrap();
     let classes = batches.classes().to_vec();
     assert_eq!(classes, ["axolotl", "cat", "dog", "zebra"]);
     for batch in batches.epoch(0) {
@@ -91,7 +91,8 @@ fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
     let joined = Concat::by_class_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
-    let loader = Loader::source(joined).augment(Augment::exact(8, 8)).batch(10).workers(2).balanced().seed(4);
+    let loader =
+        Loader::source(joined).augment(Augment::pass_through(8, 8)).batch_size(10).workers(2).balanced().seed(4);
     let mut batches = loader.host().unwrap();
     let mut drawn = HashMap::<i64, usize>::new();
     for epoch in 0..40 {

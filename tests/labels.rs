@@ -17,7 +17,7 @@ fn set(labels: &[Option<i64>]) -> Loader {
         label.iter().fold(sample, |sample, &label| sample.label(label))
     };
     let source = Memory::new(labels.iter().enumerate().map(sample).collect());
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(4)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(4)
 }
 
 fn first(loader: Loader) -> Result<HostBatch> {
@@ -31,7 +31,7 @@ fn picture() -> Vec<u8> {
 }
 
 fn exact(path: &Path) -> Loader {
-    Loader::new(path).augment(Augment::exact(20, 20)).batch(4)
+    Loader::new(path).augment(Augment::pass_through(20, 20)).batch_size(4)
 }
 
 #[test]
@@ -115,7 +115,8 @@ fn tar_member(name: &str, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_sample_without_a_label_is_skipped_as_one_that_cannot_be_decoded() {
-    let mut batches = set(&[Some(0), None, Some(2), Some(3)]).on_error(OnError::Skip { at_most: 1 }).host().unwrap();
+    let mut batches =
+        set(&[Some(0), None, Some(2), Some(3)]).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.labels().unwrap(), [0, 2, 2, 3], "the next one stands in");
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true, true]);
@@ -130,8 +131,8 @@ fn a_sample_that_failed_otherwise_keeps_its_own_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
     let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
     let open = |samples| {
-        let skip = OnError::Skip { at_most: 9 };
-        Loader::source(Memory::new(samples)).codec(Draw).augment(Augment::train(16)).batch(2).on_error(skip)
+        let skip = OnError::Skip { max_skipped: 9 };
+        Loader::source(Memory::new(samples)).codec(Draw).augment(Augment::train(16)).batch_size(2).on_error(skip)
     };
     let mut batches = open(vec![bad, good(1).label(7)]).host().unwrap();
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
@@ -158,7 +159,7 @@ fn each_batch_says_for_itself_whether_it_has_labels() {
     for epoch in 0..2 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            assert_eq!(batch.labels().is_ok(), batch.number() % 2 == 1, "batch {}", batch.number());
+            assert_eq!(batch.labels().is_ok(), batch.index() % 2 == 1, "batch {}", batch.index());
         }
     }
 }

@@ -25,7 +25,7 @@ fn jpeg(width: u16, height: u16) -> Vec<u8> {
 fn loader(samples: &[(&str, Vec<u8>)]) -> Loader {
     let samples = samples.iter().enumerate();
     let samples = samples.map(|(i, (field, bytes))| OwnedSample::new(i.to_string()).field(*field, bytes.clone()));
-    Loader::source(Memory::new(samples.collect())).augment(Augment::resize(8, 8)).batch(1).workers(1)
+    Loader::source(Memory::new(samples.collect())).augment(Augment::resize(8, 8)).batch_size(1).workers(1)
 }
 
 /// The cause of the one error of a pass.
@@ -129,9 +129,9 @@ fn a_sample_of_more_bytes_than_the_limit_is_refused_or_skipped() {
     let len = large.len();
     assert_eq!(e.to_string(), format!("sample 1 (1): source: the sample has {len} bytes, the limit is 5000"));
     let mut batches = loader(&[("png", small), ("png", large)])
-        .batch(2)
+        .batch_size(2)
         .max_sample_bytes(5000)
-        .on_error(OnError::Skip { at_most: 1 })
+        .on_error(OnError::Skip { max_skipped: 1 })
         .host()
         .unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
@@ -205,7 +205,7 @@ fn no_path_in_a_tar_is_opened() {
     for i in 0..source.len() {
         assert_eq!(source.read(i, &mut scratch).unwrap().field("png").unwrap(), picture, "the bytes in the tar");
     }
-    let loader = Loader::source(source).augment(Augment::resize(8, 8)).batch(2);
+    let loader = Loader::source(source).augment(Augment::resize(8, 8)).batch_size(2);
     assert!(loader.into_iter().all(|batch| batch.is_ok()));
     assert!(!secret.exists() && files(root.path()) == 1, "nothing was created");
 }
@@ -218,7 +218,7 @@ fn files(folder: &Path) -> usize {
 /// A database's keys and its `__key__`s are names too.
 #[test]
 fn no_path_in_a_database_is_opened() {
-    use warpfeed::source::{Layout, MsgPack};
+    use warpfeed::source::{MsgPack, ValueFormat};
     let root = tempfile::tempdir().unwrap();
     let secret = root.path().join("secret.png");
     let mut value = Vec::new();

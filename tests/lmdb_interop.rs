@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
-use warpfeed::source::{Layout, Lmdb, OwnedSample, Sample, Source, open};
+use warpfeed::source::{Lmdb, OwnedSample, Sample, Source, ValueFormat, open};
 
 /// A copy of a fixture, since reading a database makes a lock file beside it.
 fn fixture(name: &str, folder: &Path) -> std::path::PathBuf {
@@ -69,7 +69,7 @@ fn keys_that_are_no_text_are_shown_in_hexadecimal() {
 #[test]
 fn a_layout_of_ones_own() {
     struct LastByteIsLabel;
-    impl Layout for LastByteIsLabel {
+    impl ValueFormat for LastByteIsLabel {
         fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> warpfeed::Result<Sample<'a>> {
             let (label, bytes) = value.split_last().ok_or_else(|| warpfeed::Error::in_source("empty value"))?;
             Ok(Sample::new(key).with_field("png", bytes)?.with_label((*label).into()))

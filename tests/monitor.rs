@@ -4,12 +4,12 @@
 mod support;
 
 use support::{Numbers, loader, no_hang};
-use warpfeed::{Last, Loader};
+use warpfeed::{LastBatch, Loader};
 
 #[test]
 fn a_plain_for_loop_can_ask_for_state_and_statistics() {
     no_hang(|| {
-        let open = || loader(Numbers::new(50)).batch(8).shuffle(3);
+        let open = || loader(Numbers::new(50)).batch_size(8).shuffle(3);
         let mut batches = open().host().unwrap();
         let monitor = batches.monitor();
         let mut states = Vec::new();
@@ -20,7 +20,7 @@ fn a_plain_for_loop_can_ask_for_state_and_statistics() {
             if number > 2 {
                 rest.push(batch.ids().collect::<Vec<_>>());
             }
-            states.push(monitor.state());
+            states.push(monitor.checkpoint());
         }
         assert_eq!(states[2].batch(), 3);
         // The third state goes on with the fourth batch.
@@ -34,12 +34,12 @@ fn a_plain_for_loop_can_ask_for_state_and_statistics() {
 #[test]
 fn another_thread_can_ask_too_and_the_handle_outlives_the_loader() {
     no_hang(|| {
-        let mut batches = loader(Numbers::new(400)).batch(8).host().unwrap();
+        let mut batches = loader(Numbers::new(400)).batch_size(8).host().unwrap();
         let (monitor, at_last) = (batches.monitor(), batches.monitor());
         let watcher = std::thread::spawn(move || {
             let mut seen = 0;
             while seen < 50 {
-                let (stats, state) = (monitor.stats(), monitor.state());
+                let (stats, state) = (monitor.stats(), monitor.checkpoint());
                 assert!(stats.batches >= seen, "it only grows");
                 assert!(state.epoch() == 0 || state.batch() == 0);
                 seen = stats.batches;
@@ -50,21 +50,21 @@ fn another_thread_can_ask_too_and_the_handle_outlives_the_loader() {
         watcher.join().unwrap();
         drop(batches);
         support::wait_for_threads(0);
-        assert_eq!((at_last.stats().samples, at_last.state().epoch()), (400, 1));
+        assert_eq!((at_last.stats().samples, at_last.checkpoint().epoch()), (400, 1));
     });
 }
 
 #[test]
 fn counts_say_whether_they_are_of_the_source_or_of_an_epoch() {
     let open = |loader: Loader| loader.host().unwrap();
-    let all = || loader(Numbers::new(50)).batch(8);
+    let all = || loader(Numbers::new(50)).batch_size(8);
     let counts = |loader| {
         let batches = open(loader);
-        (batches.source_len(), batches.epoch_len(0), batches.batches(0))
+        (batches.source_len(), batches.epoch_len(0), batches.num_batches(0))
     };
     assert_eq!(counts(all()), (50, 50, 7));
     assert_eq!(counts(all().subset(0..20)), (50, 20, 3));
-    assert_eq!(counts(all().subset(0..20).last(Last::Drop)), (50, 16, 2));
-    assert_eq!(counts(all().subset(0..20).last(Last::Pad)), (50, 20, 3));
+    assert_eq!(counts(all().subset(0..20).last_batch(LastBatch::Drop)), (50, 16, 2));
+    assert_eq!(counts(all().subset(0..20).last_batch(LastBatch::Pad)), (50, 20, 3));
     assert_eq!(counts(all().repeat(3).skip(2)), (50, 134, 17));
 }

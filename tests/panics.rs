@@ -46,8 +46,8 @@ impl Source for Sixth {
 }
 
 fn open(source: impl Source + 'static) -> Batches<HostBatch> {
-    let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(20).workers(4);
-    loader.on_error(OnError::Skip { at_most: 200 }).host().unwrap()
+    let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(20).workers(4);
+    loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap()
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
     let said = in_a_process("a_panic_outside_of_what_is_guarded_is_an_error_of_the_run", || {
         tracing::subscriber::set_global_default(Logger(AtomicUsize::new(0))).unwrap();
         let source = Shaky(Numbers::new(60), AtomicUsize::new(0));
-        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(20).workers(4);
+        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(20).workers(4);
         let mut batches = loader.host().unwrap();
         let mut epoch = batches.epoch(0);
         assert_eq!(epoch.next().unwrap().unwrap().len(), 20);

@@ -29,8 +29,9 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
     let probe = Probe::new(first);
     let mut sums = first.alloc_zeros::<u64>(count).unwrap();
     first.synchronize().unwrap();
-    let mut open = loader(BATCH * 40).batch(BATCH).shuffle(7).pinned(pinned).prefetch(1).workers(4).host().unwrap();
-    assert_eq!(open.plan().pinned_bytes > 0, pinned);
+    let mut open =
+        loader(BATCH * 40).batch_size(BATCH).shuffle(7).pinned(pinned).prefetch(1).workers(4).host().unwrap();
+    assert_eq!(open.memory_plan().pinned_bytes > 0, pinned);
     let mut expected = Vec::new();
     for epoch in 0.. {
         for batch in open.epoch(epoch).take(count - expected.len()) {
@@ -115,7 +116,7 @@ fn a_batch_that_outlives_its_loader_stays_whole() {
     let mut sums = stream.alloc_zeros::<u64>(1).unwrap();
     for _ in 0..50 {
         stream.memset_zeros(&mut sums).unwrap();
-        let mut open = loader(256).batch(64).pinned(true).prefetch(1).host().unwrap();
+        let mut open = loader(256).batch_size(64).pinned(true).prefetch(1).host().unwrap();
         let batch = open.epoch(0).next().unwrap().unwrap();
         drop(open);
         let expected = checksum(batch.images().bytes());

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use support::{Content, Numbers, loader, no_hang};
-use warpfeed::{ErrorKind, Last, Loader, Rank};
+use warpfeed::{ErrorKind, LastBatch, Loader, Rank};
 
 /// An epoch as one rank has it, with each batch's mask.
 fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
@@ -17,11 +17,11 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
         .enumerate()
         .map(|(number, b)| {
             let b = b.unwrap();
-            assert_eq!((b.epoch(), b.number()), (epoch, number as u64));
+            assert_eq!((b.epoch(), b.index()), (epoch, number as u64));
             (Content::from(&b), b.valid().collect())
         })
         .collect();
-    assert_eq!(all.len() as u64, batches.batches(epoch));
+    assert_eq!(all.len() as u64, batches.num_batches(epoch));
     all
 }
 
@@ -43,12 +43,12 @@ fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
 /// What each setting of `last` promises, for one set of samples and all worlds.
-fn check(samples: usize, global: usize, last: Last, seed: Option<u64>, workers: usize) {
+fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
-        let loader = loader(Numbers::new(samples)).global_batch(global).last(last).workers(workers);
+        let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
         seed.map_or(loader.clone(), |seed| loader.shuffle(seed))
     };
-    if last == Last::Drop && samples < global {
+    if last == LastBatch::Drop && samples < global {
         assert_eq!(options().host().map(|_| ()).unwrap_err().kind(), ErrorKind::Config);
         return;
     }
@@ -57,8 +57,8 @@ fn check(samples: usize, global: usize, last: Last, seed: Option<u64>, workers: 
     let mut seen: Vec<_> = whole.iter().flat_map(|batch| &batch.ids).copied().collect();
     seen.sort_unstable();
     match last {
-        Last::Drop => assert_eq!(seen.len(), samples / global * global),
-        Last::Keep | Last::Pad => assert_eq!(seen, (0..samples as u64).collect::<Vec<_>>()),
+        LastBatch::Drop => assert_eq!(seen.len(), samples / global * global),
+        LastBatch::Keep | LastBatch::Pad => assert_eq!(seen, (0..samples as u64).collect::<Vec<_>>()),
     }
     seen.dedup();
     assert_eq!(seen.len(), whole.iter().map(|batch| batch.ids.len()).sum::<usize>(), "no sample comes twice");
@@ -72,9 +72,9 @@ fn check(samples: usize, global: usize, last: Last, seed: Option<u64>, workers: 
             let (least, most) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
             let padding = parts().flat_map(|part| &part.1).filter(|valid| !**valid).count();
             match last {
-                Last::Pad => assert_eq!((least, most), (global.div_ceil(world), global.div_ceil(world))),
-                Last::Drop => assert!(padding == 0 && sizes.iter().sum::<usize>() == global && most - least <= 1),
-                Last::Keep => assert!(padding == world.saturating_sub(expected.ids.len()) && most - least <= 1),
+                LastBatch::Pad => assert_eq!((least, most), (global.div_ceil(world), global.div_ceil(world))),
+                LastBatch::Drop => assert!(padding == 0 && sizes.iter().sum::<usize>() == global && most - least <= 1),
+                LastBatch::Keep => assert!(padding == world.saturating_sub(expected.ids.len()) && most - least <= 1),
             }
         }
         assert!(ranks.iter().all(|rank| rank.len() == whole.len()), "every rank has {} batches", whole.len());
@@ -88,7 +88,7 @@ proptest! {
     fn global_batches_are_the_same_for_any_world(
         samples in 1usize..90,
         global in 1usize..40,
-        last in prop_oneof![Just(Last::Keep), Just(Last::Drop), Just(Last::Pad)],
+        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         seed in proptest::option::of(any::<u64>()),
         workers in 1usize..4,
     ) {
@@ -99,13 +99,13 @@ proptest! {
 #[test]
 fn batch_is_each_ranks_and_global_batch_is_that_of_all() {
     for rank in 0..3 {
-        let per_rank = epoch(loader(Numbers::new(100)).shuffle(1).batch(7).rank(rank, 3), 0);
-        assert!(per_rank == epoch(loader(Numbers::new(100)).shuffle(1).global_batch(21).rank(rank, 3), 0));
+        let per_rank = epoch(loader(Numbers::new(100)).shuffle(1).batch_size(7).rank(rank, 3), 0);
+        assert!(per_rank == epoch(loader(Numbers::new(100)).shuffle(1).global_batch_size(21).rank(rank, 3), 0));
         assert_eq!(per_rank.len(), 5);
         assert!(per_rank[..4].iter().all(|batch| batch.0.ids.len() == 7));
     }
     let batches = loader(Numbers::new(100)).rank(2, 3).host().unwrap();
-    assert_eq!((batches.rank().rank, batches.rank().world), (2, 3));
+    assert_eq!((batches.rank().rank, batches.rank().world_size), (2, 3));
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn ranks_that_cannot_be_are_refused() {
     let make = || loader(Numbers::new(100));
     refused(make().rank(3, 3), "rank 3 of a world of 3");
     refused(make().rank(0, 0), "rank 0 of a world of 0");
-    refused(make().global_batch(2).rank(0, 3), "global_batch(2) on 3 ranks");
-    refused(make().global_batch(0), "global_batch(0)");
-    refused(make().batch(usize::MAX).rank(0, 3), "more samples than can be counted");
+    refused(make().global_batch_size(2).rank(0, 3), "global_batch_size() on 3 ranks");
+    refused(make().global_batch_size(0), "global_batch_size()");
+    refused(make().batch_size(usize::MAX).rank(0, 3), "more samples than can be counted");
 }
 
 /// Prints what [`real_processes_by_each_launchers_variables`] says of a process without a launcher.
@@ -137,7 +137,8 @@ fn one_of_several_processes() {
     if Rank::from_env().unwrap().is_none() {
         return;
     }
-    let batches = epoch(loader(Numbers::new(103)).shuffle(5).global_batch(24).last(Last::Pad).distributed(), 1);
+    let batches =
+        epoch(loader(Numbers::new(103)).shuffle(5).global_batch_size(24).last_batch(LastBatch::Pad).distributed(), 1);
     for (content, valid) in batches {
         let places = content.ids.iter().zip(valid).map(|(id, valid)| format!("{id}{}", if valid { "" } else { "-" }));
         println!("\nbatch {}", places.collect::<Vec<_>>().join(" "));
@@ -163,11 +164,13 @@ fn real_processes_by_each_launchers_variables() {
         command
     };
     let alone = String::from_utf8(test("one_process_without_a_launcher").output().unwrap().stdout).unwrap();
-    for words in ["RANK and WORLD_SIZE (torchrun)", "OMPI_COMM_WORLD_RANK", "SLURM_NTASKS (SLURM)", "rank(r, world)"] {
+    for words in
+        ["RANK and WORLD_SIZE (torchrun)", "OMPI_COMM_WORLD_RANK", "SLURM_NTASKS (SLURM)", "rank(rank, world_size)"]
+    {
         assert!(alone.contains(words), "{alone}");
     }
 
-    let expected = epoch(loader(Numbers::new(103)).shuffle(5).global_batch(24), 1);
+    let expected = epoch(loader(Numbers::new(103)).shuffle(5).global_batch_size(24), 1);
     for (world, (rank_name, world_name)) in WORLDS.into_iter().zip(launchers) {
         let start = |rank: usize| {
             let mut command = test("one_of_several_processes");

@@ -32,7 +32,7 @@ fn a_par_iter_inside_a_transform_uses_several_threads_and_no_others() {
             Ok(())
         };
         // One sample at a time is under way: what is parallel is the transform.
-        let open = || loader(Numbers::new(24)).batch(1).workers(4).prefetch(1);
+        let open = || loader(Numbers::new(24)).batch_size(1).workers(4).prefetch(1);
         let plain: Vec<Vec<u8>> = open().into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
         let split: Vec<Vec<u8>> =
             open().transform(split).into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
@@ -57,7 +57,7 @@ fn joins_scopes_and_broadcasts_inside_transforms_come_back() {
             });
             Ok(())
         };
-        let mut batches = loader(Numbers::new(600)).batch(16).workers(3).transform(nested).host().unwrap();
+        let mut batches = loader(Numbers::new(600)).batch_size(16).workers(3).transform(nested).host().unwrap();
         for epoch in 0..3 {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
@@ -79,7 +79,8 @@ fn a_panic_in_a_users_task_is_the_samples_error() {
             rayon::join(|| (), || panic!("a task of the user's"));
             Ok(())
         };
-        let e = loader(Numbers::new(8)).batch(4).workers(2).transform(panics).into_iter().next().unwrap().unwrap_err();
+        let e =
+            loader(Numbers::new(8)).batch_size(4).workers(2).transform(panics).into_iter().next().unwrap().unwrap_err();
         assert!(e.to_string().contains("a task of the user's"), "{e}");
     });
 }

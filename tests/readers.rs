@@ -46,7 +46,7 @@ fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
 }
 
 fn loader(source: impl Source + 'static) -> Loader {
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3)
 }
 
 fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
@@ -54,7 +54,11 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
 }
 
 /// Epochs until `done`, with what `see` sees of each batch. Says whether that came in time.
-fn run(batches: &mut Batches<HostBatch>, mut see: impl FnMut(&HostBatch), done: impl Fn(&warpfeed::Stats) -> bool) -> bool {
+fn run(
+    batches: &mut Batches<HostBatch>,
+    mut see: impl FnMut(&HostBatch),
+    done: impl Fn(&warpfeed::Stats) -> bool,
+) -> bool {
     let start = Instant::now();
     for number in 0.. {
         let mut epoch = batches.epoch(number);
@@ -83,7 +87,7 @@ fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are
             let epoch = expected
                 .entry(batch.epoch())
                 .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
-            assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
+            assert_eq!(Content::from(batch), epoch[batch.index() as usize]);
         };
         // Workers alone would give `processors` samples every 4 ms.
         let alone = processors as f64 / 4e-3;
@@ -198,13 +202,18 @@ fn what_is_read_and_not_decoded_is_bounded_in_bytes() {
         let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), most: Arc::default() };
         let open = |source: Large, limit| {
             let decode = Counts(source.ahead.clone());
-            Loader::source(source).codec(decode).augment(Augment::train(16)).batch(64).workers(2).memory_limit(limit)
+            Loader::source(source)
+                .codec(decode)
+                .augment(Augment::train(16))
+                .batch_size(64)
+                .workers(2)
+                .memory_limit(limit)
         };
         for (len, bytes, limit) in [(600, MIB, 160 * MIB), (300, 4 * MIB, 160 * MIB), (100, 16 * MIB, 64 * MIB)] {
             let large = source(len, bytes);
             let most = large.most.clone();
             let mut batches = open(large, limit).host().unwrap();
-            let plan = batches.plan();
+            let plan = batches.memory_plan();
             assert!(plan.scratch_bytes >= plan.ahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
             assert!(read_ahead(&batches) > 20, "{}", batches.stats());
@@ -233,8 +242,9 @@ fn errors_panics_and_retries_are_those_of_workers() {
                 _ => Ok(()),
             }
         };
-        let loader = Loader::source(Slow(Numbers::new(400), fails)).codec(Draw).augment(Augment::train(16)).batch(7);
-        let mut batches = loader.on_error(OnError::Skip { at_most: 9 }).host().unwrap();
+        let loader =
+            Loader::source(Slow(Numbers::new(400), fails)).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let mut batches = loader.on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
         assert_eq!(valid, 398);
         let stats = batches.stats();
@@ -325,7 +335,7 @@ fn a_source_is_told_of_each_batch_once_in_order_and_before_it_is_read() {
         let all = Concat::new(vec![Arc::new(source(false)), Arc::new(source(false))]).unwrap();
         for (source, samples) in [(Arc::new(source(false)) as Arc<dyn Source>, 70), (Arc::new(all), 140)] {
             told.lock().unwrap().clear();
-            let mut batches = loader(source).batch(7).prefetch(2).host().unwrap();
+            let mut batches = loader(source).batch_size(7).prefetch(2).host().unwrap();
             let mut ids = Vec::new();
             for batch in batches.epoch(0) {
                 let batch = batch.unwrap();
@@ -341,7 +351,7 @@ fn a_source_is_told_of_each_batch_once_in_order_and_before_it_is_read() {
         }
         // An error is that of its batch: those before it come.
         let results: Vec<_> =
-            Loader::source(source(true)).codec(Draw).augment(Augment::train(16)).batch(7).into_iter().collect();
+            Loader::source(source(true)).codec(Draw).augment(Augment::train(16)).batch_size(7).into_iter().collect();
         assert_eq!(results.len(), 4);
         let e = results[3].as_ref().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Panic);

@@ -29,7 +29,7 @@ fn lmdb(path: &Path, grey: u8) {
 }
 
 fn open(path: &Path) -> Batches<HostBatch> {
-    Loader::new(path).augment(Augment::exact(8, 8)).batch(2).workers(1).host().unwrap()
+    Loader::new(path).augment(Augment::pass_through(8, 8)).batch_size(2).workers(1).host().unwrap()
 }
 
 /// The grey of all pixels of an epoch.
@@ -143,8 +143,13 @@ fn no_sample_of_a_shard_that_is_written_to_is_delivered() {
     let [first, second] = ["0.tar", "1.tar"].map(|name| root.path().join(name));
     tar(&first, 10);
     tar(&second, 20);
-    let skip = warpfeed::OnError::Skip { at_most: 100 };
-    let loader = Loader::new(root.path()).augment(Augment::exact(8, 8)).batch(2).workers(2).shuffle(3).on_error(skip);
+    let skip = warpfeed::OnError::Skip { max_skipped: 100 };
+    let loader = Loader::new(root.path())
+        .augment(Augment::pass_through(8, 8))
+        .batch_size(2)
+        .workers(2)
+        .shuffle(3)
+        .on_error(skip);
     let mut batches = loader.host().unwrap();
     assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
     let file = File::options().append(true).open(&second).unwrap();

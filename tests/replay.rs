@@ -33,7 +33,7 @@ fn a_resumed_loader_goes_on_where_it_was_after_a_replay() {
         let first: Vec<Content> = batches.epoch(0).take(2).map(|b| Content::from(&b.unwrap())).collect();
         let whole: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
         for _ in batches.epoch(1).take(4) {}
-        let state = batches.state();
+        let state = batches.checkpoint();
         drop(batches);
 
         let mut resumed = open().resume(state.clone()).host().unwrap();
@@ -42,7 +42,7 @@ fn a_resumed_loader_goes_on_where_it_was_after_a_replay() {
             replayed[..2] == first[..] && replayed[2..] == first[..],
             "a measurement has epoch 0 whatever comes next"
         );
-        assert_eq!((resumed.state(), resumed.first_epoch()), (state, 1), "and is no part of the run");
+        assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "and is no part of the run");
         assert_eq!(resumed.epoch(0).count(), 0);
         let rest: Vec<Content> = resumed.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
         assert!(rest == whole[4..]);

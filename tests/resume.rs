@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use support::{Content, Numbers, loader, no_hang};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::{ErrorKind, HostBatch, Last, Loader, Result, State};
+use warpfeed::{Checkpoint, ErrorKind, HostBatch, LastBatch, Loader, Result};
 
 const EPOCHS: u64 = 3;
 
 type Step = (u64, u64, Content, Vec<bool>);
 
 fn step(batch: &HostBatch) -> Step {
-    (batch.epoch(), batch.number(), Content::from(batch), batch.valid().collect())
+    (batch.epoch(), batch.index(), Content::from(batch), batch.valid().collect())
 }
 
 /// The run, or what is left of it.
@@ -40,14 +40,14 @@ fn stop(loader: Loader, steps: usize) -> String {
         while left > 0 && epoch.next().map(Result::unwrap).is_some() {
             left -= 1;
         }
-        let inside = epoch.state();
+        let inside = epoch.checkpoint();
         drop(epoch);
-        assert_eq!(batches.state(), inside);
+        assert_eq!(batches.checkpoint(), inside);
         if left == 0 {
             break;
         }
     }
-    serde_json::to_string(&batches.state()).unwrap()
+    serde_json::to_string(&batches.checkpoint()).unwrap()
 }
 
 proptest! {
@@ -57,7 +57,7 @@ proptest! {
     fn from_any_point_on_any_workers_and_ranks(
         samples in 1usize..60,
         global in 3usize..20,
-        last in prop_oneof![Just(Last::Keep), Just(Last::Drop), Just(Last::Pad)],
+        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         seed: u64,
         point in 0.0f64..=1.0,
         before in (1usize..4, 1usize..4),
@@ -66,10 +66,10 @@ proptest! {
     ) {
         no_hang(|| {
             let make = |workers, rank, world| {
-                let loader = loader(Numbers::new(samples)).shuffle(seed).global_batch(global).last(last);
+                let loader = loader(Numbers::new(samples)).shuffle(seed).global_batch_size(global).last_batch(last);
                 loader.workers(workers).rank(rank, world)
             };
-            if last == Last::Drop && samples < global {
+            if last == LastBatch::Drop && samples < global {
                 assert_eq!(make(1, 0, 1).host().map(|_| ()).unwrap_err().kind(), ErrorKind::Config);
                 return;
             }
@@ -80,7 +80,7 @@ proptest! {
             assert!(saved.iter().all(|state| *state == saved[0]));
             for rank in 0..after.1 {
                 let whole = rest(make(1, rank, after.1), false);
-                let state: State = serde_json::from_str(&saved[0]).unwrap();
+                let state: Checkpoint = serde_json::from_str(&saved[0]).unwrap();
                 let rest = rest(make(after.0, rank, after.1).resume(state), all_epochs);
                 assert!(rest == whole[seen..], "after batch {seen} of {steps}");
             }
@@ -91,23 +91,31 @@ proptest! {
 #[test]
 fn a_state_is_small_and_says_where_it_is() {
     let mut batches = loader(Numbers::new(50)).shuffle(1).host().unwrap();
-    let state = batches.state();
+    let state = batches.checkpoint();
     assert_eq!((state.epoch(), state.batch(), batches.first_epoch()), (0, 0, 0));
     for _ in batches.epoch(4).take(3) {}
-    let state = batches.state();
+    let state = batches.checkpoint();
     assert_eq!((state.epoch(), state.batch()), (4, 3), "breaking out of an epoch does not end it");
     assert!(batches.epoch(4).last().is_some());
-    assert_eq!((batches.state().epoch(), batches.state().batch()), (5, 0), "after its last batch an epoch is over");
+    assert_eq!(
+        (batches.checkpoint().epoch(), batches.checkpoint().batch()),
+        (5, 0),
+        "after its last batch an epoch is over"
+    );
     assert!(batches.epoch_from(7, 6).next().is_some());
-    assert_eq!((batches.state().epoch(), batches.state().batch()), (7, 7));
+    assert_eq!((batches.checkpoint().epoch(), batches.checkpoint().batch()), (7, 7));
     let text = serde_json::to_string(&state).unwrap();
     assert!(text.len() < 800, "{} bytes: {text}", text.len());
 
     let mut resumed = loader(Numbers::new(50)).shuffle(1).resume(state).host().unwrap();
     assert_eq!(resumed.first_epoch(), 4);
     assert_eq!(resumed.epoch(3).count(), 0, "what was seen before is not delivered again");
-    assert_eq!((resumed.state().epoch(), resumed.state().batch()), (4, 3), "a resumed loader stands where it was left");
-    assert_eq!(resumed.epoch(4).map(|b| b.unwrap().number()).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+    assert_eq!(
+        (resumed.checkpoint().epoch(), resumed.checkpoint().batch()),
+        (4, 3),
+        "a resumed loader stands where it was left"
+    );
+    assert_eq!(resumed.epoch(4).map(|b| b.unwrap().index()).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
     assert_eq!(resumed.epoch(4).count(), 8, "an epoch that is asked for again is whole");
     assert_eq!(resumed.epoch(3).count(), 8);
 }
@@ -117,20 +125,20 @@ fn the_first_epoch_stays_that_of_the_state() {
     let mut batches = loader(Numbers::new(50)).host().unwrap();
     for _ in batches.epoch(4).take(3) {}
     assert_eq!(batches.first_epoch(), 0);
-    let mut resumed = loader(Numbers::new(50)).resume(batches.state()).host().unwrap();
+    let mut resumed = loader(Numbers::new(50)).resume(batches.checkpoint()).host().unwrap();
     for epoch in 4..7 {
         assert_eq!(resumed.first_epoch(), 4, "before epoch {epoch}");
         assert!(resumed.epoch(epoch).all(|batch| batch.is_ok()));
     }
-    assert_eq!((resumed.first_epoch(), resumed.state().epoch()), (4, 7));
+    assert_eq!((resumed.first_epoch(), resumed.checkpoint().epoch()), (4, 7));
 }
 
 #[test]
 fn a_resumed_loader_goes_straight_into_for() {
     let mut batches = loader(Numbers::new(50)).shuffle(1).host().unwrap();
     for _ in batches.epoch(2).take(5) {}
-    let numbers = loader(Numbers::new(50)).shuffle(1).resume(batches.state()).into_iter();
-    let numbers: Vec<_> = numbers.map(|b| b.map(|b| (b.epoch(), b.number())).unwrap()).collect();
+    let numbers = loader(Numbers::new(50)).shuffle(1).resume(batches.checkpoint()).into_iter();
+    let numbers: Vec<_> = numbers.map(|b| b.map(|b| (b.epoch(), b.index())).unwrap()).collect();
     assert_eq!(numbers, [(2, 5), (2, 6), (2, 7)]);
 }
 
@@ -144,35 +152,35 @@ fn a_failed_batch_is_tried_again() {
         Loader::source(Memory::new((0..50).map(sample).collect()))
             .codec(support::Draw)
             .augment(warpfeed::Augment::train(16))
-            .batch(7)
+            .batch_size(7)
     };
     let mut batches = set(25).host().unwrap();
     assert!(batches.epoch(0).any(|b| b.is_err()));
-    let state = batches.state();
+    let state = batches.checkpoint();
     assert_eq!((state.epoch(), state.batch()), (0, 3));
-    let numbers: Vec<_> = set(99).resume(state).into_iter().map(|b| b.unwrap().number()).collect();
+    let numbers: Vec<_> = set(99).resume(state).into_iter().map(|b| b.unwrap().index()).collect();
     assert_eq!(numbers, [3, 4, 5, 6, 7]);
 }
 
 #[test]
 fn another_loader_than_the_saved_one_is_refused_with_both_values() {
-    let numbers = || loader(Numbers::new(100)).batch(10);
+    let numbers = || loader(Numbers::new(100)).batch_size(10);
     let mut batches = numbers().shuffle(5).host().unwrap();
     for _ in batches.epoch(1).take(4) {}
-    let state = batches.state();
-    let refused = |loader: Loader, state: &State, words: &[&str]| {
+    let state = batches.checkpoint();
+    let refused = |loader: Loader, state: &Checkpoint, words: &[&str]| {
         let e = loader.resume(state.clone()).host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.cause().contains(w)), "{e}");
     };
     refused(numbers().shuffle(6), &state, &["seed 5", "has 6"]);
-    refused(numbers().shuffle(5).batch(20), &state, &["global batch of 10", "has 20"]);
+    refused(numbers().shuffle(5).batch_size(20), &state, &["global batch of 10", "has 20"]);
     refused(numbers().shuffle(5).rank(0, 2), &state, &["global batch of 10", "has 20"]);
-    refused(loader(Numbers::new(101)).batch(10).shuffle(5), &state, &["samples in the source of 100", "has 101"]);
+    refused(loader(Numbers::new(101)).batch_size(10).shuffle(5), &state, &["samples in the source of 100", "has 101"]);
     refused(numbers().seed(5), &state, &["another order", "position 0 of epoch 0"]);
     let renamed = Memory::new((0..100).map(|i| OwnedSample::new(format!("new/{i}")).field("img", [])).collect());
-    let renamed = Loader::source(renamed).codec(support::Draw).batch(10).shuffle(5);
+    let renamed = Loader::source(renamed).codec(support::Draw).batch_size(10).shuffle(5);
     refused(renamed, &state, &["another data set", "/0000", "has new/"]);
-    assert!(numbers().shuffle(5).batch(5).rank(1, 2).resume(state.clone()).host().is_ok());
+    assert!(numbers().shuffle(5).batch_size(5).rank(1, 2).resume(state.clone()).host().is_ok());
 
     let text = serde_json::to_string(&state).unwrap();
     let edited = |from: &str, to: &str| {
@@ -194,8 +202,8 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
 /// panic or a hang.
 #[test]
 fn a_damaged_state_does_no_harm() {
-    let make = || loader(Numbers::new(100)).batch(10).shuffle(5).workers(1);
-    let text = serde_json::to_string(&make().host().unwrap().state()).unwrap();
+    let make = || loader(Numbers::new(100)).batch_size(10).shuffle(5).workers(1);
+    let text = serde_json::to_string(&make().host().unwrap().checkpoint()).unwrap();
     let mut rng = Rng::new(1, 2, 3);
     let (mut unread, mut refused) = (0, 0);
     no_hang(|| {
@@ -207,7 +215,7 @@ fn a_damaged_state_does_no_harm() {
                 1 => drop(bytes.remove(place)),
                 _ => bytes.truncate(place),
             }
-            match serde_json::from_slice::<State>(&bytes) {
+            match serde_json::from_slice::<Checkpoint>(&bytes) {
                 Err(_) => unread += 1,
                 Ok(state) => match make().resume(state).host() {
                     Err(e) => refused += usize::from(e.kind() == ErrorKind::Config),
@@ -224,7 +232,7 @@ fn a_damaged_state_does_no_harm() {
 struct Checkpoint {
     steps: u64,
     model: u64,
-    state: State,
+    state: Checkpoint,
 }
 
 impl Checkpoint {
@@ -240,7 +248,7 @@ fn learn(model: u64, (epoch, number, content, _): &Step) -> u64 {
 }
 
 fn killed_loader() -> Loader {
-    loader(Numbers::new(200)).shuffle(8).last(Last::Pad)
+    loader(Numbers::new(200)).shuffle(8).last_batch(LastBatch::Pad)
 }
 
 /// What the process of [`a_killed_process_goes_on_with_the_next_batch`] does.
@@ -262,7 +270,7 @@ fn a_process_that_is_killed() {
         let mut epoch = batches.epoch(epoch);
         while let Some(batch) = epoch.next() {
             (steps, model) = (steps + 1, learn(model, &step(&batch.unwrap())));
-            let checkpoint = Checkpoint { steps, model, state: epoch.state() };
+            let checkpoint = Checkpoint { steps, model, state: epoch.checkpoint() };
             fs::write(path.with_extension("new"), serde_json::to_vec(&checkpoint).unwrap()).unwrap();
             fs::rename(path.with_extension("new"), path).unwrap();
             std::thread::sleep(Duration::from_millis(2));

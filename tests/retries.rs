@@ -37,7 +37,7 @@ impl Source for Shaky {
 fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(failures));
     let source = Shaky { numbers: Numbers::new(14), left: left.clone(), code };
-    (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(7).workers(2), left)
+    (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7).workers(2), left)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn one_failure_more_than_retries_is_the_error_itself() {
         assert_eq!(left.load(Ordering::SeqCst), 98);
 
         let (loader, left) = shaky(100, libc::EIO);
-        let mut batches = loader.retries(0).on_error(OnError::Skip { at_most: 9 }).host().unwrap();
+        let mut batches = loader.retries(0).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         assert_eq!((batches.faults().len(), left.load(Ordering::SeqCst)), (1, 99));
     });
@@ -87,11 +87,11 @@ fn reads_at_opening_are_tried_again_as_well() {
 
         // Sample 5 alone, so that every place a state looks at is it: with its key, another data
         // set is told from this one.
-        let state = loader_of(0).subset([5]).host().unwrap().state();
+        let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, left) = shaky(3, libc::EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();
         assert_eq!((resumed.stats().retries, left.load(Ordering::SeqCst)), (3, 0));
-        assert_eq!(resumed.state(), state);
+        assert_eq!(resumed.checkpoint(), state);
     });
 }
 

@@ -20,7 +20,7 @@ use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Shuffled};
 use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{ImageMut, Transform};
-use warpfeed::{Augment, Error, ErrorKind, HostBatch, Last, Loader, OnError, Result};
+use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
 const IMAGE: usize = (SIDE * SIDE * 3) as usize;
@@ -52,7 +52,7 @@ struct Schedule {
     batch: usize,
     workers: usize,
     prefetch: usize,
-    last: Last,
+    last: LastBatch,
     shuffle: bool,
     policy: OnError,
     /// Of each epoch: the first batch, how many are asked for, and for each whether the consumer
@@ -81,7 +81,7 @@ impl Schedule {
         let batches = len.div_ceil(batch as u64);
         let policy = match below(3) {
             0 => OnError::Stop,
-            _ => OnError::Skip { at_most: [0, 3, 20, 1000][below(4) as usize] },
+            _ => OnError::Skip { max_skipped: [0, 3, 20, 1000][below(4) as usize] },
         };
         let epochs = (0..1 + below(3)).map(|_| {
             let first = if below(4) == 0 { below(batches + 1) } else { 0 };
@@ -98,7 +98,7 @@ impl Schedule {
             workers: below(5) as usize,
             prefetch: below(5) as usize,
             // A loader that has no batch is refused.
-            last: [Last::Keep, Last::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
+            last: [LastBatch::Keep, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
             shuffle: below(2) == 0,
             policy,
             epochs,
@@ -108,8 +108,9 @@ impl Schedule {
 
     fn loader(&self) -> Loader {
         let part = || Part(self.clone());
-        let mut loader = Loader::source(part()).codec(part()).transform(part()).augment(Augment::exact(SIDE, SIDE));
-        loader = loader.batch(self.batch).workers(self.workers).prefetch(self.prefetch).last(self.last);
+        let mut loader =
+            Loader::source(part()).codec(part()).transform(part()).augment(Augment::pass_through(SIDE, SIDE));
+        loader = loader.batch_size(self.batch).workers(self.workers).prefetch(self.prefetch).last(self.last);
         if self.shuffle {
             loader = loader.shuffle(self.seed);
         }
@@ -135,7 +136,7 @@ impl Schedule {
         let len = self.fates.len() as u64;
         let order = Shuffled::new(len, self.seed);
         let all: Vec<u64> = (0..len).map(|at| if self.shuffle { order.index(epoch, at) } else { at }).collect();
-        let whole = |b: &&[u64]| self.last == Last::Keep || b.len() == self.batch;
+        let whole = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
         all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
     }
 
@@ -218,7 +219,7 @@ fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
 fn run(schedule: &Schedule) -> Account {
     let mut batches = schedule.loader().host().unwrap();
     // Of an automatic number those that are always in use; the others may lie in reserve.
-    let slots = if schedule.prefetch == 0 { 4 } else { batches.plan().slots };
+    let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
     let mut account = Account::default();
     // Each sample where it failed first; as many as are allowed, and one more.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
@@ -236,13 +237,13 @@ fn run(schedule: &Schedule) -> Account {
             let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
             let (stops, skips) = match schedule.policy {
                 OnError::Stop => (!bad.is_empty(), false),
-                OnError::Skip { at_most } => {
+                OnError::Skip { max_skipped } => {
                     for &sample in &bad {
-                        if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= at_most {
+                        if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= max_skipped {
                             faults.push((epoch, number, sample));
                         }
                     }
-                    (!bad.is_empty() && (faults.len() as u64 > at_most || bad.len() == samples.len()), true)
+                    (!bad.is_empty() && (faults.len() as u64 > max_skipped || bad.len() == samples.len()), true)
                 }
             };
             if stops {
@@ -257,7 +258,7 @@ fn run(schedule: &Schedule) -> Account {
                 break;
             }
             let batch = found.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
-            assert_eq!((batch.epoch(), batch.number()), (epoch, number));
+            assert_eq!((batch.epoch(), batch.index()), (epoch, number));
             check(schedule, &batch, &samples);
             account.delivered += (samples.len() - bad.len()) as u64;
             account.skipped += if skips { bad.len() as u64 } else { 0 };
@@ -283,7 +284,7 @@ fn run(schedule: &Schedule) -> Account {
     schedule.calm.store(true, Ordering::Relaxed);
     let free = slots - kept.len();
     let held: Vec<HostBatch> = batches.epoch(9).take(free).map(|batch| batch.unwrap()).collect();
-    assert_eq!(held.len(), free.min(batches.batches(9) as usize));
+    assert_eq!(held.len(), free.min(batches.num_batches(9) as usize));
     drop(held);
     if schedule.loader_goes_first {
         drop(batches);

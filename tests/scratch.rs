@@ -115,7 +115,7 @@ fn huge(decoder: &Huge, workers: usize) -> Loader {
     Loader::source(memory(samples))
         .codec(decoder.clone())
         .augment(Augment::center_crop(8))
-        .batch(4 * workers)
+        .batch_size(4 * workers)
         .workers(workers)
 }
 
@@ -130,7 +130,7 @@ fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
             let (peak, plan) = peak(|| {
                 let mut batches = loader.host().unwrap();
                 assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 512);
-                batches.plan()
+                batches.memory_plan()
             });
             let most = decoder.most.load(SeqCst);
             if let Some(limit) = limit {
@@ -156,13 +156,20 @@ fn large_jpegs_stay_within_the_limit_and_leave_nothing_behind() {
         // Batches of 16 on 64 workers: each sample is a part of its own, so that eight large ones
         // would be decoded at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
-        let loader = Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch(16).workers(64).prefetch(1);
+        let loader =
+            Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
         let mut batches = loader.memory_limit(limit).host().unwrap();
         let before = LIVE.load(SeqCst);
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
         assert_eq!(count, 16);
-        assert!((LARGE_BYTES..limit).contains(&peak), "{} MiB of {}: {}", peak / MIB, limit / MIB, batches.plan());
+        assert!(
+            (LARGE_BYTES..limit).contains(&peak),
+            "{} MiB of {}: {}",
+            peak / MIB,
+            limit / MIB,
+            batches.memory_plan()
+        );
         let kept = LIVE.load(SeqCst) - before;
         assert!(kept < 24 * MIB, "{} MiB are kept after the large pictures", kept / MIB);
     });
@@ -174,7 +181,7 @@ fn a_picture_larger_than_all_there_is_decodes_alone() {
     no_hang(|| {
         let decoder = Huge::default();
         let mut batches = huge(&decoder, 8).memory_limit(MIB).host().unwrap();
-        assert!(batches.plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.plan());
+        assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
         assert_eq!(decoder.most.load(SeqCst), 1);
         // One that leaves while workers wait for their turn does not wait for those.
@@ -192,12 +199,12 @@ fn batches_are_the_same_whatever_workers_may_take() {
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
         // The slots and images alone, some memory for a few pictures, and ample memory.
         for room in [0, 30_000, 1 << 30] {
-            let loader = || support::loader(Numbers::new(samples)).batch(40).shuffle(5).workers(3).prefetch(2);
-            let plan = loader().host().unwrap().plan();
+            let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
+            let plan = loader().host().unwrap().memory_plan();
             let least = plan.host_bytes + 3 * 16 * 16 * 3;
             let mut batches = loader().memory_limit(least + room).host().unwrap();
-            let scratch = batches.plan().scratch_bytes;
-            assert!(scratch <= room + 3 * 16 * 16 * 3, "{}", batches.plan());
+            let scratch = batches.memory_plan().scratch_bytes;
+            assert!(scratch <= room + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
             let found: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
             assert_eq!(found, expected, "with {scratch} bytes");
         }
@@ -275,8 +282,8 @@ fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
         damaged.splice(middle..middle, [0xff, 0xd0]);
         assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder is to read it");
         let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
-        let mut batches = loader.batch(2).workers(2).prefetch(1).host().unwrap();
-        let (before, share) = (LIVE.load(SeqCst), batches.plan().worker_scratch_bytes);
+        let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
+        let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
         let kept = LIVE.load(SeqCst) - before;
         assert!(kept <= 2 * share, "{} MiB are kept, two shares are {} MiB", kept / MIB, 2 * share / MIB);
@@ -316,7 +323,7 @@ impl Codec for Claims {
 
 fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
     let source = memory(claims.into_iter().map(|bytes| bytes.to_le_bytes().to_vec()));
-    Loader::source(source).codec(decoder.clone()).augment(Augment::center_crop(8)).batch(64).workers(4)
+    Loader::source(source).codec(decoder.clone()).augment(Augment::center_crop(8)).batch_size(64).workers(4)
 }
 
 #[test]
@@ -337,7 +344,7 @@ fn small_pictures_are_estimated_where_memory_is_scarce() {
             let decoder = Claims { side: 100, ..Claims::default() };
             let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).host().unwrap();
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
-            (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.plan())
+            (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.memory_plan())
         };
         let (asked, most, plan) = run(4 * MIB);
         assert!((asked, most) == (64, 1), "{asked} of 64 were estimated, {most} at once with {plan}");

@@ -113,7 +113,7 @@ fn sets(root: &Path) -> [PathBuf; 3] {
 const WORKERS: usize = 2;
 
 fn open_loader(path: &Path) -> Batches<HostBatch> {
-    let loader = Loader::new(path).augment(Augment::train(48)).shuffle(7).batch(10).workers(WORKERS).prefetch(3);
+    let loader = Loader::new(path).augment(Augment::train(48)).shuffle(7).batch_size(10).workers(WORKERS).prefetch(3);
     loader.host().unwrap()
 }
 

@@ -307,7 +307,7 @@ fn a_shared_source_goes_into_a_loader_as_it_is() {
     assert_eq!((other.classes(), other.path(1)), (shared.classes(), Some(root.path().join("dog/x.png"))));
     assert_eq!(other.label(1, &mut Vec::new()).unwrap(), Some(1));
     assert!(other.check().is_ok());
-    let loader = warpfeed::Loader::source(shared).augment(warpfeed::Augment::exact(8, 8)).batch(2);
+    let loader = warpfeed::Loader::source(shared).augment(warpfeed::Augment::pass_through(8, 8)).batch_size(2);
     let mut batches = loader.host().unwrap();
     assert_eq!(batches.classes(), ["cat", "dog"]);
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [0, 1]);

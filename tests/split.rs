@@ -25,9 +25,9 @@ fn each_sample_is_in_one_part_and_a_seed_tells_which() {
 
 #[test]
 fn a_subset_is_what_is_split_and_parts_keep_the_options() {
-    let [a, b] = loader(Numbers::new(500)).batch(7).subset((0..100).map(|i| 5 * i)).split([0.5, 0.5], 1).unwrap();
+    let [a, b] = loader(Numbers::new(500)).batch_size(7).subset((0..100).map(|i| 5 * i)).split([0.5, 0.5], 1).unwrap();
     let a = a.shuffle(9).host().unwrap();
-    assert_eq!((a.source_len(), a.epoch_len(0), a.batches(0)), (500, 50, 8));
+    assert_eq!((a.source_len(), a.epoch_len(0), a.num_batches(0)), (500, 50, 8));
     assert!(ids(b).iter().all(|id| id % 5 == 0));
 }
 
@@ -38,7 +38,9 @@ fn classes_are_split_each_for_itself() {
         if i == 999 { sample } else { sample.label(i64::from(i % 10 == 0)) }
     };
     let open = |n| {
-        Loader::source(Memory::new((0..n).map(sample).collect())).codec(support::Draw).augment(warpfeed::Augment::train(16))
+        Loader::source(Memory::new((0..n).map(sample).collect()))
+            .codec(support::Draw)
+            .augment(warpfeed::Augment::train(16))
     };
     let [train, val] = open(200).split_by_class([0.75, 0.25], 3).unwrap().map(ids);
     let rare = |ids: &[u64]| ids.iter().filter(|&id| id % 10 == 0).count();

@@ -87,9 +87,9 @@ impl Source for Halting {
 #[test]
 fn a_sample_that_fails_has_the_time_it_took_and_its_neighbours_have_not() {
     no_hang(|| {
-        let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch(7);
+        let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         // 5 ms, then 20, then 80 before the last try.
-        let loader = loader.workers(1).retries(3).on_error(OnError::Skip { at_most: 2 });
+        let loader = loader.workers(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         let stats = batches.stats();

@@ -197,7 +197,7 @@ fn a_loader_that_is_refused_leaves_an_older_trace_alone() {
     let path = dir.path().join("trace.json");
     fs::write(&path, "of the run before").unwrap();
     let traced = |loader: Loader| loader.trace(&path, Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 }).host();
-    let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().state();
+    let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().checkpoint();
     assert!(traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(), "another seed");
     assert!(traced(loader(Numbers::new(60)).memory_limit(1)).is_err(), "no memory");
     assert!(traced(loader(Numbers::new(0))).is_err(), "no samples");

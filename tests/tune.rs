@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 fn loader(samples: usize, wait: Duration) -> Loader {
     let source = Waits(Numbers::new(samples), wait);
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(8).shuffle(3)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3)
 }
 
 /// Epochs, in which batch `n` is worked on for `step(n)`, until `done`. Says whether that came in
@@ -47,7 +47,7 @@ fn run(
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
             let batch = batch.unwrap();
-            sleep(step(batch.number()));
+            sleep(step(batch.index()));
             see(&batch);
             if done(&epoch.stats()) {
                 return true;
@@ -63,14 +63,14 @@ fn run(
 #[test]
 fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     no_hang(|| {
-        let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().plan().slot_bytes;
+        let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
         // More than two batches ahead only where workers have all that is of use to them.
-        let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().plan().scratch_bytes;
+        let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
         let limit = 7 * slot + slot / 2 + scratch;
         // Two workers make a batch in 4 ms; one step in 12 takes as long as nine of them.
         let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
         let mut batches = loader.host().unwrap();
-        let plan = batches.plan();
+        let plan = batches.memory_plan();
         assert_eq!((plan.slots, plan.slots_in_use, batches.prefetch()), (7, 4, 2), "{plan}");
         assert!(plan.host_bytes <= limit && plan.to_string().contains("at most, 4 slots of it in use"), "{plan}");
         let mut buffers = HashSet::new();
@@ -92,18 +92,18 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
 
 #[test]
 fn the_least_that_a_limit_leaves_room_for_is_one_batch_ahead() {
-    let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().plan().slot_bytes;
+    let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
     // Two workers have an image of 16 by 16 each.
     let images = 2 * 16 * 16 * 3;
     let plan = |limit: usize| {
-        loader(8, Duration::ZERO).workers(2).memory_limit(limit + images).host().map(|batches| batches.plan())
+        loader(8, Duration::ZERO).workers(2).memory_limit(limit + images).host().map(|batches| batches.memory_plan())
     };
     assert_eq!(plan(3 * slot).unwrap().slots, 3);
     assert_eq!(plan(4 * slot).unwrap().slots, 4);
     let e = plan(3 * slot - 1).unwrap_err();
     assert_eq!(e.kind(), warpfeed::ErrorKind::Memory);
     assert!(
-        e.to_string().contains("one batch of 8 ahead needs 3 slots") && e.to_string().ends_with(": batch(7) fits"),
+        e.to_string().contains("one batch of 8 ahead needs 3 slots") && e.to_string().ends_with(": batch_size(7) fits"),
         "{e}"
     );
 }
@@ -120,7 +120,7 @@ fn what_was_set_stays() {
         assert!(!changed(&stats), "{stats}");
         // Both clocks are read one after the other, and much may lie between.
         assert!((0.5..1.5).contains(&(stats.worker_seconds / (2.0 * stats.seconds))), "{stats}");
-        assert_eq!(batches.plan().slots, 4);
+        assert_eq!(batches.memory_plan().slots, 4);
     });
 }
 

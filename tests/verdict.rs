@@ -83,7 +83,7 @@ fn slow(ms: u64) -> Grey {
 }
 
 fn loader(source: Bytes, codec: Grey) -> Loader {
-    Loader::source(source).codec(codec).augment(Augment::train(16)).batch(8).workers(2).prefetch(2)
+    Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
 }
 
 /// What comes of `epochs` epochs in which step `n` takes `step(n)`.
@@ -93,7 +93,7 @@ fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, V
         let opened = batches.stats();
         for epoch in 0..epochs {
             for batch in batches.epoch(epoch) {
-                sleep_for(step(batch.unwrap().number()));
+                sleep_for(step(batch.unwrap().index()));
             }
         }
         let stats = batches.stats().since(&opened);
@@ -173,7 +173,14 @@ fn batches_of_many_bytes_are_memory_bound() {
     let big = 1 << 20;
     named(Limit::Memory, &["memory-bound: ", "with write", "GB/s"], || {
         let source = Bytes { big: vec![1; big], ..samples(400) };
-        run(loader(source, FAST).batch(16).prefetch(6).field("big", warpfeed::field::Numbers::new(Dtype::U8, [big])), 3, |_| ms(0))
+        run(
+            loader(source, FAST)
+                .batch_size(16)
+                .prefetch(6)
+                .field("big", warpfeed::field::Numbers::new(Dtype::U8, [big])),
+            3,
+            |_| ms(0),
+        )
     });
 }
 

@@ -33,7 +33,7 @@ pub(super) fn measure(pictures: &[Picture]) {
         .map(|i| source.read(i, &mut Vec::new()).expect("it is read").image().expect("it has an image").1.to_vec())
         .collect();
     let loader = |workers| {
-        let loader = Loader::new(&lmdb).batch(BATCH).augment(Augment::train(SIDE)).workers(workers);
+        let loader = Loader::new(&lmdb).batch_size(BATCH).augment(Augment::train(SIDE)).workers(workers);
         loader.host().expect("the loader opens")
     };
     let (mut one, mut two) = (loader(1), loader(2));

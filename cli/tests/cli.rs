@@ -405,7 +405,7 @@ fn occupancy_prints_a_table_and_draws_a_plot() {
 #[test]
 fn bench_reports_for_people_and_for_programs() {
     let dir = tree();
-    let quick = ["bench", "set", "--batch", "4", "--size", "32", "--seconds", "0.2", "--warmup", "0.1"];
+    let quick = ["bench", "set", "--batch-size", "4", "--size", "32", "--seconds", "0.2", "--warmup", "0.1"];
     let shown = ok(dir.path(), &quick);
     assert!(shown.starts_with("set (folder, 12 samples)\n") && shown.contains(" samples/s"), "{shown}");
 
@@ -420,8 +420,8 @@ fn bench_reports_for_people_and_for_programs() {
     assert!((0.0..=1.0).contains(&report["stall_fraction"].as_f64().unwrap()), "{report}");
 
     assert_eq!(
-        fails(dir.path(), 1, &["bench", "set", "--batch", "0"]),
-        "warpfeed: config: batch(0): a batch has at least one sample\n"
+        fails(dir.path(), 1, &["bench", "set", "--batch-size", "0"]),
+        "warpfeed: config: batch_size(0): a batch has at least one sample\n"
     );
     spoil(&dir.path().join("set"));
     let err = fails(dir.path(), 1, &quick);
@@ -433,7 +433,7 @@ fn a_report_is_one_file_that_needs_no_network() {
     let dir = tree();
     // 12 pictures in batches of 2: enough batches for a trace and a verdict.
     let bench =
-        ["bench", "set", "--batch", "2", "--size", "32", "--seconds", "0.4", "--warmup", "0.1", "--workers", "2"];
+        ["bench", "set", "--batch-size", "2", "--size", "32", "--seconds", "0.4", "--warmup", "0.1", "--workers", "2"];
     let straight = ["--report", "straight.html", "--trace", "trace.json", "--json"];
     let stats = ok(dir.path(), &[&bench[..], &straight].concat());
     assert!(json(&stats)["verdict"]["text"].as_str().unwrap().contains("waited"), "{stats}");
@@ -473,7 +473,7 @@ fn a_report_is_one_file_that_needs_no_network() {
 #[ignore = "takes 15 s: cargo test --test cli -- --ignored doctor"]
 fn doctor_ends_with_a_line_of_rust() {
     let dir = tree();
-    let args = ["doctor", "set", "--batch", "4", "--size", "32"];
+    let args = ["doctor", "set", "--batch-size", "4", "--size", "32"];
     let shown = ok(dir.path(), &args);
     for word in ["one thread alone, 12 samples", "from memory", "decode", "resize", "GB/s copied by", "samples/s with"]
     {
@@ -481,7 +481,7 @@ fn doctor_ends_with_a_line_of_rust() {
     }
     let last = shown.trim_end().lines().last().unwrap();
     assert!(
-        last.starts_with("Loader::new(\"set\").batch(4).shuffle(42).augment(Augment::train(32)).workers("),
+        last.starts_with("Loader::new(\"set\").batch_size(4).shuffle(42).augment(Augment::train(32)).workers("),
         "{last}"
     );
     let report = json(&ok(dir.path(), &[&args[..], &["--json", "--step", "5"]].concat()));

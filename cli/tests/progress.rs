@@ -42,7 +42,8 @@ fn shown(args: &[&str]) -> String {
 fn a_bar_is_shown_on_a_terminal_alone() {
     let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let set = set.to_str().unwrap();
-    let bench = ["bench", set, "--batch", "8", "--size", "32", "--workers", "2", "--warmup", "0.5", "--seconds", "1"];
+    let bench =
+        ["bench", set, "--batch-size", "8", "--size", "32", "--workers", "2", "--warmup", "0.5", "--seconds", "1"];
     let verify = ["verify", set];
     for (args, words) in [(&bench[..], ["/1500 ms", " samples/s"]), (&verify, ["/64 images", " left"])] {
         let bar = shown(args);

@@ -53,17 +53,17 @@ fn run() -> Result<()> {
     let normalized =
         |path: &Path| Loader::new(path).dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
     let mut batches = normalized(&train)
-        .batch(64)
+        .batch_size(64)
         .shuffle(42)
         .augment(Augment::train(SIDE).scale(0.5, 1.0))
         .workers(2)
         .pinned(true)
         .prefetch(4)
         .host()?;
-    let mut held_out = normalized(&test).batch(64).augment(Augment::eval(SIDE, SIDE)).host()?;
+    let mut held_out = normalized(&test).batch_size(64).augment(Augment::eval(SIDE, SIDE)).host()?;
 
     let mut net = net::Net::new(CLASSES);
-    println!("{} pictures of {} classes; {}", batches.source_len(), batches.classes().len(), batches.plan());
+    println!("{} pictures of {} classes; {}", batches.source_len(), batches.classes().len(), batches.memory_plan());
     let (mut losses, mut named_rightly) = (Vec::new(), 0.0);
     for epoch in 0..epochs {
         let rate = 0.05 * (1.0 - epoch as f32 / epochs as f32);
@@ -90,7 +90,7 @@ fn run() -> Result<()> {
 
 /// Trains over one epoch and returns its mean loss.
 fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
-    let bar = ProgressBar::new(batches.batches(epoch));
+    let bar = ProgressBar::new(batches.num_batches(epoch));
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a valid template"));
     let before = batches.stats();
     let (mut sum, mut count) = (0.0, 0.0);

@@ -27,7 +27,7 @@ use std::time::Instant;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::cuda::cudarc::driver::sys::CUevent_flags;
 use warpfeed::source::{self, Source};
-use warpfeed::{Augment, Batches, CudaBatch, Dtype, Last, Layout, Loader, Normalize, cuda};
+use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize, cuda};
 use warpfeed_cli::synth::Synth;
 
 use net::{Net, Plan};
@@ -96,19 +96,20 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     let open = |held_out: bool, augment: Augment| {
         Loader::shared_source(data.clone())
             .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
-            .batch(BATCH)
+            .batch_size(BATCH)
             .augment(augment)
             .normalize(Normalize::IMAGENET)
             .dtype(Dtype::F32)
             .layout(Layout::Nchw)
     };
-    let mut batches = open(false, Augment::train(SIDE).scale(0.35, 1.0)).shuffle(42).last(Last::Drop).cuda(stream)?;
+    let mut batches =
+        open(false, Augment::train(SIDE).scale(0.35, 1.0)).shuffle(42).last_batch(LastBatch::Drop).cuda(stream)?;
     let mut held_out = open(true, Augment::eval(SIDE * 8 / 7, SIDE)).prefetch(2).cuda(stream)?;
-    println!("{} samples of {classes} classes; {}", data.len(), batches.plan());
+    println!("{} samples of {classes} classes; {}", data.len(), batches.memory_plan());
 
     let plan = Plan { widths: vec![3, 32, 64, 128, 256], classes, side: SIDE as usize, batch: BATCH };
     let mut net = Net::new(stream, plan.clone(), &plan.initial())?;
-    let steps = (0..epochs).map(|e| batches.batches(e)).sum::<u64>();
+    let steps = (0..epochs).map(|e| batches.num_batches(e)).sum::<u64>();
     let (mut step, mut losses, mut accuracy) = (0, Vec::new(), 0.0);
     for epoch in 0..epochs {
         let since = Instant::now();
@@ -117,7 +118,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
             RATE * ((now + 1.0) / 50.0).min(1.0) * (1.0 - now / all)
         })?;
         let seconds = since.elapsed().as_secs_f64();
-        step += batches.batches(epoch);
+        step += batches.num_batches(epoch);
         accuracy = evaluate(&mut net, &mut held_out)?;
         println!(
             "epoch {epoch}: loss {loss:.4}, held-out accuracy {:.1} %, {:.0} images/s, stall {stall:.1} ms of {:.1} ms",
@@ -163,7 +164,7 @@ fn train_epoch(
         let Some(batch) = epoch_batches.next() else { break };
         let batch = batch?;
         marks.push((asked, mark()?));
-        net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
+        net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.index()))?;
         samples += batch.len();
         // Dropped here, the batch's memory is written again after the kernels above.
     }

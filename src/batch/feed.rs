@@ -32,7 +32,7 @@ pub(crate) trait Delivered {
     fn epoch(&self) -> u64;
 
     /// Its number in the epoch.
-    fn number(&self) -> u64;
+    fn index(&self) -> u64;
 
     /// How many samples it has.
     fn samples(&self) -> usize;

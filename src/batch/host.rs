@@ -92,7 +92,7 @@ impl HostBatch {
     }
 
     /// Its number in the epoch, from 0.
-    pub fn number(&self) -> u64 {
+    pub fn index(&self) -> u64 {
         self.full().header().number
     }
 
@@ -101,7 +101,7 @@ impl HostBatch {
     ///
     /// # Panics
     /// If the loader was opened without a picture.
-    pub fn images(&self) -> View<'_> {
+    pub fn images(&self) -> TensorView<'_> {
         self.view(self.full().schema().images().expect("the loader was opened without a picture: it has no images"))
     }
 
@@ -122,14 +122,14 @@ impl HostBatch {
 
     /// The labels as f32 rows of (N, classes), if
     /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
-    pub fn soft_labels(&self) -> Option<View<'_>> {
+    pub fn soft_labels(&self) -> Option<TensorView<'_>> {
         self.full().schema().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
     /// [`soft_labels`](HostBatch::soft_labels) has them, or one asked for with
     /// [`Loader::field`](crate::Loader::field).
-    pub fn field(&self, name: &str) -> Option<View<'_>> {
+    pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
         let hidden = self.full().schema().spans[span].role == Role::Label && !self.full().header().labelled;
         (!hidden).then(|| self.view(span))
@@ -149,9 +149,9 @@ impl HostBatch {
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
     }
 
-    fn view(&self, span: usize) -> View<'_> {
+    fn view(&self, span: usize) -> TensorView<'_> {
         let field = &self.full().schema().spans[span].field;
-        View { dtype: field.dtype, len: self.len(), sample_shape: &field.shape, bytes: self.full().bytes(span) }
+        TensorView { dtype: field.dtype, len: self.len(), sample_shape: &field.shape, bytes: self.full().bytes(span) }
     }
 
     /// Index in the source of each sample.
@@ -164,7 +164,7 @@ impl HostBatch {
         (0..self.len()).map(|place| self.full().meta(place).key.as_str())
     }
 
-    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for
+    /// Whether each sample counts: false for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)) and for
     /// stand-ins of samples that were skipped ([`OnError::Skip`](crate::OnError::Skip)).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.full().header().picks.iter().map(|p| p.valid)
@@ -187,7 +187,7 @@ impl Delivered for HostBatch {
         self.full().header().epoch
     }
 
-    fn number(&self) -> u64 {
+    fn index(&self) -> u64 {
         self.full().header().number
     }
 
@@ -236,7 +236,7 @@ impl Drop for HostBatch {
 impl std::fmt::Debug for HostBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("HostBatch");
-        shown.field("epoch", &self.epoch()).field("number", &self.number());
+        shown.field("epoch", &self.epoch()).field("index", &self.index());
         for field in self.fields() {
             shown.field(&field.name, &self.field(&field.name));
         }
@@ -246,14 +246,14 @@ impl std::fmt::Debug for HostBatch {
 
 /// One field of a batch: typed, shaped, borrowed.
 #[derive(Clone, Copy)]
-pub struct View<'a> {
+pub struct TensorView<'a> {
     dtype: Dtype,
     len: usize,
     sample_shape: &'a [usize],
     bytes: &'a [u8],
 }
 
-impl<'a> View<'a> {
+impl<'a> TensorView<'a> {
     /// Element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
@@ -304,7 +304,7 @@ impl<'a> View<'a> {
         self.elements()
     }
 
-    /// The field as an array of [`shape`](View::shape), if its elements are of type `T`. Needs the
+    /// The field as an array of [`shape`](TensorView::shape), if its elements are of type `T`. Needs the
     /// feature `ndarray`.
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
@@ -334,7 +334,7 @@ macro_rules! element {
 
 element!(u8 => U8, f32 => F32, f16 => F16, bf16 => Bf16, i64 => I64);
 
-impl std::fmt::Debug for View<'_> {
+impl std::fmt::Debug for TensorView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {:?}", self.dtype.name(), self.shape())
     }

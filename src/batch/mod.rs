@@ -23,10 +23,10 @@ mod soft;
 mod write;
 
 pub(crate) use feed::{Delivered, Feed};
+pub use host::{Element, HostBatch, TensorView};
+pub(crate) use host::{Home, Keeper};
 #[cfg(feature = "cuda")]
 pub(crate) use host::{no_label_field, no_labels};
-pub use host::{Element, HostBatch, View};
-pub(crate) use host::{Home, Keeper};
 pub(crate) use memory::Memory;
 pub(crate) use mix::mix;
 pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Span};

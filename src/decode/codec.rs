@@ -88,7 +88,7 @@ pub trait Codec: Send + Sync {
     /// the header. By default it is all pixels of the picture, three bytes each.
     ///
     /// A loader keeps the pictures that are in hand at once within
-    /// [`Batches::plan`](crate::Batches::plan) by it. Of pictures of 350,000 pixels or fewer it
+    /// [`Batches::memory_plan`](crate::Batches::memory_plan) by it. Of pictures of 350,000 pixels or fewer it
     /// asks only where memory is scarce.
     fn memory(&self, picture: &Picture<'_>, region: Rect) -> u64 {
         let _ = region;

@@ -34,7 +34,7 @@ impl Delivered for CudaBatch {
         self.0.slot().epoch
     }
 
-    fn number(&self) -> u64 {
+    fn index(&self) -> u64 {
         self.0.slot().number
     }
 
@@ -56,7 +56,7 @@ impl CudaBatch {
     }
 
     /// Its number in the epoch, from 0.
-    pub fn number(&self) -> u64 {
+    pub fn index(&self) -> u64 {
         self.0.slot().number
     }
 
@@ -126,7 +126,7 @@ impl CudaBatch {
         self.0.slot().mixing.as_ref()
     }
 
-    /// Whether each sample counts: false for padding ([`Last::Pad`](crate::Last::Pad)) and for
+    /// Whether each sample counts: false for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)) and for
     /// stand-ins of samples that were skipped ([`OnError::Skip`](crate::OnError::Skip)).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.0.slot().picks.iter().map(|p| p.valid)
@@ -148,7 +148,7 @@ impl CudaBatch {
 impl fmt::Debug for CudaBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("CudaBatch");
-        shown.field("epoch", &self.epoch()).field("number", &self.number());
+        shown.field("epoch", &self.epoch()).field("index", &self.index());
         for (number, array) in self.spec().delivered() {
             shown.field(&array.field.name, &self.tensor(number));
         }

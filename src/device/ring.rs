@@ -80,7 +80,7 @@ const GRACE: Duration = Duration::from_millis(20);
 /// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
 pub(crate) trait FullSlot: Send + 'static {
     fn epoch(&self) -> u64;
-    fn number(&self) -> u64;
+    fn index(&self) -> u64;
     fn picks(&self) -> &[Pick];
     /// Key of the sample at `place`.
     fn key(&self, place: usize) -> &str;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::faults::{Fault, Faults};
 use super::metered::Metered;
 use super::resume::{self, Probe};
-use super::{Run, Settings, State, length};
+use super::{Checkpoint, Run, Settings, length};
 use crate::batch::{Delivered, Feed, HostBatch};
 use crate::device::Gauge;
 use crate::error::{Error, ErrorKind, Result};
@@ -134,11 +134,11 @@ impl Shared {
         *self.at() = position;
     }
 
-    fn state(&self) -> State {
+    fn checkpoint(&self) -> Checkpoint {
         let Shared { recipe, schedule, probes, .. } = self;
         let probes = probes.get_or_init(|| resume::probe(recipe, schedule)).clone();
         let Position { epoch, batch } = self.position();
-        State::new(recipe, schedule, epoch, batch, probes)
+        Checkpoint::new(recipe, schedule, epoch, batch, probes)
     }
 
     fn stats(&self) -> Stats {
@@ -175,7 +175,7 @@ impl Shared {
 ///     for (number, batch) in batches.epoch(epoch).enumerate() {
 ///         train_step(batch?);
 ///         if number % 1000 == 999 {
-///             save(monitor.state()); // together with the model
+///             save(monitor.checkpoint()); // together with the model
 ///             println!("{}", monitor.stats());
 ///         }
 ///     }
@@ -187,9 +187,9 @@ impl Shared {
 pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
-    /// Where the run stands; see [`Batches::state`].
-    pub fn state(&self) -> State {
-        self.0.state()
+    /// Where the run stands; see [`Batches::checkpoint`].
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.0.checkpoint()
     }
 
     /// What the loader did so far; see [`Batches::stats`].
@@ -331,7 +331,7 @@ impl<B> Batches<B> {
     ///     let mut epoch = batches.epoch(epoch);
     ///     while let Some(batch) = epoch.next() {
     ///         train_step(batch?);
-    ///         save(epoch.state()); // together with the model
+    ///         save(epoch.checkpoint()); // together with the model
     ///     }
     /// }
     /// # Ok(())
@@ -351,9 +351,9 @@ impl<B> Batches<B> {
     /// state with what was learned from that batch.
     ///
     /// The first call reads eight samples, the others cost nothing. Within an epoch it is
-    /// [`Epoch::state`].
-    pub fn state(&self) -> State {
-        self.shared.state()
+    /// [`Epoch::checkpoint`].
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.shared.checkpoint()
     }
 
     /// The first `n` batches of epoch 0, made once and then served again and again without work:
@@ -402,8 +402,8 @@ impl<B> Batches<B> {
     /// # Panics
     /// If an [`Order`](crate::order::Order) of your own does when asked for its length. Of such an
     /// epoch [`epoch`](Batches::epoch) gives an error.
-    pub fn batches(&self, epoch: u64) -> u64 {
-        self.shared.schedule.batches(epoch)
+    pub fn num_batches(&self, epoch: u64) -> u64 {
+        self.shared.schedule.num_batches(epoch)
     }
 
     /// Which of the processes that train together this loader serves.
@@ -418,11 +418,11 @@ impl<B> Batches<B> {
 
     /// Number of samples that `epoch` delivers, on all ranks together: what
     /// [`subset`](crate::Loader::subset), [`repeat`](crate::Loader::repeat) and their like leave of
-    /// the source, without those of a last batch that is [dropped](crate::Last::Drop), and without
+    /// the source, without those of a last batch that is [dropped](crate::LastBatch::Drop), and without
     /// padding.
     ///
     /// # Panics
-    /// As [`batches`](Batches::batches).
+    /// As [`num_batches`](Batches::num_batches).
     pub fn epoch_len(&self, epoch: u64) -> u64 {
         self.shared.schedule.samples(epoch)
     }
@@ -438,7 +438,7 @@ impl<B> Batches<B> {
     }
 
     /// The memory it holds.
-    pub fn plan(&self) -> MemoryPlan {
+    pub fn memory_plan(&self) -> MemoryPlan {
         MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared.memory }
     }
 
@@ -461,7 +461,7 @@ impl<B> Batches<B> {
 
     /// The samples that were skipped so far, in the order in which they came, each once: with the
     /// epoch and batch where it failed first, and why; see [`OnError::Skip`](crate::OnError::Skip).
-    /// At most `at_most` and one more.
+    /// At most `max_skipped` and one more.
     pub fn faults(&self) -> Vec<Fault> {
         self.shared.faults()
     }
@@ -486,7 +486,10 @@ impl<B> Drop for Batches<B> {
 
 impl<B> fmt::Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batches").field("source", &self.shared.recipe.source.kind()).field("plan", &self.plan()).finish()
+        f.debug_struct("Batches")
+            .field("source", &self.shared.recipe.source.kind())
+            .field("plan", &self.memory_plan())
+            .finish()
     }
 }
 
@@ -583,9 +586,9 @@ impl<B> Epoch<'_, B> {
         self.batches.stats()
     }
 
-    /// Where the run stands; see [`Batches::state`].
-    pub fn state(&self) -> State {
-        self.batches.state()
+    /// Where the run stands; see [`Batches::checkpoint`].
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.batches.checkpoint()
     }
 }
 

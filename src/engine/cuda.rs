@@ -53,7 +53,7 @@ impl FullSlot for Crossing {
         self.full().header().epoch
     }
 
-    fn number(&self) -> u64 {
+    fn index(&self) -> u64 {
         self.full().header().number
     }
 

@@ -347,7 +347,7 @@ impl Engine {
         let Some((_, first)) = failed().next() else { return Ok(full) };
         let error = match self.on_error {
             OnError::Stop => first,
-            OnError::Skip { at_most } => {
+            OnError::Skip { max_skipped } => {
                 let mut faults = self.faults.lock().expect("nothing panics while holding it");
                 let (epoch, batch) = (full.header().epoch, full.header().number);
                 let (mut count, mut last) = (0, first);
@@ -355,12 +355,12 @@ impl Engine {
                     faults.note(
                         full.header().picks[place].sample,
                         Fault { epoch, batch, error: error.clone() },
-                        at_most,
+                        max_skipped,
                     );
                     (count, last) = (count + 1, error);
                 }
-                let cause = if faults.are_more_than(at_most) {
-                    format!("more than {at_most} samples failed; the last: {last}")
+                let cause = if faults.are_more_than(max_skipped) {
+                    format!("more than {max_skipped} samples failed; the last: {last}")
                 } else if count == full.len() {
                     format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}")
                 } else {

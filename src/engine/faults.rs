@@ -21,7 +21,7 @@ pub enum OnError {
     Skip {
         /// If more samples of the source than this fail, over the life of the loader, a batch with
         /// one that fails is an `Err`.
-        at_most: u64,
+        max_skipped: u64,
     },
 }
 
@@ -51,16 +51,16 @@ impl Faults {
     }
 
     /// Notes that sample `sample` of the source failed, if that is new and there are not more than
-    /// `at_most` already.
-    pub(super) fn note(&mut self, sample: u64, fault: Fault, at_most: u64) {
-        if !self.are_more_than(at_most) && self.samples.insert(sample) {
+    /// `max_skipped` already.
+    pub(super) fn note(&mut self, sample: u64, fault: Fault, max_skipped: u64) {
+        if !self.are_more_than(max_skipped) && self.samples.insert(sample) {
             let Fault { epoch, batch, error } = &fault;
             tracing::warn!(epoch, batch, "skipped: {error}");
             self.listed.push(fault);
         }
     }
 
-    pub(super) fn are_more_than(&self, at_most: u64) -> bool {
-        self.listed.len() as u64 > at_most
+    pub(super) fn are_more_than(&self, max_skipped: u64) -> bool {
+        self.listed.len() as u64 > max_skipped
     }
 }

@@ -1,10 +1,10 @@
-use crate::recipe::{guarded, panicked};
 use crate::error::{Error, Result};
 use crate::order::Schedule;
+use crate::recipe::{guarded, panicked};
 
 /// Number of batches in `epoch`; an error if the order, which may be the user's, panics.
 pub(super) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
-    guarded(|| Ok(schedule.batches(epoch)))
+    guarded(|| Ok(schedule.num_batches(epoch)))
         .map_err(|e| panicked(e, || format!("the order panicked when asked for the length of epoch {epoch}")))
 }
 
@@ -14,7 +14,7 @@ pub(crate) fn some_batches(schedule: &Schedule, skip: u64, samples: usize) -> Re
     if batches(schedule, 0)? > 0 {
         return Ok(());
     }
-    let (left, world) = (schedule.order().len(0), schedule.rank().world);
+    let (left, world) = (schedule.order().len(0), schedule.rank().world_size);
     let of = format!("of {}", schedule.global_batch())
         + &if world > 1 { format!(" on {world} ranks") } else { String::new() };
     let why = match (left, skip) {
@@ -25,11 +25,11 @@ pub(crate) fn some_batches(schedule: &Schedule, skip: u64, samples: usize) -> Re
             )
         }
         (_, 0) => format!(
-            "{left} samples do not fill one batch {of}, and Last::Drop leaves it out; lower batch, or use Last::Keep or Last::Pad"
+            "{left} samples do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch, or use LastBatch::Keep or LastBatch::Pad"
         ),
         _ => format!(
-            "{left} samples, which is what skip({skip}) leaves, do not fill one batch {of}, and Last::Drop leaves it out; lower batch or skip, \
-             or use Last::Keep or Last::Pad"
+            "{left} samples, which is what skip({skip}) leaves, do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch or skip, \
+             or use LastBatch::Keep or LastBatch::Pad"
         ),
     };
     Err(Error::config(format!("an epoch has no batch: {why}")))

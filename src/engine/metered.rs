@@ -27,7 +27,7 @@ impl<F: Feed<Batch: Delivered>> Feed for Metered<F> {
         let batch = self.feed.next(idle)?;
         if let Ok(batch) = &batch {
             let since = self.feed.held_up_since(asked);
-            self.run.delivered(batch.epoch(), batch.number(), batch.samples(), since);
+            self.run.delivered(batch.epoch(), batch.index(), batch.samples(), since);
         }
         Some(batch)
     }

@@ -22,9 +22,9 @@ mod coordinator;
 mod crew;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod delivery;
 #[allow(clippy::module_inception)]
 mod engine;
-mod delivery;
 mod faults;
 mod fetched;
 mod length;
@@ -47,7 +47,7 @@ pub(crate) use engine::{Engine, MakeKeeper, Parts};
 pub use faults::{Fault, OnError};
 pub(crate) use length::some_batches;
 pub(crate) use readers::READERS;
-pub use resume::State;
+pub use resume::Checkpoint;
 pub(crate) use run::Run;
 pub(crate) use scratch::{Scratch, ScratchPlan};
 pub(crate) use settings::{Bounds, MOST_WORKERS, Settings};

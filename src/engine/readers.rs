@@ -90,8 +90,13 @@ pub(super) struct ReadStage {
 /// The threads, and what they need as long as they are to live.
 enum Threads {
     /// Not needed so far.
-    None { crew: Giver },
-    Started { parts: Sender<Part>, readers: Vec<JoinHandle<()>> },
+    None {
+        crew: Giver,
+    },
+    Started {
+        parts: Sender<Part>,
+        readers: Vec<JoinHandle<()>>,
+    },
     Closed,
 }
 
@@ -139,22 +144,9 @@ impl Room {
 impl ReadStage {
     /// A stage without threads so far. Of `parts` parts that there can be none is ever kept from
     /// being sent.
-    pub(super) fn new(
-        recipe: &Arc<Recipe>,
-        run: &Arc<Run>,
-        reports: &Arc<Reports>,
-        parts: usize,
-    ) -> Arc<Self> {
+    pub(super) fn new(recipe: &Arc<Recipe>, run: &Arc<Run>, reports: &Arc<Reports>, parts: usize) -> Arc<Self> {
         let bound = run.scratch.plan().ahead;
-        let room = Room {
-            bound,
-            held: 0,
-            out: 0,
-            idle: Vec::with_capacity(READERS),
-            kept: 0,
-            usual: 0,
-            closed: false,
-        };
+        let room = Room { bound, held: 0, out: 0, idle: Vec::with_capacity(READERS), kept: 0, usual: 0, closed: false };
         Arc::new(ReadStage {
             waits: Waits::new(),
             recipe: recipe.clone(),

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::order::Schedule;
 use crate::recipe::{Recipe, guarded, retried};
 
-/// The form of [`State`] that this version writes and reads.
+/// The form of [`Checkpoint`] that this version writes and reads.
 const VERSION: u32 = 1;
 /// Places of an epoch that are looked at to tell one order, or one data set, from another.
 const PROBES: u64 = 8;
@@ -13,7 +13,7 @@ const PROBES: u64 = 8;
 /// Where a run stands: all that it takes to go on in another process, on another number of workers
 /// or ranks. It is a few hundred bytes in whatever form `serde` writes.
 ///
-/// [`Epoch::state`](crate::Epoch::state) and [`Batches::state`](crate::Batches::state) give it,
+/// [`Epoch::checkpoint`](crate::Epoch::checkpoint) and [`Batches::checkpoint`](crate::Batches::checkpoint) give it,
 /// [`Loader::resume`](crate::Loader::resume) takes it. It is the same on every rank that has seen
 /// as many batches, so one of them need save it.
 ///
@@ -24,8 +24,8 @@ const PROBES: u64 = 8;
 /// the bytes of a sample that changed under the same key, weights that are all but the same, and
 /// what is done to a sample after it was read, such as [`augment`](crate::Loader::augment).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default = "State::unknown")]
-pub struct State {
+#[serde(default = "Checkpoint::unknown")]
+pub struct Checkpoint {
     version: u32,
     epoch: u64,
     batch: u64,
@@ -46,10 +46,10 @@ pub(crate) struct Probe {
     key: Option<String>,
 }
 
-impl State {
+impl Checkpoint {
     /// What is missing in a state of another version, so that the version can be told.
     fn unknown() -> Self {
-        State {
+        Checkpoint {
             version: 0,
             epoch: 0,
             batch: 0,
@@ -73,7 +73,7 @@ impl State {
 
     /// The state of a loader that goes on with `batch` of `epoch`.
     pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, epoch: u64, batch: u64, probes: Vec<Probe>) -> Self {
-        State {
+        Checkpoint {
             version: VERSION,
             epoch,
             batch,
@@ -99,8 +99,8 @@ impl State {
         let epoch = self.epoch;
         // The order may be the user's, and has perhaps never been asked about such an epoch.
         let asked = guarded(|| {
-            let now = State::new(recipe, schedule, epoch, self.batch, probe(recipe, schedule));
-            Ok((now, schedule.batches(epoch)))
+            let now = Checkpoint::new(recipe, schedule, epoch, self.batch, probe(recipe, schedule));
+            Ok((now, schedule.num_batches(epoch)))
         });
         let (now, batches) = asked.map_err(|e| {
             Error::config(format!("resume: the order panicked when asked about epoch {epoch}: {}", e.cause()))

@@ -348,7 +348,9 @@ impl<'a> Desk<'a> {
             Recipe::decode(&mut jobs);
             let pictures: ArrayVec<_, MAX_GROUP> = jobs
                 .iter()
-                .map(|job| (job.picture.bytes().len(), job.out.data().len(), job.out.time.map(|time| time.as_nanos() as u64)))
+                .map(|job| {
+                    (job.picture.bytes().len(), job.out.data().len(), job.out.time.map(|time| time.as_nanos() as u64))
+                })
                 .collect();
             results.extend(jobs.into_iter().map(|job| job.result));
             meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
@@ -357,15 +359,17 @@ impl<'a> Desk<'a> {
         let sample_bytes = part.schema().sample_bytes();
         for (number, Taken { place, sample, mut timed, .. }) in samples.into_iter().enumerate() {
             let own = number * each..(number + 1) * each;
-            let pictures = images[own.clone()].iter_mut().zip(results[own.clone()].iter_mut()).zip(&pixels[own.clone()]);
-            let mut made = recipe.fields.images.iter().zip(pictures).try_for_each(|(field, ((planned, result), pixels))| {
-                std::mem::replace(result, Ok(()))?;
-                meter.enter(Stage::Transform, timed.id);
-                recipe.transform(field, pixels, planned, (resizer, image), (part, place))?;
-                meter.stage(Stage::Transform, &mut timed, image.len());
-                meter.enter(Stage::Write, timed.id);
-                guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
-            });
+            let pictures =
+                images[own.clone()].iter_mut().zip(results[own.clone()].iter_mut()).zip(&pixels[own.clone()]);
+            let mut made =
+                recipe.fields.images.iter().zip(pictures).try_for_each(|(field, ((planned, result), pixels))| {
+                    std::mem::replace(result, Ok(()))?;
+                    meter.enter(Stage::Transform, timed.id);
+                    recipe.transform(field, pixels, planned, (resizer, image), (part, place))?;
+                    meter.stage(Stage::Transform, &mut timed, image.len());
+                    meter.enter(Stage::Write, timed.id);
+                    guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
+                });
             if made.is_ok() {
                 made = recipe.write(&sample, images[own].first().map(|image| &image.plan), part, place);
             }

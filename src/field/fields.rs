@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::image::{Written, ImageField, MixScratch};
+use super::image::{ImageField, MixScratch, Written};
 use super::kind::{FieldKind, Inner};
 use super::{Kind, Label, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};

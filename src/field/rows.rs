@@ -89,7 +89,9 @@ impl Kind for Rows {
         let row = to.len() / self.most;
         if !bytes.len().is_multiple_of(row) {
             let found = bytes.len();
-            return Err(Error::in_source(format!("field {name:?} has {found} bytes, which rows of {row} do not divide")));
+            return Err(Error::in_source(format!(
+                "field {name:?} has {found} bytes, which rows of {row} do not divide"
+            )));
         }
         let found = bytes.len() / row;
         if found > self.most && !self.truncated {

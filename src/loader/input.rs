@@ -18,7 +18,11 @@ pub(super) type Proportions = Vec<(u64, f64)>;
 
 impl Input {
     /// The source; of a mixture with its proportions, its labels joined as `join` says.
-    pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+    pub(super) fn open(
+        self,
+        options: &source::Options,
+        join: Option<Join>,
+    ) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
                 "by_class_name and keep_labels say how a mixture joins its data sets, and this is no mixture; \

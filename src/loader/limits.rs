@@ -55,7 +55,7 @@ impl Loader {
     /// Most bytes that the fields of a sample may have together, as they are stored; 2^31 by
     /// default. One that has more is a failed sample, and nothing is decoded. Of a mapped tar or an
     /// LMDB nothing is copied before; a file in a folder, and a sample of a tar that is read
-    /// ([`mapped(false)`](Loader::mapped)), is read first, up to 2 GiB.
+    /// ([`mmap(false)`](Loader::mmap)), is read first, up to 2 GiB.
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
         self.limits.sample_bytes = bytes;
         self

@@ -114,12 +114,12 @@ impl Room {
         let smaller = largest(batch - 1, |batch| schema.of_batch(batch).is_ok_and(|schema| fits(&schema, ahead)));
         let least = || largest(batch - 1, |batch| schema.of_batch(batch).is_ok_and(|schema| fits(&schema, 1)));
         text += &match (fewer, smaller) {
-            (Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch({batch})"),
+            (Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
             (Some(ahead), None) => format!("prefetch({ahead}) fits"),
-            (None, Some(batch)) => format!("batch({batch}) fits"),
+            (None, Some(batch)) => format!("batch_size({batch}) fits"),
             (None, None) => match least() {
-                Some(batch) => format!("batch({batch}) with prefetch(1) fits"),
-                None => "not even batch(1) with prefetch(1) fits".to_owned(),
+                Some(batch) => format!("batch_size({batch}) with prefetch(1) fits"),
+                None => "not even batch_size(1) with prefetch(1) fits".to_owned(),
             },
         };
         Error::new(ErrorKind::Memory, text)
@@ -190,7 +190,7 @@ pub(super) fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) 
 fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
     // A context takes memory of its device: that of the rank's own, unless the launcher shows each
     // rank but one.
-    let context = match rank.local {
+    let context = match rank.local_rank {
         Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
         None => crate::cuda::Context::new(0),
     }?;

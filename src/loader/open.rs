@@ -59,7 +59,7 @@ impl Loader {
 
     /// How a data set is opened.
     pub(super) fn source_options(&self) -> source::Options {
-        source::Options::new().mapped(self.mapped).formats(self.codecs.formats())
+        source::Options::new().mmap(self.mapped).formats(self.codecs.formats())
     }
 
     /// Checks the options and opens the source; images are to be written by the host as `format`
@@ -77,7 +77,7 @@ impl Loader {
             Place::Given { rank, world } => Rank::new(rank, world)?,
             Place::Environment => Rank::of_launcher()?,
         };
-        let global_batch = self.batch.of_all(rank.world)?;
+        let global_batch = self.batch.of_all(rank.world_size)?;
         self.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
 
@@ -97,8 +97,7 @@ impl Loader {
             n => n,
         };
         let skip = self.sampling.skip;
-        let order =
-            self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
+        let order = self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule, skip, source.len())?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);

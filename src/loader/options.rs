@@ -8,9 +8,9 @@ use super::limits::Limits;
 use super::sampling::Sampling;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;
-use crate::engine::{OnError, State};
+use crate::engine::{Checkpoint, OnError};
 use crate::field::FieldKind;
-use crate::order::Last;
+use crate::order::LastBatch;
 use crate::source::{self, Source};
 use crate::trace;
 use crate::transform::{Augment, Transform};
@@ -25,7 +25,7 @@ use crate::transform::{Augment, Transform};
 /// use warpfeed::{Augment, Loader};
 ///
 /// let loader = Loader::new("train").workers(8).pinned(true).prefetch(4);
-/// let mut batches = loader.batch(256).shuffle(42).augment(Augment::train(224)).host()?;
+/// let mut batches = loader.batch_size(256).shuffle(42).augment(Augment::train(224)).host()?;
 /// for epoch in 0..90 {
 ///     for batch in batches.epoch(epoch) {
 ///         let batch = batch?;
@@ -41,10 +41,10 @@ use crate::transform::{Augment, Transform};
 /// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
-/// | batches | [`batch`](Loader::batch), [`global_batch`](Loader::global_batch), [`last`](Loader::last), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
+/// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
 /// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
-/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`mapped`](Loader::mapped) |
+/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`mmap`](Loader::mmap) |
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
 /// | opening | [`host`](Loader::host), `cuda` |
@@ -57,8 +57,8 @@ pub struct Loader {
     pub(super) place: Place,
     pub(super) sampling: Sampling,
     pub(super) seed: u64,
-    pub(super) last: Last,
-    pub(super) resume: Option<State>,
+    pub(super) last: LastBatch,
+    pub(super) resume: Option<Checkpoint>,
     pub(super) workers: usize,
     pub(super) pinned: bool,
     pub(super) prefetch: usize,

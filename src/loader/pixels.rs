@@ -51,7 +51,7 @@ impl Loader {
     /// # use warpfeed::{Augment, Loader, decode::RawRgb};
     /// // Fields of 32 * 32 * 3 bytes, which are the pixels themselves.
     /// let arrays = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32));
-    /// let loader = arrays.augment(Augment::exact(32, 32));
+    /// let loader = arrays.augment(Augment::pass_through(32, 32));
     /// ```
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);

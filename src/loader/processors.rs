@@ -15,7 +15,7 @@ use crate::order::Rank;
 /// than its share of the machine gets all of that.
 pub(super) fn processors(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    let ranks = rank.local_world.unwrap_or(1);
+    let ranks = rank.local_world_size.unwrap_or(1);
     if ranks <= 1 {
         return allowed;
     }
@@ -82,7 +82,7 @@ mod tests {
         {
             assert!(allowed_by_affinity().unwrap() >= alone, "a quota may be less");
             assert!(machine().unwrap() >= 1);
-            let of_many = Rank { rank: 0, world: 1000, local: Some(0), local_world: Some(1000) };
+            let of_many = Rank { rank: 0, world_size: 1000, local_rank: Some(0), local_world_size: Some(1000) };
             assert_eq!(processors(&of_many), 1);
         }
     }

@@ -11,7 +11,7 @@ impl Loader {
     /// decoder or a transform that waits. A source that waits for a disk or a network needs no more:
     /// when reads are seen to wait, up to 32 threads of their own read for the workers. They are
     /// started then, sleep while reads do not wait, and hold samples within the memory of
-    /// [`Batches::plan`]. Each worker costs a thread and scratch for the pictures in hand. More than
+    /// [`Batches::memory_plan`]. Each worker costs a thread and scratch for the pictures in hand. More than
     /// 4,096 are an error when the loader is opened.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
@@ -56,7 +56,7 @@ impl Loader {
     )]
     ///
     /// Without a CUDA driver there is none to be had: a warning is logged once, ordinary memory is
-    /// used, and [`Batches::plan`] says so. It costs time when the loader is opened, about 0.3 ms a
+    /// used, and [`Batches::memory_plan`] says so. It costs time when the loader is opened, about 0.3 ms a
     /// MB, and the memory cannot be swapped out.
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
@@ -72,7 +72,7 @@ impl Loader {
     ///
     /// Without effect on folders, which are always read, and on sources that were opened before. An
     /// LMDB is always mapped, by its library: with `false` it is refused when the loader is opened.
-    pub fn mapped(mut self, mapped: bool) -> Self {
+    pub fn mmap(mut self, mapped: bool) -> Self {
         self.mapped = mapped;
         self
     }

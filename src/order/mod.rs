@@ -30,7 +30,7 @@ pub use permutation::Shuffled;
 pub use rank::Rank;
 pub use repeat::{Repeat, Skip};
 pub use rng::Rng;
-pub use schedule::Last;
+pub use schedule::LastBatch;
 pub(crate) use schedule::{Pick, Schedule};
 pub use split::{split, split_by_class};
 pub use subset::Subset;

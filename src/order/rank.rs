@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 /// use warpfeed::{Loader, Rank};
 ///
 /// let rank = Rank::from_env()?.unwrap_or(Rank::ALONE); // under torchrun, mpirun or srun, or by itself
-/// let device = rank.local.unwrap_or(0);
-/// let batches = Loader::new("train.lmdb").batch(256).shuffle(42).rank(rank.rank, rank.world).host()?;
+/// let device = rank.local_rank.unwrap_or(0);
+/// let batches = Loader::new("train.lmdb").batch_size(256).shuffle(42).rank(rank.rank, rank.world_size).host()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -18,21 +18,21 @@ pub struct Rank {
     /// Its number among all, from 0.
     pub rank: usize,
     /// The number of all.
-    pub world: usize,
+    pub world_size: usize,
     /// Its number among those of the same machine, from 0, if the launcher says: usually the number
     /// of its GPU.
-    pub local: Option<usize>,
+    pub local_rank: Option<usize>,
     /// The number of those of the same machine, if the launcher says.
-    pub local_world: Option<usize>,
+    pub local_world_size: Option<usize>,
 }
 
 /// The variables in which a launcher tells a process its place.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
-    world: &'static str,
-    local: &'static str,
-    local_world: &'static str,
+    world_size: &'static str,
+    local_rank: &'static str,
+    local_world_size: &'static str,
     /// Set in all processes that it starts, where a process that it did not start may have a rank
     /// too; and how processes are started.
     started: Option<(&'static str, &'static str)>,
@@ -44,25 +44,25 @@ const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
         rank: "RANK",
-        world: "WORLD_SIZE",
-        local: "LOCAL_RANK",
-        local_world: "LOCAL_WORLD_SIZE",
+        world_size: "WORLD_SIZE",
+        local_rank: "LOCAL_RANK",
+        local_world_size: "LOCAL_WORLD_SIZE",
         started: None,
     },
     Launcher {
         name: "Open MPI",
         rank: "OMPI_COMM_WORLD_RANK",
-        world: "OMPI_COMM_WORLD_SIZE",
-        local: "OMPI_COMM_WORLD_LOCAL_RANK",
-        local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        world_size: "OMPI_COMM_WORLD_SIZE",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        local_world_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
         started: None,
     },
     Launcher {
         name: "SLURM",
         rank: "SLURM_PROCID",
-        world: "SLURM_NTASKS",
-        local: "SLURM_LOCALID",
-        local_world: "SLURM_NTASKS_PER_NODE",
+        world_size: "SLURM_NTASKS",
+        local_rank: "SLURM_LOCALID",
+        local_world_size: "SLURM_NTASKS_PER_NODE",
         // A batch script runs once, on the first machine, with process 0 and the number of tasks
         // that were asked for.
         started: Some(("SLURM_STEP_ID", "srun")),
@@ -71,17 +71,17 @@ const LAUNCHERS: [Launcher; 3] = [
 
 impl Rank {
     /// The only process there is.
-    pub const ALONE: Rank = Rank { rank: 0, world: 1, local: None, local_world: None };
+    pub const ALONE: Rank = Rank { rank: 0, world_size: 1, local_rank: None, local_world_size: None };
 
-    /// Process `rank` of `world`.
+    /// Process `rank` of `world_size`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `rank` is not less than `world`.
-    pub fn new(rank: usize, world: usize) -> Result<Self> {
-        if rank >= world {
-            return Err(Error::config(format!("rank {rank} of a world of {world}: ranks count from 0")));
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `rank` is not less than `world_size`.
+    pub fn new(rank: usize, world_size: usize) -> Result<Self> {
+        if rank >= world_size {
+            return Err(Error::config(format!("rank {rank} of a world of {world_size}: ranks count from 0")));
         }
-        Ok(Rank { rank, world, local: None, local_world: None })
+        Ok(Rank { rank, world_size, local_rank: None, local_world_size: None })
     }
 
     /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`,
@@ -107,17 +107,17 @@ impl Rank {
             match (found, launcher.read(variable)) {
                 (None, Ok(Some(rank))) => found = Some((rank, launcher)),
                 (None, Err(e)) => return Err(e),
-                (Some((inner, by)), Ok(Some(outer))) if outer.rank > 0 && outer.world > inner.world => {
+                (Some((inner, by)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
                     return Err(Error::config(format!(
                         "{} is {} and {} is {}, but {} is {} and {} is {}: unset those that are left over",
                         by.rank,
                         inner.rank,
-                        by.world,
-                        inner.world,
+                        by.world_size,
+                        inner.world_size,
                         launcher.rank,
                         outer.rank,
-                        launcher.world,
-                        outer.world
+                        launcher.world_size,
+                        outer.world_size
                     )));
                 }
                 _ => {}
@@ -129,9 +129,9 @@ impl Rank {
     /// The rank by the environment of a process that is to have one.
     pub(crate) fn of_launcher() -> Result<Self> {
         Self::from_env()?.ok_or_else(|| {
-            let looked = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world, l.name)).join(", ");
+            let looked = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
             Error::config(format!(
-                "distributed, but no launcher says which rank this is: looked for {looked}; start with one of them, or set rank(r, world)"
+                "distributed, but no launcher says which rank this is: looked for {looked}; start with one of them, or set rank(rank, world_size)"
             ))
         })
     }
@@ -151,28 +151,30 @@ impl Launcher {
             let name = self.name;
             Err(Error::config(format!("{there} is {number}, but {missing} is not set: was this started by {name}?")))
         };
-        match (number(self.rank)?, number(self.world)?) {
+        match (number(self.rank)?, number(self.world_size)?) {
             (None, None) => Ok(None),
-            (Some(n), None) => one_of_two(self.rank, n, self.world),
-            (None, Some(n)) => one_of_two(self.world, n, self.rank),
-            (Some(rank), Some(world)) if rank >= world => Err(Error::config(format!(
-                "{} is {rank}, but {} is {world}: ranks count from 0",
-                self.rank, self.world
+            (Some(n), None) => one_of_two(self.rank, n, self.world_size),
+            (None, Some(n)) => one_of_two(self.world_size, n, self.rank),
+            (Some(rank), Some(world_size)) if rank >= world_size => Err(Error::config(format!(
+                "{} is {rank}, but {} is {world_size}: ranks count from 0",
+                self.rank, self.world_size
             ))),
             // Any other rank than 0 is proof enough.
-            (Some(0), Some(world)) if world > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) => {
+            (Some(0), Some(world_size))
+                if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
+            {
                 let (missing, by) = self.started.expect("just looked at");
                 Err(Error::config(format!(
-                    "{} is 0 and {} is {world}, but {missing} is not set: this is the batch script's own process, of which there is one; start the \
-                     program with {by}, or set rank(r, world)",
-                    self.rank, self.world
+                    "{} is 0 and {} is {world_size}, but {missing} is not set: this is the batch script's own process, of which there is one; start the \
+                     program with {by}, or set rank(rank, world_size)",
+                    self.rank, self.world_size
                 )))
             }
-            (Some(rank), Some(world)) => {
+            (Some(rank), Some(world_size)) => {
                 // A job step inherits what was asked for the job, which may be more than there is;
                 // and this is advice alone.
-                let local_world = number(self.local_world).ok().flatten().map(|n| n.min(world));
-                Ok(Some(Rank { rank, world, local: number(self.local)?, local_world }))
+                let local_world_size = number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
+                Ok(Some(Rank { rank, world_size, local_rank: number(self.local_rank)?, local_world_size }))
             }
         }
     }
@@ -189,7 +191,7 @@ mod tests {
             pairs.into_iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned())
         };
         let rank = Rank::from_variables(&variable).map_err(|e| e.to_string())?.ok_or("none")?;
-        Ok((rank.rank, rank.world, rank.local))
+        Ok((rank.rank, rank.world_size, rank.local_rank))
     }
 
     #[test]
@@ -197,17 +199,17 @@ mod tests {
         let mpi = "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1";
         let slurm = "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0";
         assert_eq!(rank_in("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1"), Ok((5, 8, Some(1))));
-        let local_world = |variables: &str| {
+        let local_world_size = |variables: &str| {
             let variable = |name: &str| {
                 let pairs = variables.split_whitespace().filter_map(|pair| pair.split_once('='));
                 pairs.into_iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned())
             };
-            Rank::from_variables(&variable).unwrap().unwrap().local_world
+            Rank::from_variables(&variable).unwrap().unwrap().local_world_size
         };
-        assert_eq!(local_world("RANK=5 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4"), Some(4));
-        assert_eq!(local_world(&format!("{mpi} OMPI_COMM_WORLD_LOCAL_SIZE=2")), Some(2));
-        assert_eq!(local_world(&format!("{slurm} SLURM_NTASKS_PER_NODE=1")), Some(1));
-        assert_eq!(local_world(slurm), None);
+        assert_eq!(local_world_size("RANK=5 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4"), Some(4));
+        assert_eq!(local_world_size(&format!("{mpi} OMPI_COMM_WORLD_LOCAL_SIZE=2")), Some(2));
+        assert_eq!(local_world_size(&format!("{slurm} SLURM_NTASKS_PER_NODE=1")), Some(1));
+        assert_eq!(local_world_size(slurm), None);
         assert_eq!(rank_in(mpi), Ok((3, 4, Some(1))));
         assert_eq!(rank_in(slurm), Ok((1, 2, Some(0))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1"), Ok((0, 1, None)));
@@ -221,16 +223,16 @@ mod tests {
 
     #[test]
     fn ranks_of_a_machine_are_no_more_than_there_are_and_advice_alone() {
-        let local_world = |asked: &str| {
+        let local_world_size = |asked: &str| {
             let variable = |name: &str| match name {
                 "SLURM_PROCID" | "SLURM_STEP_ID" => Some("0".to_owned()),
                 "SLURM_NTASKS" => Some("2".to_owned()),
                 "SLURM_NTASKS_PER_NODE" => Some(asked.to_owned()),
                 _ => None,
             };
-            Rank::from_variables(&variable).unwrap().unwrap().local_world
+            Rank::from_variables(&variable).unwrap().unwrap().local_world_size
         };
-        assert_eq!(["1", "2", "8", "2(x3)"].map(local_world), [Some(1), Some(2), Some(2), None]);
+        assert_eq!(["1", "2", "8", "2(x3)"].map(local_world_size), [Some(1), Some(2), Some(2), None]);
     }
 
     #[test]
@@ -242,7 +244,10 @@ mod tests {
         assert_eq!(rank_in("PATH=/bin").unwrap_err(), "none");
         refused("RANK=3", &["RANK is 3, but WORLD_SIZE is not set"]);
         refused("SLURM_NTASKS=8", &["SLURM_NTASKS is 8, but SLURM_PROCID is not set", "SLURM?"]);
-        refused("SLURM_PROCID=0 SLURM_NTASKS=8", &["but SLURM_STEP_ID is not set", "with srun, or set rank(r, world)"]);
+        refused(
+            "SLURM_PROCID=0 SLURM_NTASKS=8",
+            &["but SLURM_STEP_ID is not set", "with srun, or set rank(rank, world_size)"],
+        );
         assert_eq!(rank_in("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_ID=0 SLURM_LOCALID=0"), Ok((0, 8, Some(0))));
         assert_eq!(
             rank_in("SLURM_PROCID=0 SLURM_NTASKS=1"),

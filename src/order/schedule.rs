@@ -8,7 +8,7 @@ use super::{Draw, Order, Rank};
 /// With several ranks (see [`Loader::rank`](crate::Loader::rank)) it is the global batch that is
 /// kept, dropped or padded, so that all ranks have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Last {
+pub enum LastBatch {
     /// It is delivered short. PyTorch's `drop_last=False`.
     ///
     /// Several ranks share it as evenly as can be. One that would have nothing (fewer samples are
@@ -46,13 +46,13 @@ pub(crate) struct Pick {
 pub(crate) struct Schedule {
     order: Arc<dyn Order>,
     batch: u64,
-    last: Last,
+    last: LastBatch,
     rank: Rank,
 }
 
 impl Schedule {
     /// `batch` is the number of samples that all ranks together have in a batch.
-    pub(crate) fn new(order: Arc<dyn Order>, batch: u64, last: Last, rank: Rank) -> Self {
+    pub(crate) fn new(order: Arc<dyn Order>, batch: u64, last: LastBatch, rank: Rank) -> Self {
         Schedule { order, batch, last, rank }
     }
 
@@ -71,18 +71,18 @@ impl Schedule {
     }
 
     /// Number of batches in `epoch`, the same for all ranks.
-    pub(crate) fn batches(&self, epoch: u64) -> u64 {
+    pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
         match self.last {
-            Last::Drop => self.order.len(epoch) / self.batch,
-            Last::Keep | Last::Pad => self.order.len(epoch).div_ceil(self.batch),
+            LastBatch::Drop => self.order.len(epoch) / self.batch,
+            LastBatch::Keep | LastBatch::Pad => self.order.len(epoch).div_ceil(self.batch),
         }
     }
 
     /// Number of samples that `epoch` delivers, all ranks together.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
         match self.last {
-            Last::Drop => self.batches(epoch) * self.batch,
-            Last::Keep | Last::Pad => self.order.len(epoch),
+            LastBatch::Drop => self.num_batches(epoch) * self.batch,
+            LastBatch::Keep | LastBatch::Pad => self.order.len(epoch),
         }
     }
 
@@ -95,22 +95,22 @@ impl Schedule {
     /// Places of this rank in its emptiest batch.
     fn least(&self) -> u64 {
         match self.last {
-            Last::Pad => self.batch.div_ceil(self.rank.world as u64),
-            Last::Keep => 1,
-            Last::Drop => 0,
+            LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
+            LastBatch::Keep => 1,
+            LastBatch::Drop => 0,
         }
     }
 
     /// What this rank has of the `samples` of a global batch.
     fn share(&self, samples: u64) -> Range<u64> {
-        let (rank, world) = (self.rank.rank as u64, self.rank.world as u64);
+        let (rank, world) = (self.rank.rank as u64, self.rank.world_size as u64);
         let (each, more) = (samples / world, samples % world);
         let start = rank * each + rank.min(more);
         start..start + each + u64::from(rank < more)
     }
 
     /// Puts this rank's places of batch `number` of `epoch`, which is less than
-    /// [`batches`](Schedule::batches), into `picks`.
+    /// [`num_batches`](Schedule::num_batches), into `picks`.
     ///
     /// # Panics
     /// If the order does, or no longer has as many samples as it had.
@@ -160,16 +160,16 @@ mod tests {
         let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
         let order = Repeat::new(2, Skip::new(10, Subset::new(list, mixture).unwrap()));
         let mut picks = Vec::new();
-        Schedule::new(Arc::new(order), 140, Last::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut picks);
+        Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut picks);
         assert_eq!(picks.len(), 140);
         assert_eq!(asked.load(Ordering::Relaxed), 140);
     }
 
-    fn shares(len: u64, batch: u64, last: Last, rank: usize, world: usize) -> Vec<Vec<(u64, bool)>> {
+    fn shares(len: u64, batch: u64, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, bool)>> {
         let rank = Rank::new(rank, world).unwrap();
         let schedule = Schedule::new(Arc::new(Sequential::new(len)), batch, last, rank);
         let mut picks = Vec::new();
-        (0..schedule.batches(0))
+        (0..schedule.num_batches(0))
             .map(|b| {
                 schedule.fill(0, b, &mut picks);
                 assert!(!picks.is_empty() && picks.len() as u64 <= schedule.places());
@@ -182,12 +182,12 @@ mod tests {
     fn the_last_batch_is_kept_dropped_or_padded() {
         let batches = |len, last| shares(len, 4, last, 0, 1);
         let ids = |batch: &[(u64, bool)]| batch.iter().map(|p| p.0).collect::<Vec<_>>();
-        assert_eq!(ids(&batches(6, Last::Keep)[1]), [4, 5]);
-        assert_eq!(batches(6, Last::Drop).len(), 1);
-        assert_eq!(batches(6, Last::Pad)[1], [(4, true), (5, true), (0, false), (1, false)]);
-        assert_eq!(batches(3, Last::Pad)[0], [(0, true), (1, true), (2, true), (0, false)]);
-        assert_eq!(batches(8, Last::Pad), batches(8, Last::Keep));
-        assert!(batches(3, Last::Drop).is_empty());
+        assert_eq!(ids(&batches(6, LastBatch::Keep)[1]), [4, 5]);
+        assert_eq!(batches(6, LastBatch::Drop).len(), 1);
+        assert_eq!(batches(6, LastBatch::Pad)[1], [(4, true), (5, true), (0, false), (1, false)]);
+        assert_eq!(batches(3, LastBatch::Pad)[0], [(0, true), (1, true), (2, true), (0, false)]);
+        assert_eq!(batches(8, LastBatch::Pad), batches(8, LastBatch::Keep));
+        assert!(batches(3, LastBatch::Drop).is_empty());
     }
 
     #[test]
@@ -196,17 +196,17 @@ mod tests {
         let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
         let (yes, no) = (true, false);
         let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
-        assert_eq!(of(Last::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
+        assert_eq!(of(LastBatch::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
         for (rank, batch) in full.into_iter().enumerate() {
-            assert_eq!(of(Last::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
+            assert_eq!(of(LastBatch::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
         }
-        let padded = of(Last::Pad);
+        let padded = of(LastBatch::Pad);
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
         assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
         assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
         // Two left for four ranks: the others have padding.
         assert_eq!(
-            [0, 1, 2, 3].map(|rank| shares(8, 6, Last::Keep, rank, 4)[1][0]),
+            [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::Keep, rank, 4)[1][0]),
             [(6, yes), (7, yes), (0, no), (1, no)]
         );
     }

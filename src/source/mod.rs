@@ -22,7 +22,7 @@ mod tar;
 pub use concat::Concat;
 pub(crate) use concat::Join;
 pub use folder::Folder;
-pub use lmdb::{Bare, Layout, Lmdb, MsgPack};
+pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
 pub use memory::{Memory, OwnedSample};
 pub use open::{Options, open};
 pub use sample::Sample;

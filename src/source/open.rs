@@ -27,7 +27,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
 /// ```no_run
 /// use warpfeed::source::Options;
 ///
-/// let shards = Options::new().mapped(false).open("train-{000..099}.tar")?;
+/// let shards = Options::new().mmap(false).open("train-{000..099}.tar")?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ impl Options {
     /// opened by [`Tar::open_unmapped`], which says what that costs. The files of a folder are read
     /// in any case. An LMDB is refused: its library always maps it.
     #[must_use]
-    pub fn mapped(mut self, mapped: bool) -> Self {
+    pub fn mmap(mut self, mapped: bool) -> Self {
         self.mapped = mapped;
         self
     }

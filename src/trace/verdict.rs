@@ -88,7 +88,7 @@ pub struct Verdict {
     pub limit: Limit,
     /// How many times as fast the loop would be at most if the consumer never waited: then the step
     /// alone is the limit. None where there is hardly a step.
-    pub at_most: Option<f64>,
+    pub max_skipped: Option<f64>,
     /// The evidence and what would lift the limit.
     pub text: String,
 }
@@ -131,8 +131,8 @@ impl Verdict {
         let evidence = Evidence { stats, waited, busy, step_waited };
         let (limit, text) = evidence.judge();
         // What is left without the wait is the step.
-        let at_most = (waited < 0.98).then(|| 1.0 / (1.0 - waited));
-        Verdict { limit, at_most, text }
+        let max_skipped = (waited < 0.98).then(|| 1.0 / (1.0 - waited));
+        Verdict { limit, max_skipped, text }
     }
 }
 
@@ -436,7 +436,7 @@ mod tests {
         let device =
             Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
         assert_eq!(device.verdict().limit, Limit::Copy);
-        assert_eq!(device.verdict().at_most, Some(2.0));
+        assert_eq!(device.verdict().max_skipped, Some(2.0));
     }
 
     /// A program that never waits for its device runs ahead of it, until all slots on the device
@@ -548,7 +548,7 @@ mod tests {
     #[test]
     fn what_the_step_leaves_bounds_what_can_be_gained() {
         let verdict = loader().verdict();
-        assert!((verdict.at_most.unwrap() - 1.0 / 0.6).abs() < 1e-9);
-        assert_eq!(Stats { waited_seconds: 9.99, ..loader() }.verdict().at_most, None, "there is no step");
+        assert!((verdict.max_skipped.unwrap() - 1.0 / 0.6).abs() < 1e-9);
+        assert_eq!(Stats { waited_seconds: 9.99, ..loader() }.verdict().max_skipped, None, "there is no step");
     }
 }

@@ -10,7 +10,7 @@ const MAX_SIDE: u32 = 65_535;
 /// What is done to every sample between decoding and the batch, and how large the result is.
 ///
 /// Start from [`train`](Augment::train), [`eval`](Augment::eval),
-/// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or [`exact`](Augment::exact),
+/// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or [`pass_through`](Augment::pass_through),
 /// then add to it. Nothing fails here: the loader checks all of it when it is opened.
 ///
 /// ```
@@ -90,7 +90,7 @@ impl Augment {
     }
 
     /// The whole picture as it is. One that is not `width` by `height` pixels is an error.
-    pub fn exact(width: u32, height: u32) -> Self {
+    pub fn pass_through(width: u32, height: u32) -> Self {
         Self::new(Crop::Exact, width, height)
     }
 
@@ -212,7 +212,7 @@ impl Augment {
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] where the picture cannot give the output: a centre crop larger than
-    /// it, or another size than [`Augment::exact`] says.
+    /// it, or another size than [`Augment::pass_through`] says.
     pub fn plan(&self, size: Size, rng: &mut Rng) -> Result<Plan> {
         if size.area() == 0 {
             return Err(Error::new(
@@ -239,7 +239,7 @@ impl Augment {
                 return Err(Error::new(
                     ErrorKind::Transform,
                     format!(
-                        "the picture is {}x{}, but Augment::exact says {}x{}",
+                        "the picture is {}x{}, but Augment::pass_through says {}x{}",
                         size.width, size.height, self.output.width, self.output.height
                     ),
                 ));
@@ -311,9 +311,9 @@ mod tests {
 
     #[test]
     fn another_size_than_exact_is_an_error() {
-        assert_eq!(plan(&Augment::exact(32, 16), (32, 16)).region, Rect::new(0, 0, 32, 16));
-        let e = Augment::exact(32, 16).plan(Size::new(16, 32), &mut Rng::new(0, 0, 0)).unwrap_err();
-        assert_eq!(e.cause(), "the picture is 16x32, but Augment::exact says 32x16");
+        assert_eq!(plan(&Augment::pass_through(32, 16), (32, 16)).region, Rect::new(0, 0, 32, 16));
+        let e = Augment::pass_through(32, 16).plan(Size::new(16, 32), &mut Rng::new(0, 0, 0)).unwrap_err();
+        assert_eq!(e.cause(), "the picture is 16x32, but Augment::pass_through says 32x16");
     }
 
     #[test]

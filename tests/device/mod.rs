@@ -98,7 +98,7 @@ impl Codec for Numbered {
 /// A loader of `samples` such pictures.
 pub(crate) fn loader(samples: usize) -> Loader {
     let source = Numbered(samples);
-    Loader::source(source).codec(source).augment(Augment::exact(SIDE, SIDE))
+    Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
 }
 
 /// The number of batches that a test takes: `WARPFEED_BATCHES`, or `usual`.

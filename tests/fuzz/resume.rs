@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Loader;
-use crate::engine::{Parts, State};
+use crate::engine::{Checkpoint, Parts};
 use crate::fuzz::{self, Random};
 use crate::order::Order;
 use crate::source::{Memory, OwnedSample, Source};
@@ -94,10 +94,10 @@ fn saved() -> Vec<Saved> {
     ];
     let careless = loaders.len() - 1;
     let save = |(i, loader): (usize, Loader)| {
-        let loader = loader.batch(7).augment(Augment::exact(2, 2)).workers(1);
+        let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
         let written = loader.written(Layout::Nhwc).expect("options that work");
         let opening = loader.clone().open(written, None, false, |_, _| 0).expect("options that work");
-        let state = loader.clone().host().expect("options that work").state();
+        let state = loader.clone().host().expect("options that work").checkpoint();
         let mut value = serde_json::to_value(&state).expect("numbers and text");
         value["epoch"] = i.into();
         value["batch"] = 3.into();
@@ -166,9 +166,9 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         }
         value.to_string().into()
     };
-    let Ok(state) = serde_json::from_slice::<State>(&text) else { return false };
+    let Ok(state) = serde_json::from_slice::<Checkpoint>(&text) else { return false };
     let again = serde_json::to_vec(&state).expect("numbers and text");
-    assert!(serde_json::from_slice::<State>(&again).expect("what was just written") == state);
+    assert!(serde_json::from_slice::<Checkpoint>(&again).expect("what was just written") == state);
 
     let Parts { recipe, schedule, .. } = &saved.opening;
     let position = match state.check(recipe, schedule) {
@@ -193,7 +193,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     }
     assert!(found == saved.value, "{found} was accepted, saved was {}", saved.value);
 
-    let batches = schedule.batches(state.epoch());
+    let batches = schedule.num_batches(state.epoch());
     assert!(state.batch() <= batches);
     if saved.sound {
         let mut picks = Vec::new();
@@ -207,7 +207,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         let batches = saved.loader.clone().resume(state.clone()).into_iter();
         for (number, batch) in (state.batch()..).zip(batches).take(3) {
             match batch {
-                Ok(batch) => assert_eq!((batch.epoch(), batch.number()), (state.epoch(), number)),
+                Ok(batch) => assert_eq!((batch.epoch(), batch.index()), (state.epoch(), number)),
                 Err(e) => assert!(!saved.sound, "{e}"),
             }
         }

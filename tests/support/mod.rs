@@ -84,7 +84,7 @@ impl Codec for Draw {
 
 /// A loader of `source` that draws its pictures and crops them to 16 by 16.
 pub fn loader(source: Numbers) -> Loader {
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch(7)
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
 
 /// What a batch of u8 images is, for comparison.

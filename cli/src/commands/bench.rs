@@ -22,7 +22,7 @@ use crate::progress::Measuring;
 #[command(after_help = "\
 Examples:
   warpfeed bench pictures
-  warpfeed bench train.lmdb --batch 256 --size 224 --augment train --dtype f16 --layout nchw --seconds 20
+  warpfeed bench train.lmdb --batch-size 256 --size 224 --augment train --dtype f16 --layout nchw --seconds 20
   warpfeed bench train.lmdb --step 120                    a training step of 120 ms: does it wait?
   warpfeed bench train.lmdb --report report.html --trace trace.json
   for n in 1 2 4 8; do warpfeed bench train.lmdb --workers $n --json; done | jq -c '[.workers, .samples_per_second]'")]
@@ -68,7 +68,7 @@ pub(crate) struct Measured {
     pub(crate) path: PathBuf,
     /// Samples in a batch
     #[arg(long, value_name = "N", default_value_t = 256)]
-    pub(crate) batch: usize,
+    pub(crate) batch_size: usize,
     /// Side of the images that are made, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 224)]
     pub(crate) size: u32,
@@ -133,7 +133,7 @@ impl Args {
         // What is measured reads no labels.
         let mut loader = Loader::shared_source(source)
             .unlabelled(true)
-            .batch(self.measured.batch)
+            .batch_size(self.measured.batch_size)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.measured.size))
             .workers(self.workers)
@@ -148,7 +148,7 @@ impl Args {
         }
         let mut batches = loader.host()?;
         let stats = self.measure(&mut batches)?;
-        let (samples, prefetch, plan) = (batches.source_len(), batches.prefetch(), batches.plan());
+        let (samples, prefetch, plan) = (batches.source_len(), batches.prefetch(), batches.memory_plan());
         // With it the trace ends.
         drop(batches);
         let verdict = stats.verdict();
@@ -168,7 +168,7 @@ impl Args {
                 "path": self.measured.path.to_string_lossy(),
                 "source": kind,
                 "samples": samples,
-                "batch": self.measured.batch,
+                "batch": self.measured.batch_size,
                 "size": self.measured.size,
                 "augment": name(&|| self.augment.to_possible_value()),
                 "dtype": name(&|| self.dtype.to_possible_value()),

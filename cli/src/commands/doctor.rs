@@ -71,9 +71,9 @@ impl Args {
             ms => self.load(&source, workers, prefetch, Duration::from_millis(ms))?.verdict(),
         };
         let settings = format!(
-            "Loader::new({:?}).batch({}).shuffle(42).augment(Augment::train({})).workers({workers}).prefetch({prefetch}){}",
+            "Loader::new({:?}).batch_size({}).shuffle(42).augment(Augment::train({})).workers({workers}).prefetch({prefetch}){}",
             self.measured.path.display().to_string(),
-            self.measured.batch,
+            self.measured.batch_size,
             self.measured.size,
             if gpu.is_ok() { ".cuda(&stream)?" } else { ".host()?" }
         );
@@ -115,7 +115,7 @@ impl Args {
     /// What the loader does in [`RUN`], after a quarter of that.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
         let mut batches = Loader::shared_source(source.clone())
-            .batch(self.measured.batch)
+            .batch_size(self.measured.batch_size)
             .shuffle(0)
             .augment(Augment::train(self.measured.size))
             .workers(workers)

@@ -64,12 +64,12 @@ impl Args {
         let source = source::open(&self.path)?;
         let count = usize::from(self.images).min(source.len());
         let mut batches = Loader::shared_source(source)
-            .batch(count)
+            .batch_size(count)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.size))
             .prefetch(1)
             .unlabelled(true)
-            .on_error(OnError::Skip { at_most: u64::MAX })
+            .on_error(OnError::Skip { max_skipped: u64::MAX })
             .host()?;
         let classes = batches.classes().to_vec();
         let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::in_source("no batch in this epoch"))??;

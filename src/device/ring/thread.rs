@@ -149,7 +149,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             slot.waited = Some(self.flight.timing.pair(gpu)?);
         }
         let copy_time = self.flight.timing.pair(gpu)?;
-        (slot.epoch, slot.number) = (host.epoch(), host.number());
+        (slot.epoch, slot.number) = (host.epoch(), host.index());
         slot.picks.clear();
         slot.picks.extend_from_slice(host.picks());
         let count = slot.picks.len();

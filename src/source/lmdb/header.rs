@@ -1,7 +1,7 @@
 //! The two meta pages of an LMDB file, read before LMDB maps it.
 //!
 //! LMDB trusts the file: it maps what the meta page claims, and touching a page beyond the end of
-//! the file kills the process. What can be told from the outside is so checked here. Layout:
+//! the file kills the process. What can be told from the outside is so checked here. ValueFormat:
 //! `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`, data version 1, 64 bit, native byte order.
 
 use std::fs::File;

@@ -6,19 +6,19 @@ use crate::source::Sample;
 /// How a value of an LMDB database becomes a sample.
 ///
 /// ```
-/// use warpfeed::source::{Layout, Sample};
+/// use warpfeed::source::{ValueFormat, Sample};
 ///
 /// /// A label of four bytes, little-endian, then the picture.
 /// struct LabelThenJpeg;
 ///
-/// impl Layout for LabelThenJpeg {
+/// impl ValueFormat for LabelThenJpeg {
 ///     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> warpfeed::Result<Sample<'a>> {
 ///         let (label, jpeg) = value.split_first_chunk().ok_or_else(|| warpfeed::Error::in_source("value is shorter than its label"))?;
 ///         Ok(Sample::new(key).with_field("jpg", jpeg)?.with_label(i32::from_le_bytes(*label).into()))
 ///     }
 /// }
 /// ```
-pub trait Layout: Send + Sync {
+pub trait ValueFormat: Send + Sync {
     /// The sample in `value`, which stands under `key` (in hexadecimal, should it not be text).
     ///
     /// # Errors
@@ -36,7 +36,7 @@ pub trait Layout: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
-impl Layout for MsgPack {
+impl ValueFormat for MsgPack {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut reader = Reader::new(value);
         let Value::Map(pairs) = reader.next()? else {
@@ -94,14 +94,14 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bare;
 
-impl Layout for Bare {
+impl ValueFormat for Bare {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         Sample::new(key).with_field(format::of(value).map_or("img", |format| format.field), value)
     }
 }
 
 /// The layout of a database whose first value is `value`.
-pub(super) fn detect(value: &[u8]) -> Result<Box<dyn Layout>> {
+pub(super) fn detect(value: &[u8]) -> Result<Box<dyn ValueFormat>> {
     // A PNG begins with the byte of a MessagePack map of nine pairs, so pictures are looked for
     // first.
     if format::of(value).is_some() {

@@ -1,7 +1,7 @@
 //! One LMDB database.
 //!
 //! 1. `read`: [`Lmdb`], its keys, and the sample at each.
-//! 2. [`Layout`]: what a value holds: [`MsgPack`] maps, [`Bare`] pictures, or a form of your own.
+//! 2. [`ValueFormat`]: what a value holds: [`MsgPack`] maps, [`Bare`] pictures, or a form of your own.
 //! 3. `msgpack`: MessagePack in place.
 //! 4. `snapshot`: the environment, and slices of its map that live as long as the source.
 //! 5. `header`: the meta pages, checked before LMDB maps the file.
@@ -13,7 +13,7 @@ mod read;
 mod snapshot;
 
 pub(super) use header::is_lmdb;
-pub use layout::{Bare, Layout, MsgPack};
+pub use layout::{Bare, MsgPack, ValueFormat};
 pub(crate) use read::CLASSES_KEY;
 pub use read::Lmdb;
 pub(crate) use snapshot::lmdb_error;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lmdb::{Cursor, Transaction};
 
-use super::layout::{self, Layout, MsgPack};
+use super::layout::{self, MsgPack, ValueFormat};
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
 use crate::source::identity::Identity;
@@ -38,7 +38,7 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// put in the order of their numbers. Keys of the form `__name__` are not samples; `__classes__`
 /// holds the names of the classes as a MessagePack array of texts.
 ///
-/// **Values.** [`MsgPack`] or [`Bare`], told apart by the first sample, or any [`Layout`] of your
+/// **Values.** [`MsgPack`] or [`Bare`], told apart by the first sample, or any [`ValueFormat`] of your
 /// own.
 ///
 /// **Other processes** may write meanwhile, and make the database larger: the source goes on seeing
@@ -60,7 +60,7 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// [`growth_limit`](Lmdb::growth_limit) makes it an error.
 pub struct Lmdb {
     snapshot: Snapshot,
-    layout: Box<dyn Layout>,
+    layout: Box<dyn ValueFormat>,
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
@@ -99,11 +99,11 @@ impl Lmdb {
     ///
     /// # Errors
     /// As [`open`](Lmdb::open), but no value is looked at.
-    pub fn with_layout(path: impl AsRef<Path>, layout: impl Layout + 'static) -> Result<Self> {
+    pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         Self::new(path.as_ref(), Some(Box::new(layout)))
     }
 
-    fn new(path: &Path, layout: Option<Box<dyn Layout>>) -> Result<Self> {
+    fn new(path: &Path, layout: Option<Box<dyn ValueFormat>>) -> Result<Self> {
         let folder = path.join("data.mdb");
         let data = if folder.exists() { folder } else { path.to_owned() };
         let identity = Identity::of(&std::fs::metadata(&data).map_err(|e| Error::io(&data, &e))?);

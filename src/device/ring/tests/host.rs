@@ -123,7 +123,7 @@ impl FullSlot for HostSlot {
     fn epoch(&self) -> u64 {
         self.epoch
     }
-    fn number(&self) -> u64 {
+    fn index(&self) -> u64 {
         self.number
     }
     fn picks(&self) -> &[Pick] {
