@@ -252,7 +252,7 @@ mod tests {
         if available().is_ok() {
             return eprintln!("skipped: this machine has a driver");
         }
-        let e = stream(0).unwrap_err();
+        let e = crate::cuda::stream(0).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Cuda);
         let text = e.to_string();
         assert!(text.starts_with("cuda: no NVIDIA driver found (libcuda.so.1: "), "{text}");

@@ -21,8 +21,5 @@ pub use read::Tar;
 pub(super) use shards::{has_braces, tars_in};
 
 #[cfg(test)]
-mod tests;
-
-#[cfg(test)]
 #[path = "../../../tests/fuzz/tar.rs"]
 mod fuzz;

@@ -336,3 +336,6 @@ impl Source for Tar {
         "tar"
     }
 }
+
+#[cfg(test)]
+mod tests;
