@@ -52,7 +52,8 @@ fn a_group_gives_each_job_what_it_gets_alone() {
                 .zip(&wants)
                 .map(|(jpeg, want)| {
                     let mut out = Pixels::new();
-                    decode(&mut Group::new(Backend::Scalar), jpeg, want.region, &mut out).map(|()| out.data().to_vec())
+                    decode(&mut Group::new(Backend::scalar()), jpeg, want.region, &mut out)
+                        .map(|()| out.data().to_vec())
                 })
                 .collect();
             let mut outs = vec![Pixels::new(); files.len()];
