@@ -135,8 +135,8 @@ impl Shared {
     }
 
     fn checkpoint(&self) -> Checkpoint {
-        let Shared { recipe, schedule, probes, .. } = self;
-        let probes = probes.get_or_init(|| resume::probe(recipe, schedule)).clone();
+        let Shared { recipe, run, schedule, probes, .. } = self;
+        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule)).clone();
         let Position { epoch, batch } = self.position();
         Checkpoint::new(recipe, schedule, epoch, batch, probes)
     }

@@ -117,8 +117,8 @@ impl Engine {
         let pool = Pool::new(settings.workers, settings, reports.clone())?;
         let parts = count * parts_per_batch;
         let stage = ReadStage::new(&recipe, &run, &reports, parts);
-        let crew = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
-        let crew = Giver { crew, pool: pool.spawner() };
+        let (crew, given) = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
+        let crew = Giver { crew, given, pool: pool.spawner() };
         stage.open(crew.clone());
         let coordinator = Coordinator {
             recipe: recipe.clone(),

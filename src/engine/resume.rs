@@ -4,6 +4,7 @@ use super::Position;
 use crate::error::{Error, Result};
 use crate::order::Schedule;
 use crate::recipe::{Recipe, guarded, retried};
+use crate::trace::Counters;
 
 /// The form of [`Checkpoint`] that this version writes and reads.
 const VERSION: u32 = 1;
@@ -88,7 +89,7 @@ impl Checkpoint {
     }
 
     /// Where a loader of `recipe` in the order of `schedule` goes on, if it may.
-    pub(crate) fn check(&self, recipe: &Recipe, schedule: &Schedule) -> Result<Position> {
+    pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Position> {
         let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
             Err(Error::config(format!("resume: the state was saved with {what} {saved}, this loader has {now}")))
         };
@@ -99,7 +100,7 @@ impl Checkpoint {
         let epoch = self.epoch;
         // The order may be the user's, and has perhaps never been asked about such an epoch.
         let asked = guarded(|| {
-            let now = Checkpoint::new(recipe, schedule, epoch, self.batch, probe(recipe, schedule));
+            let now = Checkpoint::new(recipe, schedule, epoch, self.batch, probe(recipe, counters, schedule));
             Ok((now, schedule.num_batches(epoch)))
         });
         let (now, batches) = asked.map_err(|e| {
@@ -141,7 +142,7 @@ impl Checkpoint {
 
 /// Looks at a few places of epoch 0 from its first position to its last. Costs reading as many
 /// samples.
-pub(crate) fn probe(recipe: &Recipe, schedule: &Schedule) -> Vec<Probe> {
+pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };
     let mut scratch = Vec::new();
@@ -150,8 +151,12 @@ pub(crate) fn probe(recipe: &Recipe, schedule: &Schedule) -> Vec<Probe> {
         .map(|position| {
             let sample = guarded(|| Ok(order.index(0, position))).ok();
             let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
+                let again = || {
+                    counters.retried();
+                    true
+                };
                 let key = || Ok(recipe.source.read(sample as usize, &mut scratch)?.key().to_owned());
-                retried(recipe.retries, sample, || true, key).ok()
+                retried(recipe.retries, sample, again, key).ok()
             });
             Probe { position, sample, key }
         })

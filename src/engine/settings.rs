@@ -8,10 +8,10 @@ use super::worker::MAX_GROUP;
 use crate::batch::Free;
 use crate::trace::Task;
 
-/// The most workers that a loader may be given: sixteen times the threads of the largest processors
-/// there are, for decoders and transforms that wait. Each is a thread with a stack of its own, and
-/// systems allow some ten thousands of them in all.
-pub(crate) const MOST_WORKERS: usize = 4096;
+/// The most workers that a loader may be given: as many as the largest machines have processors.
+/// Threads of a pool look for work at each other when they start and end, which is a second's work
+/// for so many. Reading that waits needs none of them.
+pub(crate) const MOST_WORKERS: usize = 768;
 
 /// What a number may be. Where the user has set it that is one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -88,7 +88,7 @@ impl Loader {
         }
         let processors = processors::processors(&rank);
         let workers = match self.workers {
-            0 => processors,
+            0 => processors.min(MOST_WORKERS),
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
                     "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) finds a number"
@@ -123,11 +123,12 @@ impl Loader {
             sample_bytes: self.limits.sample_bytes,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
         };
-        let resume = self.resume.map(|state| state.check(&recipe, &schedule)).transpose()?;
+        let run = Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch));
+        let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let slots = Settings::slots_for(prefetch.most);
         Ok(Parts {
             recipe,
-            run: Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch)),
+            run,
             schedule,
             memory: MemoryPlan {
                 slots,

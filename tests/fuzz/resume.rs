@@ -170,8 +170,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let again = serde_json::to_vec(&state).expect("numbers and text");
     assert!(serde_json::from_slice::<Checkpoint>(&again).expect("what was just written") == state);
 
-    let Parts { recipe, schedule, .. } = &saved.opening;
-    let position = match state.check(recipe, schedule) {
+    let Parts { recipe, run, schedule, .. } = &saved.opening;
+    let position = match state.check(recipe, &run.counters, schedule) {
         Ok(position) => position,
         Err(e) => {
             assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("resume: "), "{e}");

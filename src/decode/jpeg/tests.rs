@@ -51,7 +51,7 @@ fn a_group_gives_each_job_what_it_gets_alone() {
                 .zip(&regions)
                 .map(|(jpeg, &region)| {
                     let mut out = Pixels::new();
-                    decode(&mut Group::new(Backend::Scalar), jpeg, region, &mut out).map(|()| out.data().to_vec())
+                    decode(&mut Group::new(Backend::scalar()), jpeg, region, &mut out).map(|()| out.data().to_vec())
                 })
                 .collect();
             let mut outs = vec![Pixels::new(); files.len()];

@@ -1,30 +1,27 @@
 //! Crop, antialiased bilinear resize and flip in one go.
 //!
 //! 1. `axis`: the filter along one axis as fixed-point coefficients.
-//! 2. `table`: the same for a row, laid out for vectors.
-//! 3. `scalar`: the portable backend, which the others equal bit for bit.
-//! 4. `avx2`, `avx512`: the vector backends.
+//! 2. `scalar`: the portable code, which the vectors' equals bit for bit.
+//! 3. `table`: the filter for a row, laid out for vectors.
+//! 4. `lanes`: the vector code, in one text for both widths.
+//! 5. `avx2`, `avx512`: the widths.
 //!
 //! For each output row the source rows are summed first, into one row that stays in the first-level
 //! cache, and that row is then summed sideways into its place. The order is always this one, so
 //! that rounding, and with it every pixel, is the same on every machine.
-//!
-//! **Invariants**
-//! 1. A vector [`Backend`] is made only where the CPU has the instructions it is named for; it is
-//!    private, and [`Backend::choose`] and the tests, which make one, ask first.
-
-#![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod axis;
-mod scalar;
 #[cfg(target_arch = "x86_64")]
+mod lanes;
+mod scalar;
 mod table;
 
 use axis::{Axis, Key};
+use table::Table;
 
 use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,80 +37,36 @@ pub struct Resizer {
     down: Axis,
     /// One row between the two sums, and room behind it for loads that reach past its end.
     row: Vec<u8>,
-    /// Bytes of that row that the backend may read.
-    reach: usize,
-    backend: Backend,
+    /// The taps across, for `kernels`.
+    table: Table,
+    /// The vector code; without it the sums are `scalar`'s.
+    kernels: Option<Kernels>,
 }
 
-/// Which code does the sums.
-#[derive(Debug)]
-enum Backend {
-    Scalar,
-    #[cfg(target_arch = "x86_64")]
-    Avx2(table::Table),
-    #[cfg(target_arch = "x86_64")]
-    Avx512(table::Table),
+/// The sums of one instruction set. Only the files of the instruction sets make one, which ask the
+/// CPU first.
+#[derive(Debug, Clone, Copy)]
+struct Kernels {
+    /// Pixels that a vector holds.
+    lanes: usize,
+    /// As [`scalar::vertical`].
+    vertical: fn(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]),
+    /// As [`scalar::horizontal`], with the taps laid out for `lanes`.
+    horizontal: fn(row: &[u8], table: &Table, out: &mut [u8]),
 }
 
-impl Backend {
-    /// The best that this CPU has.
-    fn choose() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if avx512::supported() {
-            return Backend::Avx512(table::Table::default());
-        }
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            return Backend::Avx2(table::Table::default());
-        }
-        Backend::Scalar
-    }
-
-    /// Takes over the taps across, and says how many bytes of a row it may read.
-    fn prepare(&mut self, across: &Axis) -> usize {
-        match self {
-            Backend::Scalar => 0,
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx2(table) => {
-                table.build(across, avx2::LANES);
-                table.reach
-            }
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512(table) => {
-                table.build(across, avx512::LANES);
-                table.reach
-            }
-        }
-    }
-
-    fn vertical(&self, rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
-        match self {
-            Backend::Scalar => scalar::vertical(rows, stride, taps, precision, out),
-            // SAFETY: invariant 1.
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx2(_) => unsafe { avx2::vertical(rows, stride, taps, precision, out) },
-            // SAFETY: invariant 1.
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512(_) => unsafe { avx512::vertical(rows, stride, taps, precision, out) },
-        }
-    }
-
-    fn horizontal(&self, row: &[u8], across: &Axis, out: &mut [u8]) {
-        match self {
-            Backend::Scalar => scalar::horizontal(row, across, out),
-            // SAFETY: invariant 1.
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx2(table) => unsafe { avx2::horizontal(row, table, out) },
-            // SAFETY: invariant 1.
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512(table) => unsafe { avx512::horizontal(row, table, out) },
-        }
-    }
+/// The vector code that this CPU can run, the best first.
+fn kernels() -> impl Iterator<Item = Kernels> {
+    #[cfg(target_arch = "x86_64")]
+    let all = [avx512::kernels(), avx2::kernels()];
+    #[cfg(not(target_arch = "x86_64"))]
+    let all = [None; 0];
+    all.into_iter().flatten()
 }
 
 impl Default for Resizer {
     fn default() -> Self {
-        Self::with(Backend::choose())
+        Self::with(kernels().next())
     }
 }
 
@@ -123,8 +76,8 @@ impl Resizer {
         Self::default()
     }
 
-    fn with(backend: Backend) -> Self {
-        Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), reach: 0, backend }
+    fn with(kernels: Option<Kernels>) -> Self {
+        Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), table: Table::default(), kernels }
     }
 
     /// Writes what `plan` makes of `pixels` to `dst`: `u8`, HWC, `plan.output.width *
@@ -165,8 +118,8 @@ impl Resizer {
             outputs: plan.output.width,
             mirrored: plan.flip,
         });
-        if changed {
-            self.reach = if self.across.is_copy() { 0 } else { self.backend.prepare(&self.across) };
+        if let Some(kernels) = self.kernels.filter(|_| changed && !self.across.is_copy()) {
+            self.table.build(&self.across, kernels.lanes);
         }
         self.down.prepare(Key {
             length: region.height,
@@ -184,8 +137,8 @@ impl Resizer {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
         let copy = self.across.is_copy();
-        if self.row.len() < self.reach.max(length) {
-            self.row.resize(self.reach.max(length), 0);
+        if self.row.len() < self.table.reach.max(length) {
+            self.row.resize(self.table.reach.max(length), 0);
         }
         let precision = self.down.precision();
         for (output, out) in dst.chunks_exact_mut(self.across.outputs() * 3).enumerate() {
@@ -194,10 +147,15 @@ impl Resizer {
             let sum = if copy { &mut *out } else { &mut self.row[..length] };
             match taps {
                 [_] => sum.copy_from_slice(&rows[..length]),
-                _ => self.backend.vertical(rows, stride, taps, precision, sum),
+                _ => match self.kernels {
+                    Some(kernels) => (kernels.vertical)(rows, stride, taps, precision, sum),
+                    None => scalar::vertical(rows, stride, taps, precision, sum),
+                },
             }
-            if !copy {
-                self.backend.horizontal(&self.row, &self.across, out);
+            match self.kernels {
+                _ if copy => {}
+                Some(kernels) => (kernels.horizontal)(&self.row, &self.table, out),
+                None => scalar::horizontal(&self.row, &self.across, out),
             }
         }
     }
@@ -211,17 +169,8 @@ mod tests {
     use crate::transform::Augment;
 
     /// Every vector backend that this CPU has.
-    fn backends() -> Vec<(&'static str, Resizer)> {
-        let mut all = Vec::new();
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            all.push(("avx2", Resizer::with(Backend::Avx2(table::Table::default()))));
-        }
-        #[cfg(target_arch = "x86_64")]
-        if avx512::supported() {
-            all.push(("avx512", Resizer::with(Backend::Avx512(table::Table::default()))));
-        }
-        all
+    fn backends() -> Vec<Resizer> {
+        kernels().map(|kernels| Resizer::with(Some(kernels))).collect()
     }
 
     fn picture(size: Size, seed: u64) -> Pixels {
@@ -243,19 +192,20 @@ mod tests {
         plan
     }
 
-    fn assert_equal(pixels: &Pixels, plan: &Plan, resizers: &mut [(&'static str, Resizer)]) {
+    fn assert_equal(pixels: &Pixels, plan: &Plan, resizers: &mut [Resizer]) {
         let mut expected = vec![0; plan.output.area() as usize * 3];
-        Resizer::with(Backend::Scalar).run(pixels, plan, &mut expected).unwrap();
-        for (name, resizer) in resizers {
+        Resizer::with(None).run(pixels, plan, &mut expected).unwrap();
+        for resizer in resizers {
+            let lanes = resizer.kernels.map(|kernels| kernels.lanes);
             // What lies around the image in its batch must stay.
             let mut out = vec![0x5a; expected.len() + 64];
             resizer.run(pixels, plan, &mut out[32..][..expected.len()]).unwrap();
             assert!(
                 out[..32].iter().chain(&out[expected.len() + 32..]).all(|&v| v == 0x5a),
-                "{name} wrote outside: {plan:?}"
+                "{lanes:?} lanes wrote outside: {plan:?}"
             );
             let wrong = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
-            assert_eq!(wrong, None, "{name} at byte {wrong:?}: {:?} {plan:?}", pixels.size());
+            assert_eq!(wrong, None, "{lanes:?} lanes at byte {wrong:?}: {:?} {plan:?}", pixels.size());
         }
     }
 

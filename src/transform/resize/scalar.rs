@@ -1,4 +1,4 @@
-//! The portable backend, and the oracle of the others.
+//! The portable code, and the oracle of the vectors'.
 
 use super::axis::Axis;
 

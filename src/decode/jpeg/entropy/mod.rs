@@ -19,6 +19,7 @@
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's
 //!   `link` and every link's `next` are indices of links.
 //! - Memory grows, and never shrinks while a lane is busy.
+//! - A [`Backend`] is made only where the processor has the instructions that it is named for.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -144,14 +145,44 @@ pub(super) struct Machine {
     free: Vec<Slot>,
 }
 
-/// Which code decodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Backend {
+/// Which code decodes. Only the functions below make one, and they ask the processor first.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backend(Kind);
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
     Scalar,
     #[cfg(target_arch = "x86_64")]
     Bmi,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+}
+
+impl Backend {
+    /// Plain registers, for any processor.
+    pub(super) fn scalar() -> Backend {
+        Backend(Kind::Scalar)
+    }
+
+    /// The same, if this processor has BMI1, BMI2, LZCNT and MOVBE.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn bmi() -> Option<Backend> {
+        let able = is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("movbe");
+        able.then_some(Backend(Kind::Bmi))
+    }
+
+    /// Vectors where many lanes are busy, if this processor has AVX-512 F, BW, DQ and VL as well.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn avx512() -> Option<Backend> {
+        let able = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        Self::bmi().filter(|_| able).map(|_| Backend(Kind::Avx512))
+    }
 }
 
 impl Machine {
@@ -178,9 +209,9 @@ impl Machine {
 
     /// Whether another lane is worth starting.
     pub(super) fn has_room(&self) -> bool {
-        let lanes = match self.backend {
+        let lanes = match self.backend.0 {
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 if self.tables_in_use <= FEW_TABLES => LANES,
+            Kind::Avx512 if self.tables_in_use <= FEW_TABLES => LANES,
             _ => SCALAR_LANES,
         };
         self.busy < lanes
@@ -283,6 +314,7 @@ impl Machine {
         }
         if self.free.len() == self.slots.len() {
             // Nobody uses any memory: begin anew rather than beside slots that are too small.
+            assert!(self.busy == 0, "a busy lane works in a slot");
             self.free.clear();
             self.slots.clear();
             if self.stream.len() + self.blocks.len() * size_of::<Block>() > super::KEPT_BYTES {
@@ -347,7 +379,11 @@ impl Machine {
     }
 
     /// Decodes until at least one lane is finished.
+    ///
+    /// # Panics
+    /// If no lane is busy, or one is finished already and was not [stopped](Machine::stop).
     pub(super) fn run(&mut self) {
+        assert!(self.busy > 0 && (0..self.busy).all(|lane| self.finished(lane).is_none()));
         let memory = Memory {
             stream: self.stream.as_ptr(),
             limit: self.last_bit() as u64,
@@ -355,19 +391,17 @@ impl Machine {
             tables: self.tables.as_ptr().cast(),
             links: self.links.as_ptr(),
         };
-        // SAFETY: `start` made every busy lane valid, and memory has not shrunk since. The backend
-        // is one that this processor has.
+        // SAFETY: `start` made every busy lane valid, none has reached its end, and memory has not
+        // shrunk since. The backend is one that this processor has.
         unsafe {
-            match self.backend {
-                Backend::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
+            match self.backend.0 {
+                Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
                 #[cfg(target_arch = "x86_64")]
-                Backend::Avx512 if self.busy >= FEW_LANES => {
+                Kind::Avx512 if self.busy >= FEW_LANES => {
                     avx512::run(&memory, &self.vector_links, &mut self.lanes, self.busy);
                 }
                 #[cfg(target_arch = "x86_64")]
-                Backend::Bmi | Backend::Avx512 => {
-                    scalar::run_bmi(&memory, &mut self.lanes, self.busy.min(SCALAR_LANES))
-                }
+                Kind::Bmi | Kind::Avx512 => scalar::run_bmi(&memory, &mut self.lanes, self.busy.min(SCALAR_LANES)),
             }
         }
     }
@@ -394,13 +428,34 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
+
+    /// What the unsafe code of the backends relies on, and no caller can leave out.
+    #[test]
+    fn a_machine_runs_only_lanes_that_have_not_finished() {
+        let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
+        let mut machine = Machine::new(Backend::scalar());
+        assert!(refused(&mut machine), "no lane is busy");
+        // One code of one bit: a difference of zero, and a block's end.
+        let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
+        let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
+        let slot = machine.reserve(8, Machine::room(1)).unwrap();
+        machine.stream(&slot).fill(0);
+        machine.start(slot.stream.start * 8, slot.blocks.start, 1, pattern);
+        machine.run();
+        assert_eq!(machine.finished(0), Some(slot.stream.start * 8 + 2));
+        assert!(refused(&mut machine), "the lane has finished");
+        machine.stop(0);
+        assert!(refused(&mut machine), "the lane was stopped");
+    }
 
     /// A picture of ten blocks whose first table is not asked for again until the last ones are
     /// made.
     #[test]
     fn a_table_is_not_replaced_by_another_of_its_picture() {
-        let mut machine = Machine::new(Backend::Scalar);
+        let mut machine = Machine::new(Backend::scalar());
         // One code of one bit, with a symbol for each table.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..TABLES as u8).map(|i| spec(100 + i)).collect();

@@ -1,34 +1,49 @@
 //! AVX2: two blocks, or 16 to 32 samples, at a time.
 //!
 //! **Invariants**
-//! - `KERNELS` is only reached through `Backend::Avx2`, which exists where the processor has AVX2:
-//!   the entries rely on it.
+//! - Functions marked `target_feature` run only behind [`kernels`], which asks the processor for
+//!   AVX2.
 //! - Every pointer is made from a slice whose length was asserted, in the same function, to cover
 //!   all vectors read or written.
 
 use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m256i as Vector, _mm256_add_epi16 as add_epi16, _mm256_add_epi32 as add_epi32, _mm256_madd_epi16 as madd_epi16,
+    _mm256_packs_epi32 as packs_epi32, _mm256_set1_epi32 as set1_epi32, _mm256_setzero_si256 as setzero,
+    _mm256_srai_epi32 as srai_epi32, _mm256_sub_epi16 as sub_epi16, _mm256_sub_epi32 as sub_epi32,
+    _mm256_unpackhi_epi16 as unpackhi_epi16, _mm256_unpackhi_epi32 as unpackhi_epi32,
+    _mm256_unpackhi_epi64 as unpackhi_epi64, _mm256_unpacklo_epi16 as unpacklo_epi16,
+    _mm256_unpacklo_epi32 as unpacklo_epi32, _mm256_unpacklo_epi64 as unpacklo_epi64,
+};
 
 use super::Kernels;
+use super::idct::pair;
 use crate::decode::jpeg::header::NATURAL;
 
-pub(super) static KERNELS: Kernels = Kernels {
-    // SAFETY: the processor has AVX2, see the invariants.
-    idct: |coefficients, offsets, quant, samples, stride| unsafe {
-        idct::<false>(coefficients, offsets, quant, samples, stride)
-    },
-    // SAFETY: as above.
-    idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
-        idct::<true>(coefficients, offsets, quant, samples, stride)
-    },
-    // SAFETY: as above.
-    h2v1: |row, n, wide| unsafe { h2v1(row, n, wide) },
-    // SAFETY: as above.
-    h1v2: |near, far, n, bias, between| unsafe { h1v2(near, far, n, bias, between) },
-    // SAFETY: as above.
-    h2v2: |near, far, n, wide| unsafe { h2v2(near, far, n, wide) },
-    // SAFETY: as above.
-    ycc: |y, cb, cr, rgb| unsafe { ycc(y, cb, cr, rgb) },
-};
+/// A shift's constant, as the instructions have it.
+type Shift = i32;
+
+/// The functions of this file, if this processor can run them.
+pub(super) fn kernels() -> Option<Kernels> {
+    is_x86_feature_detected!("avx2").then_some(Kernels {
+        // SAFETY: the processor has AVX2, see the invariants.
+        idct: |coefficients, offsets, quant, samples, stride| unsafe {
+            idct::<false>(coefficients, offsets, quant, samples, stride)
+        },
+        // SAFETY: as above.
+        idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
+            idct::<true>(coefficients, offsets, quant, samples, stride)
+        },
+        // SAFETY: as above.
+        h2v1: |row, n, wide| unsafe { h2v1(row, n, wide) },
+        // SAFETY: as above.
+        h1v2: |near, far, n, bias, between| unsafe { h1v2(near, far, n, bias, between) },
+        // SAFETY: as above.
+        h2v2: |near, far, n, wide| unsafe { h2v2(near, far, n, wide) },
+        // SAFETY: as above.
+        ycc: |y, cb, cr, rgb| unsafe { ycc(y, cb, cr, rgb) },
+    })
+}
 
 #[target_feature(enable = "avx2")]
 fn idct<const ZIGZAG: bool>(
@@ -62,8 +77,8 @@ fn idct<const ZIGZAG: bool>(
         pass::<18>(&mut rows);
         transpose(&mut rows);
         for row in 0..4 {
-            let two = _mm256_packs_epi16(rows[2 * row], rows[2 * row + 1]);
-            let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_xor_si256(two, _mm256_set1_epi8(-128)));
+            let two = _mm256_xor_si256(_mm256_packs_epi16(rows[2 * row], rows[2 * row + 1]), _mm256_set1_epi8(-128));
+            let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(two);
             // SAFETY: 16 samples of the last row end at `7 * stride + 16 * i + 16`, at most what
             // was asserted.
             unsafe {
@@ -121,72 +136,7 @@ fn natural(zigzag: &[__m256i; 8]) -> [__m256i; 8] {
     ]
 }
 
-/// Two 16-bit factors side by side, for `_mm256_madd_epi16`.
-const fn pair(a: i32, b: i32) -> i32 {
-    (a & 0xffff) | (b << 16)
-}
-
-/// One dimension of the transform, of a column in each 16-bit element; see `scalar::pass` for the
-/// numbers.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn pass<const SHIFT: i32>(x: &mut [__m256i; 8]) {
-    let zero = _mm256_setzero_si256();
-    let both = |a, b| [_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)];
-    let (sum, difference) = (_mm256_add_epi16(x[0], x[4]), _mm256_sub_epi16(x[0], x[4]));
-    let (even0, even1, even23) = (both(zero, sum), both(zero, difference), both(x[2], x[6]));
-    let (odd03, odd12) = (both(x[7], x[1]), both(x[5], x[3]));
-    let z = both(_mm256_add_epi16(x[7], x[3]), _mm256_add_epi16(x[5], x[1]));
-    let mut out = [[zero; 2]; 8];
-    for half in 0..2 {
-        let dot = |v: [__m256i; 2], a, b| _mm256_madd_epi16(v[half], _mm256_set1_epi32(pair(a, b)));
-        let rounded =
-            |v: [__m256i; 2]| _mm256_add_epi32(_mm256_srai_epi32::<3>(v[half]), _mm256_set1_epi32(1 << (SHIFT - 1)));
-        let (e0, e1) = (rounded(even0), rounded(even1));
-        let (e2, e3) = (dot(even23, 4433, 4433 - 15137), dot(even23, 4433 + 6270, 4433));
-        let even =
-            [_mm256_add_epi32(e0, e3), _mm256_add_epi32(e1, e2), _mm256_sub_epi32(e1, e2), _mm256_sub_epi32(e0, e3)];
-        let (z3, z4) = (dot(z, 9633 - 16069, 9633), dot(z, 9633, 9633 - 3196));
-        let odd = [
-            _mm256_add_epi32(dot(odd03, -7373, 12299 - 7373), z4),
-            _mm256_add_epi32(dot(odd12, -20995, 25172 - 20995), z3),
-            _mm256_add_epi32(dot(odd12, 16819 - 20995, -20995), z4),
-            _mm256_add_epi32(dot(odd03, 2446 - 7373, -7373), z3),
-        ];
-        for i in 0..4 {
-            out[i][half] = _mm256_srai_epi32::<SHIFT>(_mm256_add_epi32(even[i], odd[i]));
-            out[7 - i][half] = _mm256_srai_epi32::<SHIFT>(_mm256_sub_epi32(even[i], odd[i]));
-        }
-    }
-    for (x, out) in x.iter_mut().zip(out) {
-        *x = _mm256_packs_epi32(out[0], out[1]);
-    }
-}
-
-/// Rows to columns, in each 128-bit half.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn transpose(x: &mut [__m256i; 8]) {
-    let low = |a: usize, b: usize, x: &[__m256i; 8]| _mm256_unpacklo_epi16(x[a], x[b]);
-    let high = |a: usize, b: usize, x: &[__m256i; 8]| _mm256_unpackhi_epi16(x[a], x[b]);
-    let a = [
-        low(0, 1, x),
-        high(0, 1, x),
-        low(2, 3, x),
-        high(2, 3, x),
-        low(4, 5, x),
-        high(4, 5, x),
-        low(6, 7, x),
-        high(6, 7, x),
-    ];
-    let low = |i: usize, j: usize| _mm256_unpacklo_epi32(a[i], a[j]);
-    let high = |i: usize, j: usize| _mm256_unpackhi_epi32(a[i], a[j]);
-    let b = [low(0, 2), high(0, 2), low(1, 3), high(1, 3), low(4, 6), high(4, 6), low(5, 7), high(5, 7)];
-    for i in 0..4 {
-        x[2 * i] = _mm256_unpacklo_epi64(b[i], b[i + 4]);
-        x[2 * i + 1] = _mm256_unpackhi_epi64(b[i], b[i + 4]);
-    }
-}
+super::idct::idct!("avx2");
 
 /// Sixteen samples from `at` on, as 16-bit numbers.
 #[inline]

@@ -2,8 +2,9 @@
 //! last bit in all of them.
 //!
 //! 1. `scalar`: plain Rust, what the others are compared with.
-//! 2. `avx2`: two blocks and 32 pixels at a time.
-//! 3. `avx512`: four blocks at a time; the rest is as in `avx2`.
+//! 2. `idct`: the transform of vectors, in one text for both widths.
+//! 3. `avx2`: two blocks and 32 pixels at a time.
+//! 4. `avx512`: four blocks at a time; the rest is as in `avx2`.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -11,6 +12,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod idct;
 mod scalar;
 
 use super::entropy;
@@ -27,6 +30,7 @@ pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 
 /// One set of functions. Their slices say how much they read and write; where a vector goes beyond
 /// that, into [`PADDING`], the length asked for here contains it.
+#[derive(Clone, Copy)]
 pub(super) struct Kernels {
     /// Dequantises and transforms the blocks that begin at `offsets` in the coefficients, and
     /// writes them side by side: eight rows of `8 * offsets.len()` samples, `stride` apart. Writes
@@ -47,68 +51,47 @@ pub(super) struct Kernels {
     pub(super) ycc: Convert,
 }
 
-/// An instruction set to decode with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Backend {
-    /// Plain Rust, for any processor.
-    Scalar,
-    /// AVX2, BMI2 and MOVBE.
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// AVX-512 F, BW, DQ and VL as well.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
+/// An instruction set to decode with. A processor that lacks it has no value of it: only the files
+/// of the instruction sets make what is in here, and they ask the processor first.
+#[derive(Clone, Copy)]
+pub(super) struct Backend {
+    name: &'static str,
+    kernels: Kernels,
+    entropy: entropy::Backend,
 }
 
 impl Backend {
+    /// Plain Rust, for any processor.
+    pub(super) fn scalar() -> Backend {
+        Backend { name: "scalar", kernels: scalar::KERNELS, entropy: entropy::Backend::scalar() }
+    }
+
     /// The best one that this processor has, or the one that the environment variable
     /// `WARPFEED_JPEG` names, if it has that.
     pub(super) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
-        let name = |b: &Backend| format!("{b:?}").to_lowercase();
-        *available.iter().find(|b| name(b) == named).unwrap_or(&available[available.len() - 1])
+        *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
     }
 
     /// All that this processor has, the best one last.
     pub(super) fn available() -> Vec<Backend> {
-        let mut list = vec![Backend::Scalar];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("movbe")
-        {
-            list.push(Backend::Avx2);
-            if is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-            {
-                list.push(Backend::Avx512);
-            }
-        }
-        list
+        let vectors = [
+            ("avx2", avx2::kernels().zip(entropy::Backend::bmi())),
+            ("avx512", avx512::kernels().zip(entropy::Backend::avx512())),
+        ];
+        #[cfg(not(target_arch = "x86_64"))]
+        let vectors = [("", None); 0];
+        let able = |(name, parts): (_, Option<_>)| parts.map(|(kernels, entropy)| Backend { name, kernels, entropy });
+        std::iter::once(Self::scalar()).chain(vectors.into_iter().filter_map(able)).collect()
     }
 
-    pub(super) fn kernels(self) -> &'static Kernels {
-        match self {
-            Backend::Scalar => &scalar::KERNELS,
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx2 => &avx2::KERNELS,
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 => &avx512::KERNELS,
-        }
+    pub(super) fn kernels(&self) -> &Kernels {
+        &self.kernels
     }
 
-    pub(super) fn entropy(self) -> entropy::Backend {
-        match self {
-            Backend::Scalar => entropy::Backend::Scalar,
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx2 => entropy::Backend::Bmi,
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 => entropy::Backend::Avx512,
-        }
+    pub(super) fn entropy(&self) -> entropy::Backend {
+        self.entropy
     }
 }

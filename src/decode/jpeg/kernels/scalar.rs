@@ -8,8 +8,7 @@
 use super::Kernels;
 use crate::decode::jpeg::header::NATURAL;
 
-pub(in super::super) static KERNELS: Kernels =
-    Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc };
+pub(super) const KERNELS: Kernels = Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc };
 
 fn idct<const ZIGZAG: bool>(
     coefficients: &[i16],
