@@ -229,14 +229,14 @@ fn a_damaged_state_does_no_harm() {
 
 /// What a training program saves: what it learned, and where it is.
 #[derive(Serialize, Deserialize)]
-struct Checkpoint {
+struct Saved {
     steps: u64,
     model: u64,
     state: Checkpoint,
 }
 
-impl Checkpoint {
-    fn read(path: &Path) -> Option<Checkpoint> {
+impl Saved {
+    fn read(path: &Path) -> Option<Saved> {
         Some(serde_json::from_slice(&fs::read(path).ok()?).expect("a checkpoint is there as a whole or not at all"))
     }
 }
@@ -257,7 +257,7 @@ fn killed_loader() -> Loader {
 fn a_process_that_is_killed() {
     let Ok(path) = std::env::var("CHECKPOINT") else { return };
     let (path, workers) = (Path::new(&path), std::env::var("WORKERS").unwrap().parse().unwrap());
-    let saved = Checkpoint::read(path);
+    let saved = Saved::read(path);
     let (mut steps, mut model) = saved.as_ref().map_or((0, 0), |saved| (saved.steps, saved.model));
     let loader = killed_loader().workers(workers);
     let mut batches = match saved {
@@ -270,7 +270,7 @@ fn a_process_that_is_killed() {
         let mut epoch = batches.epoch(epoch);
         while let Some(batch) = epoch.next() {
             (steps, model) = (steps + 1, learn(model, &step(&batch.unwrap())));
-            let checkpoint = Checkpoint { steps, model, state: epoch.checkpoint() };
+            let checkpoint = Saved { steps, model, state: epoch.checkpoint() };
             fs::write(path.with_extension("new"), serde_json::to_vec(&checkpoint).unwrap()).unwrap();
             fs::rename(path.with_extension("new"), path).unwrap();
             std::thread::sleep(Duration::from_millis(2));
@@ -294,7 +294,7 @@ fn a_killed_process_goes_on_with_the_next_batch() {
                 .spawn()
                 .unwrap();
             // Killed a moment after it got some batches further, wherever it then is.
-            let steps = || Checkpoint::read(&path).map_or(0, |c| c.steps);
+            let steps = || Saved::read(&path).map_or(0, |c| c.steps);
             let until = steps() + 1 + rng.below(12);
             let ended = loop {
                 if let Some(status) = process.try_wait().unwrap() {
@@ -314,7 +314,7 @@ fn a_killed_process_goes_on_with_the_next_batch() {
             }
         }
     });
-    let last = Checkpoint::read(&path).unwrap();
+    let last = Saved::read(&path).unwrap();
     assert!(kills >= 3, "only {kills} kills");
     assert_eq!(last.steps, expected.len() as u64);
     assert_eq!(last.model, expected.iter().fold(0, learn), "after {kills} kills");

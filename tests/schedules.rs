@@ -110,7 +110,7 @@ impl Schedule {
         let part = || Part(self.clone());
         let mut loader =
             Loader::source(part()).codec(part()).transform(part()).augment(Augment::pass_through(SIDE, SIDE));
-        loader = loader.batch_size(self.batch).workers(self.workers).prefetch(self.prefetch).last(self.last);
+        loader = loader.batch_size(self.batch).workers(self.workers).prefetch(self.prefetch).last_batch(self.last);
         if self.shuffle {
             loader = loader.shuffle(self.seed);
         }

@@ -7,7 +7,9 @@ use crate::engine::{Batches, OnError};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::order::{LastBatch, Rank};
+use crate::order::LastBatch;
+#[cfg(doc)]
+use crate::order::Rank;
 
 /// How large a batch is.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,9 @@ use crate::decode::Codecs;
 use crate::engine::{Checkpoint, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
-use crate::source::{self, Source};
+#[cfg(doc)]
+use crate::source;
+use crate::source::Source;
 use crate::trace;
 use crate::transform::{Augment, Transform};
 
@@ -122,7 +124,7 @@ impl Loader {
             place: Place::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),
             seed: 0,
-            last: Last::default(),
+            last: LastBatch::default(),
             resume: None,
             workers: 0,
             pinned: false,

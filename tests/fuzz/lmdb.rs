@@ -1,6 +1,6 @@
 //! Values of a database, its class names, its meta pages.
 
-use super::layout::{Layout, MsgPack, classes, detect};
+use super::layout::{MsgPack, ValueFormat, classes, detect};
 use super::{Bare, header};
 use crate::fuzz::{self, Random};
 
@@ -63,7 +63,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
         part.is_empty() || (bounds.contains(&part.as_ptr()) && part.as_ptr_range().end <= bounds.end)
     };
     let mut accepted = false;
-    for layout in [&MsgPack as &dyn Layout, &Bare] {
+    for layout in [&MsgPack as &dyn ValueFormat, &Bare] {
         let Ok(sample) = layout.sample("key", &value) else { continue };
         assert!(sample.fields().iter().all(|(_, bytes)| inside(bytes)));
         accepted |= sample.label().is_ok() && sample.fields().len() > 1;

@@ -59,7 +59,7 @@ impl FullSlot for Slot {
     fn epoch(&self) -> u64 {
         0
     }
-    fn number(&self) -> u64 {
+    fn index(&self) -> u64 {
         self.number
     }
     fn picks(&self) -> &[Pick] {
