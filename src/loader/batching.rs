@@ -29,78 +29,128 @@ pub(super) enum Place {
 
 /// How large batches are, which of them this process gets, and where it begins.
 impl Loader {
-    /// Samples in a batch, N; 32 by default. Larger batches cost N times the memory of a sample in
-    /// every slot. 0 is an error.
+    /// Samples in a batch, N; 32 by default. Every slot has room for N samples. 0 is an error.
     ///
-    /// With several [ranks](Loader::rank) it is the batch of each of them, as PyTorch's
-    /// `batch_size` is under `DistributedSampler`: the global batch grows with the world.
-    /// [`global_batch_size`](Loader::global_batch_size) says it the other way round; the later of the two
-    /// calls counts.
+    /// With several [ranks](Loader::rank) this is the batch size of each rank, like PyTorch's
+    /// `batch_size` under `DistributedSampler`. The global batch then grows with the world size.
+    /// [`global_batch_size`](Loader::global_batch_size) fixes the global batch instead. The later
+    /// of the two calls counts.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").batch_size(256);
+    /// ```
     pub fn batch_size(mut self, samples: usize) -> Self {
         self.batch = Share::Rank(samples);
         self
     }
 
-    /// Samples that all [ranks](Loader::rank) together have in a batch: a run then sees the same
-    /// global batches on any number of them.
+    /// Samples in a batch of all [ranks](Loader::rank) together. A run then sees the same global
+    /// batches on any number of ranks.
     ///
-    /// Each rank has an equal share. Where the world does not divide `samples`, the first ranks
-    /// have one sample more than the others (weigh their gradients by [`HostBatch::len`]), or, with
-    /// [`LastBatch::Pad`], the others have one place of padding. Fewer samples than ranks are an error.
+    /// Each rank gets an equal share. If the world size does not divide `samples`, the first ranks
+    /// get one sample more than the others: weigh their gradients by [`HostBatch::len`]. With
+    /// [`LastBatch::Pad`] the others get one place of padding instead. Fewer samples than ranks are
+    /// an error.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").global_batch_size(1024).distributed();
+    /// ```
     pub fn global_batch_size(mut self, samples: usize) -> Self {
         self.batch = Share::Global(samples);
         self
     }
 
-    /// What happens to an epoch's last batch when the samples do not fill it; [`LastBatch::Keep`] by
-    /// default.
+    /// What happens to the last batch of an epoch if the samples do not fill it;
+    /// [`LastBatch::Keep`] by default.
+    ///
+    /// ```
+    /// # use warpfeed::{LastBatch, Loader};
+    /// let loader = Loader::new("train").last_batch(LastBatch::Drop);
+    /// ```
     pub fn last_batch(mut self, last: LastBatch) -> Self {
         self.last = last;
         self
     }
 
-    /// Delivers the share of process `rank` of `world`, of processes that train together; 0 of 1 by
-    /// default.
+    /// Delivers the share of process `rank` of the `world_size` processes that train together; 0 of
+    /// 1 by default.
     ///
-    /// Nothing is exchanged between the ranks: each knows the order of all samples, and takes its
-    /// own part of each global batch. So with the same options all of them have the same number of
-    /// batches, and each sample of an epoch goes to exactly one rank, but for what
-    /// [`last_batch`](Loader::last_batch) does at its end. Global batch g is the same samples in the same
-    /// order, with the same augmentation, for any world, when rank 0's part comes first, then rank
-    /// 1's, and so on. What pairs samples of a batch stays within a rank: [`mix`](Augment::mix),
-    /// and the stand-ins of [`OnError::Skip`].
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let second_of_four = Loader::new("train").batch_size(64).shuffle(42).rank(1, 4);
+    /// ```
+    ///
+    /// Ranks do not communicate. Each rank knows the order of all samples and takes its part of
+    /// each global batch. With the same options all ranks get the same number of batches. Each
+    /// sample of an epoch goes to exactly one rank; [`last_batch`](Loader::last_batch) says what
+    /// happens at the end.
+    ///
+    /// Put rank 0's part of global batch g first, then rank 1's, and so on. The result has the same
+    /// samples, order and augmentation for any world size. Two things pair samples within a rank
+    /// only: [`mix`](Augment::mix), and the replacements of [`OnError::Skip`].
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
         self.place = Place::Given { rank, world: world_size };
         self
     }
 
-    /// [`rank`](Loader::rank) as the launcher's environment says (torchrun, Open MPI, SLURM); see
-    /// [`Rank::from_env`]. Opening it without a launcher is an error.
+    /// Takes the [`rank`](Loader::rank) from the launcher's environment (torchrun, Open MPI,
+    /// SLURM); see [`Rank::from_env`]. Opening the loader without a launcher is an error.
     ///
-    /// Ranks on one machine share its processors when [`workers`](Loader::workers) is automatic:
-    /// each takes its part, by what the launcher says of their number (`LOCAL_WORLD_SIZE`,
-    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`), or what the launcher binds it to.
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").batch_size(64).shuffle(42).distributed();
+    /// ```
+    ///
+    /// With automatic [`workers`](Loader::workers), ranks on one machine share its processors. The
+    /// launcher's variables give their number (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`,
+    /// `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound to processors uses those.
     pub fn distributed(mut self) -> Self {
         self.place = Place::Environment;
         self
     }
 
-    /// Seed of the shuffle and of all augmentation; 0 by default.
+    /// The seed of the shuffle and of all augmentation; 0 by default.
+    ///
+    /// ```
+    /// # use warpfeed::{Augment, Loader};
+    /// let in_order = Loader::new("train").augment(Augment::train(224)).seed(42);
+    /// ```
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Goes on where another run stood, exact to the batch, in constant time. The number of
-    /// workers, of batches made ahead and of [ranks](Loader::rank) may be another than in that run,
-    /// as long as the global batch is the same (see [`global_batch_size`](Loader::global_batch_size)).
+    /// Goes on where another run stood: exact to the batch, in constant time.
     ///
-    /// [`Batches::epoch`] then begins the saved epoch at the saved batch. The samples that
-    /// [`OnError::Skip`] allows are counted anew.
+    /// ```no_run
+    /// # use warpfeed::{Checkpoint, Loader};
+    /// # fn load() -> Option<Checkpoint> { None }
+    /// let mut loader = Loader::new("train").batch_size(256).shuffle(42);
+    /// if let Some(checkpoint) = load() {
+    ///     loader = loader.resume(checkpoint);
+    /// }
+    /// let mut batches = loader.host()?;
+    /// for epoch in batches.first_epoch()..90 {
+    ///     for batch in batches.epoch(epoch) {
+    ///         // ...
+    ///     }
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
     ///
-    /// Opening it is an [`ErrorKind::Config`] that names both values if the state was saved by a
-    /// loader of another seed, batch, order or data set, as far as [`Checkpoint`] can tell; it reads
-    /// eight samples for that.
+    /// The number of workers, the prefetch and the number of [ranks](Loader::rank) may change
+    /// between the runs. The global batch must stay the same; see
+    /// [`global_batch_size`](Loader::global_batch_size).
+    ///
+    /// [`Batches::epoch`] begins the saved epoch at the saved batch. The count of [`OnError::Skip`]
+    /// starts again at 0.
+    ///
+    /// # Errors
+    /// Opening is an [`ErrorKind::Config`] if the seed, the global batch, the order or the data set
+    /// differs from the checkpoint's. The message names both values. [`Checkpoint`] says which
+    /// differences are found. The check reads eight samples.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self

@@ -12,26 +12,35 @@ use crate::error::Result;
 use crate::field::{Device, FieldKind, Inner, Written};
 
 impl Loader {
-    /// Opens the loader with batches in the memory of the device that `stream` belongs to, ordered
-    /// by events on that stream: the host waits only while no batch is ready.
+    /// Opens the loader with batches in device memory, ordered on `stream`. The host waits only
+    /// while no batch is ready.
     ///
-    /// Images cross the bus as u8 from page-locked memory on a stream of the loader's own, and are
-    /// converted there: normalised, cast, laid out, erased and mixed in one kernel.
+    /// ```no_run
+    /// # use warpfeed::Loader;
+    /// let stream = warpfeed::cuda::stream(0)?;
+    /// let mut batches = Loader::new("train.lmdb").batch_size(256).shuffle(42).cuda(&stream)?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// Images cross the bus as `u8`, from page-locked memory, on a stream of the loader's own. One
+    /// kernel on the device then normalises, casts, transposes, erases and mixes them.
     /// [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
-    /// [`pinned`](Loader::pinned) has no effect, the memory always is.
+    /// [`pinned`](Loader::pinned) has no effect here: host slots are always page-locked.
     ///
-    /// While `stream` is captured into a CUDA graph, asking for a batch is an
-    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), after which loader and capture go on.
-    /// Take the batch before the capture, copy it into a buffer that the graph keeps, and replay.
-    /// When the loader and its batches are dropped, the device's memory is freed as soon as the
-    /// device has done what it was given: a moment later, by a thread of its own.
+    /// Asking for a batch while `stream` is captured into a CUDA graph is an
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing). The loader and the capture then go
+    /// on. Take the batch before the capture, copy it into a buffer that the graph keeps, and
+    /// replay.
     ///
-    /// [`cuda::stream`](crate::cuda::stream) makes a stream for programs that have none, or says
-    /// that there is no driver.
+    /// When the loader and its batches are dropped, a thread frees the device memory as soon as the
+    /// device has finished its work.
+    ///
+    /// [`cuda::stream`](crate::cuda::stream) makes a stream, or reports that there is no driver.
     ///
     /// # Errors
-    /// As [`host`](Loader::host); [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has
-    /// too little left, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// As [`host`](Loader::host). [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has
+    /// too little memory left. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) for an error of the
+    /// driver.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         let context = Context::of(stream)?;
         let format = self.written(self.layout)?;

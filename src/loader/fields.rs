@@ -6,18 +6,18 @@ use crate::field::{FieldKind, Image, Label};
 
 /// What a batch is made of.
 impl Loader {
-    /// Delivers the field `name` of every sample, of the kind that is given: see
-    /// [`field`](crate::field). A field called `image` or `label` replaces the one that there is by
-    /// default.
+    /// Adds the field `name`, of a kind from [`field`](crate::field). A field named `image` or
+    /// `label` replaces the default one.
     ///
-    /// Found in the batch with [`HostBatch::field`] under the same name. A sample without it, or
-    /// whose bytes do not fit the kind, is an error.
+    /// [`HostBatch::field`] returns it under the same name. A sample is an error if it does not
+    /// have the field, or if its bytes do not fit the kind.
     ///
     /// ```no_run
     /// use warpfeed::field::Numbers;
     /// use warpfeed::{Dtype, Loader};
     ///
-    /// let batches = Loader::new("train.lmdb").field("emb", Numbers::new(Dtype::F32, [768])).host()?;
+    /// let emb = Numbers::new(Dtype::F32, [768]); // (N, 768); a shape of [] gives (N)
+    /// let batches = Loader::new("train.lmdb").field("emb", emb).host()?;
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     pub fn field(mut self, name: &str, kind: impl Into<FieldKind>) -> Self {
@@ -25,14 +25,15 @@ impl Loader {
         self
     }
 
-    /// Leaves out a field that there is by default: `image` or `label`. Without an image nothing is
-    /// decoded, and the augmentation has no effect.
+    /// Leaves out a default field: `image` or `label`. Without `image` the loader decodes no
+    /// pictures, and [`augment`](Loader::augment) has no effect.
     ///
     /// ```no_run
     /// use warpfeed::field::Rows;
     /// use warpfeed::{Dtype, Loader};
     ///
-    /// let batches = Loader::new("texts.tar").without("image").field("tokens", Rows::new(Dtype::I64, [], 512)).host()?;
+    /// let tokens = Rows::new(Dtype::I64, [], 512);
+    /// let batches = Loader::new("texts.tar").without("image").field("tokens", tokens).host()?;
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     pub fn without(mut self, name: &str) -> Self {
@@ -40,34 +41,47 @@ impl Loader {
         self
     }
 
-    /// Delivers labels also as f32 rows of (N, `classes`), mixed as the images are
-    /// ([`Augment::mix`](crate::Augment::mix)), with `smoothing` (0 to 1) of each row spread evenly
-    /// over the classes; see [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Not by
-    /// default.
+    /// Delivers labels also as f32 rows of (N, `classes`); see
+    /// [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Off by default.
     ///
-    /// The rows are the same, bit for bit, on the host and on a device: torchvision's MixUp on
-    /// one-hot labels, then PyTorch's label smoothing. They cost `4 * classes` bytes a sample in
-    /// each slot, on the host or on the device. A sample with a label of `classes` or more is an
-    /// error, and so is one without a label, unless [`unlabelled`](Loader::unlabelled) is set. A
-    /// negative label adds no class to its row.
+    /// The rows are mixed as the images are ([`Augment::mix`](crate::Augment::mix)). `smoothing`, 0
+    /// to 1, is the share of each row that is spread evenly over the classes.
     ///
-    /// Opening it is an error for 0 classes, or a `smoothing` outside 0 to 1.
+    /// ```
+    /// # use warpfeed::{Augment, Loader};
+    /// # use warpfeed::transform::Mix;
+    /// let augment = Augment::train(224).mix(Mix::cutmix(1.0));
+    /// let loader = Loader::new("train").augment(augment).soft_labels(1000, 0.1);
+    /// ```
+    ///
+    /// The rows have the same bits on the host and on a device. They equal torchvision's MixUp of
+    /// one-hot labels followed by PyTorch's label smoothing. Each slot needs `4 * classes` bytes a
+    /// sample more.
+    ///
+    /// A label of `classes` or more is an error. A sample without a label is an error unless
+    /// [`unlabelled`](Loader::unlabelled) is set. A negative label adds no class to its row.
+    ///
+    /// Opening is an error for 0 classes, or for a `smoothing` outside 0 to 1.
     pub fn soft_labels(mut self, classes: usize, smoothing: f32) -> Self {
         self.soft_labels = Some((classes, smoothing));
         self
     }
 
-    /// Whether samples may be without a label, which then is -1; off by default.
+    /// Gives samples without a label the label -1; off by default.
     ///
-    /// Off, a batch has a label for each of its samples or it has none:
-    /// - Where none of its samples has a label, as in a flat folder of pictures,
-    ///   [`HostBatch::labels`](crate::HostBatch::labels) is an error, and everything else of the
-    ///   batch can be used.
-    /// - Where some have a label and others have none, those without one are errors as a picture
-    ///   that cannot be decoded is: the error names sample and file, or another sample stands in
-    ///   for it ([`on_error`](Loader::on_error)).
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let pictures = Loader::new("flat-folder").unlabelled(true);
+    /// ```
     ///
-    /// So a label of -1 is the sample's own, or this option made it.
+    /// If it is off, each batch has labels for all of its samples or for none:
+    ///
+    /// - If none of them has a label, [`HostBatch::labels`](crate::HostBatch::labels) is an error.
+    ///   All other fields can be read. A flat folder of pictures is such a data set.
+    /// - If some have a label, each sample without one is an error that names sample and file.
+    ///   [`on_error`](Loader::on_error) says what follows.
+    ///
+    /// So a label of -1 comes from the sample itself or from this option.
     pub fn unlabelled(mut self, unlabelled: bool) -> Self {
         self.unlabelled = unlabelled;
         self

@@ -18,66 +18,98 @@ pub(super) struct Limits {
 
 /// What happens when something fails, and how much may be claimed, kept and waited for.
 impl Loader {
-    /// What happens when a sample cannot be read, decoded or transformed; [`OnError::Stop`] by
+    /// What happens if a sample cannot be read, decoded or transformed; [`OnError::Stop`] by
     /// default.
+    ///
+    /// ```
+    /// # use warpfeed::{Loader, OnError};
+    /// let loader = Loader::new("train").on_error(OnError::Skip { max_skipped: 100 });
+    /// ```
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
         self
     }
 
-    /// How often a sample is read again when its source reports a [transient](Error::is_transient)
-    /// error (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, a timeout), before the error counts; 3 by
-    /// default, 0 for never.
+    /// How often a sample is read again after a [transient](Error::is_transient) error of its
+    /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, a timeout); 3 by default. 0 means never. If the
+    /// last attempt fails too, the error counts.
     ///
-    /// The worker pauses for 5 ms before it reads again, then for four times as long each time, for
-    /// a second at most. Every time is logged as a warning and counted in
-    /// [`Stats::retries`](crate::Stats::retries). The reads of [`resume`](Loader::resume) and,
-    /// uncounted, those of [`balanced`](Loader::balanced) are tried again as often. A worker keeps
-    /// a buffer for each time.
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let network_drive = Loader::new("/mnt/nfs/train").retries(10);
+    /// ```
     ///
-    /// Opening it is an error for more than 1,000 times: a sample then holds up its batch for a
-    /// quarter of an hour.
+    /// The first pause lasts 5 ms. Each further pause is four times as long, up to one second. Each
+    /// retry is logged as a warning and counted in [`Stats::retries`](crate::Stats::retries). The
+    /// reads of [`resume`](Loader::resume) and [`balanced`](Loader::balanced) are retried too;
+    /// those of `balanced` are not counted. A worker keeps one buffer for each retry.
+    ///
+    /// More than 1,000 retries are an error when the loader is opened: they would hold up a batch
+    /// for a quarter of an hour.
     pub fn retries(mut self, times: usize) -> Self {
         self.limits.retries = times;
         self
     }
 
-    /// Most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. One
-    /// that claims more is a failed sample, and no memory is taken for it: a file of a few bytes
-    /// can claim gigabytes.
+    /// The most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. A
+    /// picture that claims more is a failed sample, and no memory is allocated for it.
     ///
-    /// It holds for every codec, also one of your own.
+    /// The limit holds for every codec, including your own.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").max_pixels(50_000_000);
+    /// ```
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.codecs = self.codecs.max_pixels(pixels);
         self
     }
 
-    /// Most bytes that the fields of a sample may have together, as they are stored; 2^31 by
-    /// default. One that has more is a failed sample, and nothing is decoded. Of a mapped tar or an
-    /// LMDB nothing is copied before; a file in a folder, and a sample of a tar that is read
-    /// ([`mmap(false)`](Loader::mmap)), is read first, up to 2 GiB.
+    /// The most bytes that all stored fields of a sample may have together; 2^31 by default. A
+    /// sample that has more fails before it is decoded.
+    ///
+    /// Mapped sources (tar and LMDB) are checked before any copy. Sources that read files are
+    /// checked after reading, at most 2 GiB: folders, and tar shards with
+    /// [`mmap(false)`](Loader::mmap).
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train.tar").max_sample_bytes(64 << 20);
+    /// ```
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
         self.limits.sample_bytes = bytes;
         self
     }
 
-    /// How long the consumer may keep every slot while asking for another batch, before that is an
-    /// error; 30 s by default. (A slow worker is no error: it is logged.)
+    /// How long a call for the next batch waits while the consumer itself keeps every slot; then it
+    /// is an error. 30 s by default. The time that a slow worker takes does not count: it is
+    /// logged.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").timeout(Duration::from_secs(5));
+    /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Most bytes that the loader may hold, on host and device together: slots, and the scratch of
-    /// its workers ([`MemoryPlan`](crate::MemoryPlan)). Slots that need more are refused when it is
-    /// opened. What they leave is the workers'; where that is less than they have use for, fewer
-    /// large pictures are decoded at once. Automatic numbers of [`workers`](Loader::workers) and of
-    /// [batches ahead](Loader::prefetch) stay within it.
+    /// The most bytes that the loader may hold, on host and device together. They cover slots and
+    /// workers' scratch; see [`MemoryPlan`](crate::MemoryPlan).
     ///
-    /// By default the limit is what the machine has available, and what the control group of its
-    /// container has left (on Linux; elsewhere nothing is asked); workers' scratch is then at most
-    /// half of what the slots leave. With a limit of your own that is not asked: you know the
-    /// machine.
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").memory_limit(4 << 30);
+    /// ```
+    ///
+    /// Opening fails if the slots need more. Workers get the rest as scratch. With little scratch,
+    /// fewer large pictures are decoded at once. An automatic [`prefetch`](Loader::prefetch) stays
+    /// within the limit.
+    ///
+    /// Without a limit, opening fails if the plan needs more host memory than is available on the
+    /// machine or in the container's cgroup (Linux only). Workers' scratch is then at most half of
+    /// what the slots leave. Setting a limit replaces this check.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
         self

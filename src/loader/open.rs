@@ -26,11 +26,21 @@ use crate::trace::{self, Trace};
 impl Loader {
     /// Opens the loader with batches in host memory.
     ///
+    /// ```no_run
+    /// # use warpfeed::Loader;
+    /// let mut batches = Loader::new("train").batch_size(256).shuffle(42).host()?;
+    /// for batch in batches.epoch(0) {
+    ///     let batch = batch?;
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`ErrorKind::Config`] for an option that cannot work, or for options that together leave an
-    /// epoch without a batch, [`ErrorKind::Io`] or [`ErrorKind::Source`] for a data set that cannot
-    /// be opened, [`ErrorKind::Memory`] beyond the [`memory_limit`](Loader::memory_limit), or what
-    /// the machine has left.
+    /// - [`ErrorKind::Config`] for an option that cannot work, or for options that leave an epoch
+    ///   without a batch.
+    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] for a data set that cannot be opened.
+    /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
+    ///   the memory that is available.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let (layout, pinned) = (self.layout, self.pinned);
         let format = self.written(layout)?;
@@ -177,8 +187,7 @@ impl IntoIterator for Loader {
     type Item = Result<HostBatch>;
     type IntoIter = IntoIter;
 
-    /// Opens the loader and makes one pass, epoch 0. An error of opening is the first and only
-    /// item.
+    /// Opens the loader and makes one pass, epoch 0. If opening fails, the error is the only item.
     fn into_iter(self) -> IntoIter {
         IntoIter::new(self.host())
     }

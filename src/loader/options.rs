@@ -19,8 +19,9 @@ use crate::transform::{Augment, Transform};
 
 /// The options of a data loader.
 ///
-/// Setters take the loader by value and give it back, and never fail. All checks happen when it is
-/// opened, by [`host`](Loader::host), by `cuda`, or by going into a `for` loop.
+/// A setter takes the loader by value and returns it. Setters do not fail. Options are checked when
+/// the loader is opened: by [`host`](Loader::host), by `cuda`, or by a `for` loop over the loader
+/// itself.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -98,20 +99,41 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Loader {
-    /// A loader of the data set at `path`: a folder of class folders, a flat folder of pictures, an
-    /// LMDB, a tar shard, a folder of shards, or a pattern such as `train-{000..099}.tar`. Which
-    /// one is found out when it is opened; see [`source::open`].
+    /// A loader of the data set at `path`. It can be a folder of class folders, a flat folder of
+    /// pictures, an LMDB, a tar shard, a folder of shards, or a pattern such as
+    /// `train-{000..099}.tar`.
+    ///
+    /// Opening the loader finds out which one it is; see [`source::open`].
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let folder = Loader::new("imagenet/train");
+    /// let shards = Loader::new("train-{000..099}.tar");
+    /// ```
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
 
-    /// A loader of a source of your own, or of one opened before:
-    /// `Loader::source(source::open("train")?)`.
+    /// A loader of a source of your own, or of one that is already open.
+    ///
+    /// ```no_run
+    /// # use warpfeed::{Loader, source};
+    /// let loader = Loader::source(source::open("train")?);
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
     pub fn source(source: impl Source + 'static) -> Self {
         Self::shared_source(Arc::new(source))
     }
 
-    /// A loader of a source that others use too, such as a second loader with other augmentation.
+    /// A loader of a source that other loaders use too.
+    ///
+    /// ```no_run
+    /// # use warpfeed::{Augment, Loader, source};
+    /// let photos = source::open("photos")?;
+    /// let train = Loader::shared_source(photos.clone()).augment(Augment::train(224));
+    /// let plain = Loader::shared_source(photos).augment(Augment::eval(256, 224));
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
     pub fn shared_source(source: Arc<dyn Source>) -> Self {
         Self::from_input(Input::Source(source))
     }

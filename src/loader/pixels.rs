@@ -7,47 +7,80 @@ use crate::transform::{Augment, Transform};
 
 /// What is done to pictures, and how they lie in the batch.
 impl Loader {
-    /// Crop, resize, flip and what else is done to each picture, and so the size of the images;
+    /// Crop, resize, flip and colour changes of each picture. They also set the size of the images.
     /// `Augment::eval(256, 224)` by default.
+    ///
+    /// ```
+    /// # use warpfeed::{Augment, Loader};
+    /// let loader = Loader::new("train").augment(Augment::train(224));
+    /// ```
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = augment;
         self
     }
 
-    /// Adds a step of your own on the `u8` image after [`augment`](Loader::augment), before it is
-    /// normalised. Called more than once, the steps follow each other.
+    /// Adds a step of your own on the `u8` image, after [`augment`](Loader::augment) and before
+    /// [`normalize`](Loader::normalize). Several steps run in the order of their calls.
+    ///
+    /// ```
+    /// # use warpfeed::{Loader, order::Rng, transform::ImageMut};
+    /// fn invert(image: &mut ImageMut<'_>, rng: &mut Rng) -> warpfeed::Result<()> {
+    ///     if rng.chance(0.5) {
+    ///         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// let loader = Loader::new("train").transform(invert);
+    /// ```
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
         self.transforms.push(Arc::new(transform));
         self
     }
 
-    /// Per-channel `(pixel / 255 - mean) / std`, such as [`Normalize::IMAGENET`]. It makes the
-    /// dtype F32 unless [`dtype`](Loader::dtype) says another float. Without it, float images are
-    /// `pixel / 255`.
+    /// Computes `(pixel / 255 - mean) / std` per channel. The dtype becomes F32 unless
+    /// [`dtype`](Loader::dtype) names another float. Without this option float images are `pixel /
+    /// 255`.
+    ///
+    /// ```
+    /// # use warpfeed::{Loader, Normalize};
+    /// let loader = Loader::new("train").normalize(Normalize::IMAGENET);
+    /// ```
     pub fn normalize(mut self, normalize: Normalize) -> Self {
         self.normalize = Some(normalize);
         self
     }
 
-    /// Element type of the images: U8 (the default: pixels as they are), F32, F16 or BF16.
+    /// The element type of the images: F32, F16, BF16, or U8 for pixels as they are. U8 is the
+    /// default, and F32 with [`normalize`](Loader::normalize).
+    ///
+    /// ```
+    /// # use warpfeed::{Dtype, Loader, Normalize};
+    /// let loader = Loader::new("train").normalize(Normalize::IMAGENET).dtype(Dtype::F16);
+    /// ```
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = Some(dtype);
         self
     }
 
-    /// Order of the images' axes; [`Layout::Nhwc`] by default.
+    /// The order of the images' axes; [`Layout::Nhwc`] by default.
+    ///
+    /// ```
+    /// # use warpfeed::{Layout, Loader};
+    /// let loader = Loader::new("train").layout(Layout::Nchw);
+    /// ```
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
     /// Adds a codec of your own to the [built-in ones](crate::decode#what-is-read). It is asked
-    /// before them, and before those that were added earlier, so that it may take a format over.
+    /// before them and before codecs that were added earlier. So it can replace a built-in format.
     ///
-    /// Files in a folder with an extension of its [format](Codec::format) are then samples, and a
-    /// field that is named after the format is a sample's image. [`Codec`] has an example of one.
+    /// In a folder, files with an extension of the codec's [format](Codec::format) become samples.
+    /// A field named after the format is the image of its sample. [`Codec`] has an example of a
+    /// codec.
     ///
-    /// ```no_run
+    /// ```
     /// # use warpfeed::{Augment, Loader, decode::RawRgb};
     /// // Fields of 32 * 32 * 3 bytes, which are the pixels themselves.
     /// let arrays = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32));

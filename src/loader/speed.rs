@@ -4,74 +4,100 @@ use crate::engine::Batches;
 
 /// How fast it goes. No batch depends on these.
 impl Loader {
-    /// Worker threads that read, decode and transform. The number changes the speed and nothing
-    /// else: batches are the same, bit for bit, for any number.
+    /// The number of worker threads, which read, decode and transform. It changes the speed only:
+    /// batches are the same, bit for bit, for any number.
     ///
-    /// 0, the default, is one for each processor that this process may use. More are of use for a
-    /// decoder or a transform that waits. A source that waits for a disk or a network needs no more:
-    /// when reads are seen to wait, up to 32 threads of their own read for the workers. They are
-    /// started then, sleep while reads do not wait, and hold samples within the memory of
-    /// [`Batches::memory_plan`]. Each worker costs a thread and scratch for the pictures in hand. More than
-    /// 4,096 are an error when the loader is opened.
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").workers(8);
+    /// ```
+    ///
+    /// 0, the default, is one thread for each processor that this process may use. Set more for a
+    /// decoder or a transform that waits. Slow storage needs no more workers: if reads wait for a
+    /// disk or a network, up to 32 reader threads read ahead for the workers. They start when reads
+    /// first wait and sleep when reads do not wait. Their samples stay within the memory of
+    /// [`Batches::memory_plan`].
+    ///
+    /// Each worker costs a thread and scratch for its pictures. More than 4,096 workers are an
+    /// error when the loader is opened.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Batches that are made ahead of the consumer. Like [`workers`](Loader::workers) it changes
-    /// the speed alone.
+    /// The number of batches that are made ahead of the consumer. It changes the speed only.
     ///
-    /// Each costs a slot of memory; one more is in the consumer's hands and one more is being
-    /// filled, so that the loader holds `prefetch + 2` slots. More than a few help only when the
-    /// time that samples or steps take varies much.
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").prefetch(4);
+    /// ```
     ///
-    /// 0, the default, is automatic: 2 to begin with, and twice as many, up to 16, when the
-    /// consumer waits although workers idle because all slots are taken; kept if more samples come.
-    /// A consumer that keeps batches alive is given more slots, as long as there are any. All slots
-    /// there may be are allocated when the loader is opened, within the
-    /// [`memory_limit`](Loader::memory_limit), or, without one, 1 GiB (256 MiB if page-locked; but
-    /// always for 2) and what the machine has left. Ordinary memory that was never used stays the
-    /// system's. On a device there are 2 batches, and what adapts is the host's slots.
+    /// The loader holds `prefetch + 2` slots: one more is with the consumer, and one more is being
+    /// filled. More than a few batches help only if the times of samples or steps vary much.
+    ///
+    /// 0, the default, is automatic. It begins with 2 batches. If the consumer waits while workers
+    /// idle for lack of slots, the number is doubled, up to 16. A try that does not raise
+    /// throughput is undone. A consumer that keeps batches alive gets more slots while there are
+    /// free ones.
+    ///
+    /// All slots are allocated on opening, limited by [`memory_limit`](Loader::memory_limit)
+    /// (default: 1 GiB, or 256 MiB if page-locked, within the available memory, and always at least
+    /// two batches). Pages that are never touched are never committed. On a device, 2 batches are
+    /// ready, and only the number of host slots adapts.
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = batches;
         self
     }
 
-    /// Whether batches lie in page-locked memory, which the GPU can copy from without the host's
-    /// help; off by default.
+    /// Whether batches lie in page-locked memory; off by default. A GPU copies from it without the
+    /// host's help.
     ///
-    /// Uploads from there are asynchronous, those of cudarc's safe calls too. A batch may be
-    /// dropped at once nevertheless: its memory is written again after all work that the devices
-    /// had been given by then. The wait is on a thread of the loader's own. A step that takes long
-    /// keeps slots so long, and the loader then prepares fewer batches ahead of the host.
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").pinned(true);
+    /// ```
     ///
-    /// Two limits. Work of a CUDA context that a program makes beside the device's primary one is
-    /// not seen: there `release_on` is needed. And a CUDA graph capture of a stream that the loader
-    /// has never been given can be invalidated by the mark that a dropped batch needs; the driver
-    /// reports that at the end of the capture. Streams of [`cuda::stream`](crate::cuda::stream),
-    /// and those given to `release_on`, are known.
+    /// Uploads from page-locked memory are asynchronous, also by cudarc's safe calls. You may still
+    /// drop a batch at once. Its memory is written again only after all work that the devices had
+    /// been given by then. A thread of the loader waits for that. While a long step keeps slots, the
+    /// loader prepares fewer batches ahead.
     #[cfg_attr(
         feature = "cuda",
-        doc = "[`HostBatch::release_on`] names the stream that reads the batch: then nothing else is waited for."
+        doc = "\n[`HostBatch::release_on`] names the stream that reads the batch: then the loader waits for that stream only."
     )]
     ///
-    /// Without a CUDA driver there is none to be had: a warning is logged once, ordinary memory is
-    /// used, and [`Batches::memory_plan`] says so. It costs time when the loader is opened, about 0.3 ms a
-    /// MB, and the memory cannot be swapped out.
+    /// There are two limits:
+    ///
+    /// - The loader does not see work in a CUDA context other than the device's primary one. Such
+    ///   programs need `release_on`.
+    /// - A dropped batch needs a mark of all work in the context. This mark can invalidate a CUDA
+    ///   graph capture of a stream that the loader does not know. The driver reports that at the end
+    ///   of the capture. The loader knows streams of [`cuda::stream`](crate::cuda::stream) and those given
+    ///   to `release_on`.
+    ///
+    /// Without a CUDA driver the loader logs one warning and uses ordinary memory, and
+    /// [`Batches::memory_plan`] says so. Page-locking takes about 0.3 ms a MB on opening. The memory
+    /// cannot be swapped out.
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
         self
     }
 
-    /// Whether tar shards are memory-mapped, as they are by default. `false` reads them instead,
-    /// for files that may be cut short while they are open: that, and a medium that fails, is then
-    /// an error of the sample whatever the moment, never a `SIGBUS` that ends the process, as it is
-    /// if a mapped shard is cut short while workers are busy. It suits network file systems too. It
-    /// costs a copy of the encoded bytes, and an open file a shard; see
+    /// Whether tar shards are memory-mapped; `true` by default. With `false` shards are read
+    /// instead.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let network_drive = Loader::new("/mnt/nfs/train-{000..099}.tar").mmap(false);
+    /// ```
+    ///
+    /// If a mapped shard is truncated or its disk fails while in use, the process dies with
+    /// `SIGBUS`. With reads it is an ordinary sample error. Reads also suit network file systems.
+    /// They cost a copy of the encoded bytes and one open file a shard; see
     /// [`Tar::open_unmapped`](source::Tar::open_unmapped).
     ///
-    /// Without effect on folders, which are always read, and on sources that were opened before. An
-    /// LMDB is always mapped, by its library: with `false` it is refused when the loader is opened.
+    /// The option has no effect on folders, which are always read, or on sources that are already
+    /// open. An LMDB is always mapped by its library: with `false`, opening one is an error.
     pub fn mmap(mut self, mapped: bool) -> Self {
         self.mapped = mapped;
         self
