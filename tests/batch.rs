@@ -238,7 +238,7 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
 fn soft_labels_that_cannot_be_are_errors() {
     let open = |classes, smoothing| loader(Numbers::new(20)).soft_labels(classes, smoothing);
     let refused = |loader: Loader| loader.host().err().unwrap().to_string();
-    assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): there is at least one class");
+    assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): at least one class is needed");
     assert!(refused(open(10, 1.5)).contains("a smoothing of 1.5"));
     assert!(refused(open(10, f32::NAN)).contains("a smoothing of NaN"));
     assert!(refused(open(10, 0.0).field("soft_label", field::Numbers::new(Dtype::F32, [10]))).contains("soft_label"));

@@ -351,11 +351,11 @@ fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     refused(make().dtype(Dtype::U8).normalize(Normalize::IMAGENET), "normalize needs dtype");
     refused(make().normalize(Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] }), "no std may be 0");
     let twice = || Numeric::new(Dtype::F32, [1]);
-    refused(make().field("emb", twice()).field("emb", twice()), "there already");
+    refused(make().field("emb", twice()).field("emb", twice()), "duplicate field");
     refused(make().without("emb"), "without(\"emb\")");
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
-    refused(Loader::mixture(nothing), "mixture: there are no data sets in it");
+    refused(Loader::mixture(nothing), "mixture is empty");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
 }
 

@@ -172,14 +172,14 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
         let e = loader.resume(state.clone()).host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.cause().contains(w)), "{e}");
     };
-    refused(numbers().shuffle(6), &state, &["seed 5", "has 6"]);
-    refused(numbers().shuffle(5).batch_size(20), &state, &["global batch of 10", "has 20"]);
-    refused(numbers().shuffle(5).rank(0, 2), &state, &["global batch of 10", "has 20"]);
-    refused(loader(Numbers::new(101)).batch_size(10).shuffle(5), &state, &["samples in the source of 100", "has 101"]);
-    refused(numbers().seed(5), &state, &["another order", "position 0 of epoch 0"]);
+    refused(numbers().shuffle(6), &state, &["seed", "has 5,", "has 6"]);
+    refused(numbers().shuffle(5).batch_size(20), &state, &["global batch", "has 10,", "has 20"]);
+    refused(numbers().shuffle(5).rank(0, 2), &state, &["global batch", "has 10,", "has 20"]);
+    refused(loader(Numbers::new(101)).batch_size(10).shuffle(5), &state, &["source samples", "has 100,", "has 101"]);
+    refused(numbers().seed(5), &state, &["the order", "position 0 of epoch 0"]);
     let renamed = Memory::new((0..100).map(|i| OwnedSample::new(format!("new/{i}")).field("img", [])).collect());
     let renamed = Loader::source(renamed).codec(support::Draw).batch_size(10).shuffle(5);
-    refused(renamed, &state, &["another data set", "/0000", "has new/"]);
+    refused(renamed, &state, &["the data set", "/0000", "has new/"]);
     assert!(numbers().shuffle(5).batch_size(5).rank(1, 2).resume(state.clone()).host().is_ok());
 
     let text = serde_json::to_string(&state).unwrap();
@@ -187,14 +187,18 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
         assert!(text.contains(from), "{from} in {text}");
         serde_json::from_str(&text.replace(from, to)).unwrap()
     };
-    refused(numbers().shuffle(5), &edited("\"version\":1", "\"version\":2"), &["version 2, known is 1"]);
+    refused(
+        numbers().shuffle(5),
+        &edited("\"version\":1", "\"version\":2"),
+        &["version 2; this build reads version 1"],
+    );
     let later = serde_json::from_str(r#"{"version":7,"cursor":[1,2]}"#).unwrap();
-    refused(numbers().shuffle(5), &later, &["version 7, known is 1"]);
+    refused(numbers().shuffle(5), &later, &["version 7; this build reads version 1"]);
     refused(numbers().shuffle(5), &edited("\"batch\":4", "\"batch\":11"), &["batch 11 of epoch 1, which has 10"]);
     refused(
         numbers().shuffle(5),
         &edited("\"epoch_samples\":100", "\"epoch_samples\":7"),
-        &["epoch 1 of 7", "has 100"],
+        &["epoch 1", "has 7,", "has 100"],
     );
 }
 

@@ -91,11 +91,13 @@ impl Checkpoint {
     /// Where a loader of `recipe` in the order of `schedule` goes on, if it may.
     pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Position> {
         let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
-            Err(Error::config(format!("resume: the state was saved with {what} {saved}, this loader has {now}")))
+            Err(Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}")))
         };
         if self.version != VERSION {
             let version = self.version;
-            return Err(Error::config(format!("resume: the state is of version {version}, known is {VERSION}")));
+            return Err(Error::config(format!(
+                "resume: the checkpoint has version {version}; this build reads version {VERSION}"
+            )));
         }
         let epoch = self.epoch;
         // The order may be the user's, and has perhaps never been asked about such an epoch.
@@ -103,15 +105,14 @@ impl Checkpoint {
             let now = Checkpoint::new(recipe, schedule, epoch, self.batch, probe(recipe, counters, schedule));
             Ok((now, schedule.num_batches(epoch)))
         });
-        let (now, batches) = asked.map_err(|e| {
-            Error::config(format!("resume: the order panicked when asked about epoch {epoch}: {}", e.cause()))
-        })?;
+        let (now, batches) =
+            asked.map_err(|e| Error::config(format!("resume: the order panicked for epoch {epoch}: {}", e.cause())))?;
         for (what, saved, now) in [
-            ("seed", self.seed, now.seed),
-            ("a global batch of", self.global_batch, now.global_batch),
-            ("a number of samples in the source of", self.samples, now.samples),
-            (&format!("a number of samples in epoch {epoch} of"), self.epoch_samples, now.epoch_samples),
-            ("a number of probes of", self.probes.len() as u64, now.probes.len() as u64),
+            ("the seed", self.seed, now.seed),
+            ("the global batch size", self.global_batch, now.global_batch),
+            ("the number of source samples", self.samples, now.samples),
+            (&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples),
+            ("the number of probes", self.probes.len() as u64, now.probes.len() as u64),
         ] {
             if saved != now {
                 return differs(what, &saved, &now);
@@ -120,19 +121,19 @@ impl Checkpoint {
         if self.batch > batches {
             let batch = self.batch;
             return Err(Error::config(format!(
-                "resume: the state is at batch {batch} of epoch {epoch}, which has {batches}"
+                "resume: the checkpoint is at batch {batch} of epoch {epoch}, which has {batches} batches"
             )));
         }
         let shown = |number: Option<u64>| number.map_or_else(|| "none".to_owned(), |n| n.to_string());
         for (saved, now) in self.probes.iter().zip(&now.probes) {
             if (saved.position, saved.sample) != (now.position, now.sample) {
-                let what = format!("another order: at position {} of epoch 0 it had sample", saved.position);
+                let what = format!("the order (sample at position {} of epoch 0)", saved.position);
                 return differs(&what, &shown(saved.sample), &shown(now.sample));
             }
             if let (Some(saved_key), Some(key)) = (&saved.key, &now.key)
                 && saved_key != key
             {
-                let what = format!("another data set: the key of sample {} was", shown(saved.sample));
+                let what = format!("the data set (key of sample {})", shown(saved.sample));
                 return differs(&what, saved_key, key);
             }
         }

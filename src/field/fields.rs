@@ -81,7 +81,7 @@ impl Fields {
             return Err(Error::config(format!("{images} images a sample; at most {MOST_IMAGES} images")));
         }
         if arrays.is_empty() {
-            return Err(Error::config("a batch has no fields: all were left out"));
+            return Err(Error::config("every field is left out; a batch needs at least one"));
         }
         if device.is_some_and(|device| device.records) {
             for image in &mut made.images {
@@ -143,5 +143,5 @@ impl Fields {
 }
 
 fn taken(name: &str) -> Error {
-    Error::config(format!("field {name:?} is there already"))
+    Error::config(format!("duplicate field {name:?}"))
 }

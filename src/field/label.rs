@@ -43,7 +43,7 @@ impl Label {
 
     pub(crate) fn check(&self) -> Result<()> {
         match self.soft {
-            Some((0, _)) => Err(Error::config("soft_labels(0, ..): there is at least one class")),
+            Some((0, _)) => Err(Error::config("soft_labels(0, ..): at least one class is needed")),
             Some((_, smoothing)) if !(0.0..=1.0).contains(&smoothing) => {
                 Err(Error::config(format!("soft_labels: a smoothing of {smoothing}; needs 0 to 1")))
             }

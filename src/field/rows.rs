@@ -68,7 +68,7 @@ impl Rows {
 impl Kind for Rows {
     fn arrays(&self, name: &str) -> Result<Vec<Field>> {
         if self.most == 0 {
-            return Err(Error::config(format!("field {name:?}: room for 0 rows; there is at least one")));
+            return Err(Error::config(format!("field {name:?}: room for 0 rows; at least 1 is needed")));
         }
         if self.row.contains(&0) {
             return Err(Error::config(format!("field {name:?}: rows of {:?} have no bytes", self.row)));

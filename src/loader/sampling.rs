@@ -302,9 +302,9 @@ impl Sampling {
             (false, false) => Ok(None),
             (true, false) => Ok(Some(Join::ByClassName)),
             (false, true) => Ok(Some(Join::KeepLabels)),
-            (true, true) => Err(Error::config(
-                "by_class_name and keep_labels: each decides what labels mean, so there can be but one",
-            )),
+            (true, true) => {
+                Err(Error::config("by_class_name and keep_labels: each decides what labels mean; set only one of them"))
+            }
         }
     }
 
@@ -328,12 +328,12 @@ impl Sampling {
         ];
         let chosen: Vec<_> = chosen.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
         if let [one, other, ..] = chosen[..] {
-            return Err(Error::config(format!("{one} and {other}: each decides the order, so there can be but one")));
+            return Err(Error::config(format!("{one} and {other}: each decides the order; set only one of them")));
         }
         if mixture.is_some() && self.order.is_some() {
             return Err(Error::config(
-                "mixture and order: each decides the order. For an order of your own over several sources, join them with source::Concat; \
-                 for one within each, make the order with order::Mixture::of",
+                "mixture and order: each decides the order. For an order of your own over several sources, join them with source::Concat. \
+                 For an order within each source, use order::Mixture::of",
             ));
         }
         if self.window == Some(0) {

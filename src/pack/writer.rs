@@ -9,7 +9,7 @@ pub trait Writer: Send {
     /// Adds a sample behind those before it.
     ///
     /// # Errors
-    /// If the disk does not take it, its label is no number, or it is of a form that the target
+    /// If the disk does not take it, its label is not a number, or it is of a form that the target
     /// cannot hold.
     fn put(&mut self, sample: &Sample<'_>) -> Result<()>;
 

@@ -39,12 +39,12 @@ impl Identity {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
             Err(e) => {
-                tracing::warn!("{}: no longer to be found ({e}); the file that was opened is read on", path.display());
+                tracing::warn!("{}: no longer exists ({e}); continuing with the open file", path.display());
                 return Ok(None);
             }
         };
         if now.file != self.file {
-            tracing::warn!("{}: replaced by another file; the one that was opened is read on", path.display());
+            tracing::warn!("{}: replaced by another file; continuing with the open one", path.display());
             return Ok(None);
         }
         if now != *self && !may_be_written {

@@ -69,7 +69,7 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
     /// Copies a sample out of its source.
     ///
     /// # Errors
-    /// If its label is no number.
+    /// If its label is not a number.
     fn try_from(sample: &Sample<'_>) -> Result<Self> {
         let fields = sample.fields().iter().map(|&(name, bytes)| (name.to_owned(), bytes.to_owned())).collect();
         Ok(OwnedSample { key: sample.key().to_owned(), fields, label: sample.label()? })

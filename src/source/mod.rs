@@ -88,7 +88,7 @@ pub trait Source: Send + Sync {
     /// without reading the whole sample, which by default it does.
     ///
     /// # Errors
-    /// As [`read`](Source::read), or a label that is no number.
+    /// As [`read`](Source::read), or a label that is not a number.
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.read(index, scratch)?.label()
     }

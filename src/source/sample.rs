@@ -61,7 +61,7 @@ impl<'a> Sample<'a> {
             return Err(Error::in_source(format!("field {name:?} occurs twice")));
         }
         let Some(slot) = self.fields.get_mut(self.len) else {
-            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields; {name:?} is one too many")));
+            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields; {name:?} does not fit")));
         };
         *slot = (name, bytes);
         self.len += 1;
@@ -117,7 +117,7 @@ impl<'a> Sample<'a> {
                 let text = std::str::from_utf8(bytes).map(str::trim).ok();
                 text.and_then(|t| t.parse().ok()).map(Some).ok_or_else(|| {
                     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
-                    Error::in_source(format!("field \"cls\" is no number: {shown:?}"))
+                    Error::in_source(format!("field \"cls\" is not a number: {shown:?}"))
                 })
             }
         }

@@ -64,7 +64,11 @@ impl ColorJitter {
             if let Some([low, high]) = interval
                 && !(low <= high && high <= limit)
             {
-                return Err(Error::config(format!("jitter: {name} of {low} to {high} cannot be")));
+                let most = if limit < f64::MAX { format!(" and at most {limit}") } else { String::new() };
+                let range = format!("{name} range {low:?}..{high:?}");
+                return Err(Error::config(format!(
+                    "jitter: {range} is invalid: the amount must be finite, not negative{most}"
+                )));
             }
         }
         Ok(())

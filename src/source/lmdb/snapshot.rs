@@ -83,7 +83,7 @@ impl Snapshot {
              them before opening it anew"
                 .to_owned()
         } else {
-            format!("another process keeps committing; {TRIES} tries met no quiet moment")
+            format!("could not take a consistent snapshot: another process committed during all {TRIES} attempts")
         };
         Err(Error::in_source(cause).at_path(path))
     }

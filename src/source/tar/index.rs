@@ -112,7 +112,7 @@ impl Scan<'_> {
             }
             let data = |scratch| match size {
                 0..=MOST => bytes.get(start, size as usize, scratch),
-                _ => Err(bad(format!("claims {size} bytes for what is no sample's, the limit is {MOST}"))),
+                _ => Err(bad(format!("PAX/GNU header of {size} bytes exceeds the limit of {MOST}"))),
             };
             match header.kind {
                 b'L' => {
