@@ -1,8 +1,11 @@
 //! A data loader that keeps a GPU fed.
 //!
-//! From the top: [`Loader`] configures; opening it gives [`Batches`], which owns the worker threads
-//! and all batch memory; [`Batches::epoch`] iterates; each item is a [`HostBatch`], or an [`Error`]
-//! that names the sample it belongs to.
+//! Worker threads read samples from class folders, an LMDB or tar shards. They decode and augment
+//! them into batch buffers. A prefetcher copies those to the GPU on a CUDA stream of its own.
+//!
+//! [`Loader`] holds the options. Opening it gives [`Batches`], which owns the threads and all batch
+//! memory. [`Batches::epoch`] iterates. Each item is a [`HostBatch`], or an [`Error`] that names
+//! the sample.
 //!
 //! # Hello, batch
 //!
@@ -11,12 +14,10 @@
 //!
 //! # fn main() -> warpfeed::Result<()> {
 //! # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
-//! let mut batches = Loader::new("datasets/mini")   // a folder, an LMDB, tar shards: found out from the path
-//!     .batch_size(16)
-//!     .shuffle(42)
-//!     .augment(Augment::train(64))                 // random-resized crop and flip
-//!     .workers(2).pinned(true).prefetch(4)
-//!     .host()?;
+//! // A folder, an LMDB or tar shards: found out from the path.
+//! let loader = Loader::new("datasets/mini").workers(2).pinned(true).prefetch(4);
+//! // Random-resized crop and flip.
+//! let mut batches = loader.batch_size(16).shuffle(42).augment(Augment::train(64)).host()?;
 //! for epoch in 0..2 {
 //!     for batch in batches.epoch(epoch) {
 //!         let batch = batch?;
@@ -28,92 +29,142 @@
 //! # }
 //! ```
 //!
-//! For a single pass a configured loader goes straight into `for`.
+//! A loader can go straight into `for`: that is one pass over the data.
 //!
-//! # Where a batch lives
+//! # Cargo features
 //!
-//! In one of the loader's slots: a buffer that is allocated when the loader is opened and reused
-//! until it is dropped. With [`pinned`](Loader::pinned) it is page-locked memory. A batch is yours
-//! until you drop it; then its slot goes back to the workers. The images are `u8` (N, H, W, 3)
-//! unless [`dtype`](Loader::dtype), [`layout`](Loader::layout) and [`normalize`](Loader::normalize)
-//! say otherwise; labels are `i64`; further arrays of a sample come along with
-//! [`field`](Loader::field). Reading labels that samples do not have is an error, unless
-//! [`unlabelled`](Loader::unlabelled) makes them -1.
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `cuda` | yes | `Loader::cuda`: batches in device memory; page-locked host memory. The driver is looked up at run time. Neither building nor running needs a CUDA toolkit. |
+//! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
+//! | `nvtx` | no | NVTX ranges for Nsight Systems, with the names of the spans of a trace. |
+//!
+//! # Your data
+//!
+//! [`new`](Loader::new) takes the path of a folder, an LMDB or tar shards.
+//! [`source`](Loader::source) takes a [`Source`](source::Source) of your own, and
+//! [`shared_source`](Loader::shared_source) one that other loaders use too.
+//! [`mixture`](Loader::mixture) and [`mixture_of`](Loader::mixture_of) draw from several data sets
+//! in proportions; [`by_class_name`](Loader::by_class_name) and
+//! [`keep_labels`](Loader::keep_labels) say how their labels are joined. [`codec`](Loader::codec)
+//! adds a picture format. The module [`pack`] writes data sets that load faster.
+//!
+//! # Pictures and fields
+//!
+//! [`augment`](Loader::augment) crops, resizes, flips and colours each picture.
+//! [`transform`](Loader::transform) adds a step of your own. Images are `u8` (N, H, W, 3) by
+//! default; [`dtype`](Loader::dtype), [`layout`](Loader::layout) and
+//! [`normalize`](Loader::normalize) change that.
+//!
+//! Labels are `i64`. Reading labels that samples do not have is an error; with
+//! [`unlabelled`](Loader::unlabelled) such labels are -1. [`soft_labels`](Loader::soft_labels) adds
+//! rows of class shares. [`field`](Loader::field) adds arrays of a sample to the batch, and
+//! [`without`](Loader::without) leaves out the image or the label. The module [`field`](mod@field)
+//! lists the kinds.
+//!
+//! # Batches
+//!
+//! [`batch_size`](Loader::batch_size) sets the number of samples in a batch.
+//! [`last_batch`](Loader::last_batch) says what happens to a last batch that is not full.
+//!
+//! [`host`](Loader::host) opens the loader with batches in host memory. A batch lies in one of the
+//! loader's slots: a buffer that is allocated on opening and reused. With
+//! [`pinned`](Loader::pinned) it is page-locked memory. A batch is yours until you drop it; then
+//! its slot goes back to the workers.
+#![cfg_attr(
+    feature = "cuda",
+    doc = "\n[`cuda`](Loader::cuda) opens it with batches in device memory, ordered on your stream."
+)]
 //!
 //! # Order and seeds
 //!
-//! Which sample comes when is a pure function of (seed, epoch, position), and what happens to a
-//! sample is one of (seed, epoch, sample). So batches are the same, bit for bit, for any number of
-//! workers, any prefetch and any source of the same data; and [`epoch_from`](Batches::epoch_from)
-//! starts in the middle of an epoch at no cost.
+//! The order is a function of (seed, epoch, position). The augmentation of a sample is a function
+//! of (seed, epoch, sample). So batches are the same, bit for bit, for any number of workers, any
+//! prefetch, and any source of the same data. [`Batches::epoch_from`] starts in the middle of an
+//! epoch at no cost.
 //!
-//! [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced),
-//! [`repeat`](Loader::repeat), [`skip`](Loader::skip), [`shuffle_window`](Loader::shuffle_window)
-//! and [`mixture`](Loader::mixture) choose among the samples, an [`Order`](order::Order) of your
-//! own does anything else; all of them go together with what follows here. A sample that comes more
-//! than once in an epoch is augmented differently each time.
+//! [`shuffle`](Loader::shuffle) shuffles and sets the [`seed`](Loader::seed).
+//! [`shuffle_window`](Loader::shuffle_window) keeps reads close together. [`order`](Loader::order)
+//! takes an [`Order`](order::Order) of your own.
+//!
+//! [`split`](Loader::split) and [`split_by_class`](Loader::split_by_class) make a training and a
+//! validation set. [`subset`](Loader::subset), [`weights`](Loader::weights),
+//! [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) and [`skip`](Loader::skip) choose
+//! samples. A sample that comes more than once in an epoch is augmented differently each time.
 //!
 //! # Several processes
 //!
-//! With [`rank`](Loader::rank), or [`distributed`](Loader::distributed) under torchrun, Open MPI or
-//! SLURM, each process gets its share of every batch, and all of them the same number of batches.
-//! [`batch_size`](Loader::batch_size) is the size of a share; [`global_batch_size`](Loader::global_batch_size) that of
-//! the whole, and then the global batches are the same for any number of processes.
+//! With [`rank`](Loader::rank), each process gets its share of every batch, and all processes get
+//! the same number of batches. [`distributed`](Loader::distributed) takes the rank from torchrun,
+//! Open MPI or SLURM. `batch_size` is the size of one share.
+//! [`global_batch_size`](Loader::global_batch_size) is the size of the whole; with it the global
+//! batches are the same for any number of processes.
 //!
 //! # Stopping and going on
 //!
-//! [`Epoch::checkpoint`] says where the run stands, exact to the batch that was delivered last, in a few
-//! hundred bytes for `serde`. [`Loader::resume`] goes on there in constant time, on another number
-//! of workers or ranks if need be, and refuses a loader whose seed, global batch, order or data set
-//! is another.
+//! [`Monitor::checkpoint`] says where the run stands, exact to the batch that was delivered last.
+//! It is a few hundred bytes in any `serde` format. [`resume`](Loader::resume) goes on there in
+//! constant time, on any number of workers or ranks. It refuses a loader with another seed, global
+//! batch, order or data set.
 //!
 //! # A bad sample
 //!
-//! ends the epoch with an error like `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode:
-//! jpeg ends at byte 4096 in MCU 61 of 132`. With [`OnError::Skip`] another sample of the batch
-//! stands in for it, [`HostBatch::valid`] says which, and [`Batches::faults`] lists them, each
-//! once. A panic in your own source, decoder or transform is such an error too.
+//! A bad sample ends the epoch with an error like `sample 18231 (n01440764/x):
+//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A panic in your own
+//! source, decoder or transform is such an error too.
 //!
-//! # How much memory
+//! [`on_error`](Loader::on_error) with [`OnError::Skip`] replaces the sample by another of the same
+//! batch. [`HostBatch::valid`] says which samples were replaced. [`Batches::faults`] lists each of
+//! them once. [`retries`](Loader::retries) says how often a failed read is repeated.
+//! [`max_pixels`](Loader::max_pixels) and [`max_sample_bytes`](Loader::max_sample_bytes) refuse
+//! samples that are too large. [`mmap(false)`](Loader::mmap) makes a truncated shard an error
+//! instead of a `SIGBUS`.
 //!
-//! [`Batches::memory_plan`] says, in bytes, before the first batch: `prefetch + 2` slots, each as large as
-//! one batch; where [`prefetch`](Loader::prefetch) is automatic, as many as it may try. A plan of
-//! more than the machine or the container has left is refused (on Linux). It says what workers take
-//! beside the slots too: each has a share for ordinary pictures, and large ones share what is left.
-//! Nothing grows beyond that but the list of skipped samples, as far as [`OnError::Skip`] allows.
-//! [`memory_limit`](Loader::memory_limit) refuses a plan that is too large, and is what automatic
-//! values stay within.
+//! # Speed and memory
+//!
+//! [`workers`](Loader::workers) sets the number of worker threads, one a core by default.
+//! [`prefetch`](Loader::prefetch) sets the number of batches ahead; by default the loader finds it
+//! while it runs. Both change the speed only.
+//!
+//! [`Batches::memory_plan`] says in bytes what the loader takes. It has `prefetch + 2` slots, each
+//! as large as one batch; with automatic `prefetch`, the maximum it may reach. Workers take scratch
+//! beside the slots: each has a share for ordinary pictures, and large pictures share the rest. The
+//! list of skipped samples grows too, up to the limit of [`OnError::Skip`].
+//!
+//! Opening fails if the plan exceeds [`memory_limit`](Loader::memory_limit), or, without a limit,
+//! the memory that is available (on Linux).
 //!
 //! # What blocks
 //!
-//! `next()` waits until its batch is ready, and [`Batches::stats`] says how long it did so in all.
-//! Workers wait while all slots are full: a consumer that is slower than the loader is the usual,
-//! healthy state. If you keep every batch and ask for another, that is an error after
-//! [`timeout`](Loader::timeout), not a deadlock. A worker that takes very long is logged, through
-//! `tracing`, with the sample it is at.
+//! `next()` waits until its batch is ready. [`Batches::stats`] counts these waits. Workers wait
+//! while all slots are full: the consumer is then slower than the loader, which is the healthy
+//! state. If you keep every batch and ask for another, you get an error after
+//! [`timeout`](Loader::timeout). A worker that takes very long is logged, with the sample it works
+//! on.
 //!
 //! # Where the time goes
 //!
-//! [`Batches::stats`] has every stage's count, time and percentiles, always counted;
-//! [`Stats::verdict`] says in a sentence what limits the loader and what would lift it. For the
-//! exact order of things, [`Loader::trace`] writes a file for Perfetto, with [`trace::span()`] for
-//! your own code. [`Batches::replay`] says how fast your step would be without a loader.
+//! [`Batches::stats`] has the count, time and percentiles of every stage. They are always counted.
+//! [`Stats::verdict`] says in a sentence what limits the loader, and what would lift that limit.
+//! [`Batches::monitor`] gives a handle for both inside a `for` loop and on another thread.
+//! [`Loader::trace`] writes a file for Perfetto; [`trace::span()`] adds your own code to it.
+//! [`Batches::replay`] shows how fast your step would be without a loader.
 //!
 //! The library prints nothing. It reports through [`tracing`](https://docs.rs/tracing): epochs at
 //! `debug`, changes of automatic values at `info`, skipped samples and long waits at `warn`.
 //!
 //! # Shutting down
 //!
-//! Dropping the iterator ends the epoch: samples in the workers' hands are finished, the rest is
-//! let go. Dropping [`Batches`] joins all workers. Batches that you still hold stay valid. Memory
-//! that a device still reads is kept until it has done so, by threads that end then; your own
-//! thread does not wait for a device.
+//! Dropping the iterator ends the epoch: workers finish the samples they have begun. Dropping
+//! [`Batches`] joins all workers. Batches that you still hold stay valid. Memory that a device
+//! still reads is kept until the device is done. Other threads wait for that, and then end; your
+//! own thread does not wait.
 //!
 //! # From bytes to the batch
 //!
-//! The modules lie as the data flows: [`order`] says which sample is next, [`source`] reads its
-//! bytes, [`decode`] makes pixels of them, [`transform`] crops, resizes and augments, [`batch`]
-//! holds the result. [`pack`] writes data sets that load faster.
+//! The modules follow the data: [`order`] says which sample is next, [`source`] reads its bytes,
+//! [`decode`] turns them into pixels, [`transform`] crops, resizes and augments, [`batch`] holds
+//! the result.
 
 pub mod batch;
 pub mod cuda;
@@ -130,6 +181,11 @@ mod recipe;
 pub mod source;
 pub mod trace;
 pub mod transform;
+
+/// The code of README.md, run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 #[path = "../tests/fuzz/mod.rs"]
