@@ -16,55 +16,56 @@ use crate::recipe::Recipe;
 use crate::source::Source;
 use crate::trace::{Stats, Verdict};
 
-/// How often a consumer that waits looks whether anything can still come.
+/// How often a waiting consumer checks whether another batch can still come.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The memory a loader holds, in bytes. Slots and what is on the device are taken when it is
-/// opened. Scratch is taken by workers when they need it.
+/// The memory of a loader, in bytes. Slots and device memory are allocated on opening. Workers take
+/// scratch when they need it.
 ///
-/// The scratch is the pixels and encoded bytes of pictures in hand, and what decoders take beside
-/// them, by estimates from the pictures' headers
+/// Scratch holds the pixels and encoded bytes of pictures in hand, and the memory of decoders.
+/// Decoders' memory is estimated from the pictures' headers
 /// ([`Codec::memory`](crate::decode::Codec::memory)). Pictures that need more than a worker's own
-/// share take it from `shared_scratch_bytes`, and wait for each other there.
+/// share take it from `shared_scratch_bytes`. They wait for each other there.
 ///
-/// A picture may need more than all of the shared scratch. It then waits until nobody else holds
-/// any, and goes beyond the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
+/// A picture may need more than all of the shared scratch. It waits until no other picture holds
+/// any, and then exceeds the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
 /// pictures.
 ///
-/// Four things are beside the plan:
+/// The plan leaves out four things:
+///
 /// - the threads' stacks;
 /// - the source's own memory;
-/// - encoded samples of more than a quarter of a worker's share that a source copies, until the
-///   worker has its turn;
-/// - the coefficients of a JPEG that is damaged inside, while it is decoded: the damage does not
-///   show in its header.
+/// - large encoded samples that a source copies (more than a quarter of a worker's share), until
+///   the worker has its turn;
+/// - the coefficients of a JPEG that is damaged inside, while it is decoded. Its header does not
+///   show the damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// Batch buffers on the host. Where [`Loader::prefetch`](crate::Loader::prefetch) is automatic,
-    /// the most there may be in use.
+    /// Batch buffers on the host. With automatic [`Loader::prefetch`](crate::Loader::prefetch), the
+    /// most that may be in use.
     pub slots: usize,
-    /// How many of them are in use now. The others are room to try more: where the memory is not
-    /// page-locked it is the system's until then.
+    /// How many slots are in use now. The others are room to try more. Unless they are page-locked,
+    /// the operating system keeps their memory until then.
     pub slots_in_use: usize,
-    /// Bytes of one of them.
+    /// Bytes of one slot.
     pub slot_bytes: usize,
-    /// Bytes of all of them.
+    /// Bytes of all slots.
     pub host_bytes: usize,
-    /// How many of those are page-locked: all or none.
+    /// How many of `host_bytes` are page-locked: all or none.
     pub pinned_bytes: usize,
     /// Bytes on the device, all together.
     pub device_bytes: usize,
-    /// How many of those images pass through before they are converted.
+    /// How many of `device_bytes` hold images before they are converted.
     pub staging_bytes: usize,
-    /// Bytes of host memory that workers and readers take beside the slots at most, all together.
+    /// The most bytes of host memory that workers and readers take beside the slots, all together.
     pub scratch_bytes: usize,
-    /// How many of those each worker may take for itself.
+    /// How many of `scratch_bytes` each worker may take for itself.
     pub worker_scratch_bytes: usize,
-    /// How many of those all workers share, for pictures that need more.
+    /// How many of `scratch_bytes` all workers share, for pictures that need more.
     pub shared_scratch_bytes: usize,
-    /// How many of those are for samples that are read before a worker asks for them, where reads
-    /// wait. One sample more for each thread that reads may be beside them, until it is decoded.
+    /// How many of `scratch_bytes` are for samples that are read ahead where reads wait. Each
+    /// reader thread may hold one more sample until it is decoded.
     pub ahead_bytes: usize,
 }
 
@@ -97,16 +98,16 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// What is known of an open loader, whatever it delivers.
+/// The state of an open loader that does not depend on what it delivers.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
     pub(crate) schedule: Schedule,
     pub(crate) faults: Arc<Mutex<Faults>>,
     pub(crate) memory: MemoryPlan,
-    /// Batches that the consumer may keep at least while others are made.
+    /// Batches that the consumer may keep while others are made.
     pub(crate) room: usize,
-    /// What goes through the device's ring, if there is one.
+    /// The counters of the device's ring, if there is one.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) device: Option<Gauge>,
     /// The first batch that was not delivered.
@@ -161,10 +162,10 @@ impl Shared {
     }
 }
 
-/// Tells of an open loader while its batches are taken: inside a `for` loop, and on another thread.
+/// A handle to an open loader, for use inside a `for` loop and on another thread.
 ///
-/// [`Batches::monitor`] gives it. It can be cloned and sent, and holds neither threads nor batch
-/// memory: it may outlive the loader, and tells then how that ended.
+/// [`Batches::monitor`] returns it. It can be cloned and sent. It holds no threads and no batch
+/// memory. It may outlive the loader and then reports the final state.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -192,12 +193,12 @@ impl Monitor {
         self.0.checkpoint()
     }
 
-    /// What the loader did so far; see [`Batches::stats`].
+    /// What the loader has done so far; see [`Batches::stats`].
     pub fn stats(&self) -> Stats {
         self.0.stats()
     }
 
-    /// What limits the loader, and what would lift it: [`Stats::verdict`] of all it did so far.
+    /// What limits the loader, and what would lift that limit: [`Stats::verdict`] of the whole run.
     pub fn verdict(&self) -> Verdict {
         self.stats().verdict()
     }
@@ -215,14 +216,15 @@ impl fmt::Debug for Monitor {
     }
 }
 
-/// An open loader: workers running, buffers allocated. [`epoch`](Batches::epoch) delivers.
+/// An open loader. Its workers run, and its buffers are allocated. [`epoch`](Batches::epoch)
+/// delivers batches.
 ///
-/// Dropping it stops the workers and joins their threads; batches still in the user's hands stay
-/// valid. It is `Send`, and so may be handed to another thread; it is not `Sync`, since one thread
-/// at a time asks for batches.
+/// Dropping it stops the workers and joins their threads. Batches that you still hold stay valid.
+/// It is `Send`: another thread may take it over. It is not `Sync`: one thread at a time asks for
+/// batches.
 ///
-/// It belongs to the process that opened it. After `fork` the child has no worker threads: there
-/// every batch is an error, and dropping it gives nothing back.
+/// It belongs to the process that opened it. After `fork` the child has no worker threads. There
+/// every batch is an error, and dropping the loader frees nothing.
 pub struct Batches<B> {
     /// Leaves in drop only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
@@ -265,17 +267,25 @@ impl<B> Batches<B> {
     /// The batches of epoch `epoch`, in order. Workers start at once, and go on while the consumer
     /// works.
     ///
-    /// The order and every pixel depend on the seed and on `epoch` alone. Dropping the iterator
-    /// early ends the epoch; what was prepared ahead is dropped.
+    /// ```no_run
+    /// # let mut batches = warpfeed::Loader::new("train").host()?;
+    /// for batch in batches.epoch(0) {
+    ///     let batch = batch?;
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
     ///
-    /// In a loader that was [resumed](crate::Loader::resume), the saved epoch begins at the saved
-    /// batch, and those before it have no batches any more, until the saved epoch or a later one
-    /// has begun: the same `for` loop serves a new run and a resumed one.
+    /// The order and every pixel depend on the seed and on `epoch` alone. Dropping the iterator
+    /// early ends the epoch and discards what was prepared ahead.
+    ///
+    /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
+    /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
+    /// the saved epoch or a later one has begun.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
         Epoch { cursor: self.enter(epoch), batches: self }
     }
 
-    /// The batches of epoch `epoch` from number `first` on, which costs no more than from 0.
+    /// The batches of epoch `epoch` from number `first` on. This costs no more than from 0.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         Epoch { cursor: self.enter_at(epoch, first), batches: self }
     }
@@ -316,14 +326,14 @@ impl<B> Batches<B> {
         });
     }
 
-    /// The epoch to begin with: that of the state it was [resumed](crate::Loader::resume) from,
-    /// else 0.
+    /// The first epoch to run: that of the checkpoint after [`resume`](crate::Loader::resume), else
+    /// 0.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
     /// # let (loader, saved, train_step, save) = (warpfeed::Loader::new("train"), None, |_| (), |_| ());
     /// let loader = match saved {
-    ///     Some(state) => loader.resume(state),
+    ///     Some(checkpoint) => loader.resume(checkpoint),
     ///     None => loader,
     /// };
     /// let mut batches = loader.host()?;
@@ -341,27 +351,27 @@ impl<B> Batches<B> {
         self.first.epoch
     }
 
-    /// A handle that tells of the loader while its batches are taken; see [`Monitor`].
+    /// A handle for use while batches are taken; see [`Monitor`].
     pub fn monitor(&self) -> Monitor {
         Monitor(self.shared.clone())
     }
 
-    /// Where the run stands: [`Loader::resume`](crate::Loader::resume) goes on with the first batch
-    /// that was not delivered. A batch counts as delivered once `next` has returned it, so save the
-    /// state with what was learned from that batch.
+    /// Where the run stands. [`Loader::resume`](crate::Loader::resume) goes on with the first batch
+    /// that was not delivered. A batch is delivered once `next` has returned it. So save the
+    /// checkpoint together with what was learned from that batch.
     ///
-    /// The first call reads eight samples, the others cost nothing. Within an epoch it is
-    /// [`Epoch::checkpoint`].
+    /// The first call reads eight samples. Later calls read nothing. Inside an epoch use
+    /// [`Epoch::checkpoint`] or [`Monitor::checkpoint`].
     pub fn checkpoint(&self) -> Checkpoint {
         self.shared.checkpoint()
     }
 
-    /// The first `n` batches of epoch 0, made once and then served again and again without work:
-    /// the upper bound of a training loop, as it would be with a loader that takes no time.
+    /// Makes the first `n` batches of epoch 0 once, and then serves them again and again. It shows
+    /// how fast a training loop would be if the loader took no time.
     ///
-    /// Endless: `take` as many as the measurement needs. Waits for the `n` batches before it
-    /// returns; what it serves afterwards counts in no statistics. A shorter epoch gives fewer
-    /// batches.
+    /// The iterator is endless: `take` as many batches as the measurement needs. The call waits for
+    /// the `n` batches. Batches that are served later do not count in the statistics. A shorter
+    /// epoch gives fewer batches.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -375,9 +385,9 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// # Errors
-    /// As a batch of [`epoch`](Batches::epoch); [`ErrorKind::Config`](crate::ErrorKind::Config) if
-    /// `n` is 0 or more than the loader has room for, which is the
-    /// [prefetch](crate::Loader::prefetch) that was set, and 1; 3 where it is automatic.
+    /// As a batch of [`epoch`](Batches::epoch). [`ErrorKind::Config`](crate::ErrorKind::Config) if
+    /// `n` is 0 or exceeds the room of the loader. The room is the
+    /// [prefetch](crate::Loader::prefetch) that was set plus 1, or 3 if it is automatic.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
         let room = self.shared.room;
         if n == 0 || n > room {
@@ -400,26 +410,27 @@ impl<B> Batches<B> {
     /// Number of batches in `epoch`.
     ///
     /// # Panics
-    /// If an [`Order`](crate::order::Order) of your own does when asked for its length. Of such an
-    /// epoch [`epoch`](Batches::epoch) gives an error.
+    /// If an [`Order`](crate::order::Order) of your own panics when asked for its length.
+    /// [`epoch`](Batches::epoch) returns an error for such an epoch.
     pub fn num_batches(&self, epoch: u64) -> u64 {
         self.shared.schedule.num_batches(epoch)
     }
 
-    /// Which of the processes that train together this loader serves.
+    /// The rank that this loader serves.
     pub fn rank(&self) -> Rank {
         self.shared.schedule.rank()
     }
 
-    /// Number of samples in the source, whatever is chosen of them.
+    /// Number of samples in the source. Options that choose samples do not change it; see
+    /// [`epoch_len`](Batches::epoch_len).
     pub fn source_len(&self) -> usize {
         self.shared.recipe.source.len()
     }
 
-    /// Number of samples that `epoch` delivers, on all ranks together: what
-    /// [`subset`](crate::Loader::subset), [`repeat`](crate::Loader::repeat) and their like leave of
-    /// the source, without those of a last batch that is [dropped](crate::LastBatch::Drop), and without
-    /// padding.
+    /// Number of samples that `epoch` delivers, on all ranks together.
+    /// [`subset`](crate::Loader::subset), [`repeat`](crate::Loader::repeat) and similar options
+    /// change it. Samples of a [dropped](crate::LastBatch::Drop) last batch and padding do not
+    /// count.
     ///
     /// # Panics
     /// As [`num_batches`](Batches::num_batches).
@@ -437,31 +448,30 @@ impl<B> Batches<B> {
         &self.shared.recipe.source
     }
 
-    /// The memory it holds.
+    /// The memory that the loader holds.
     pub fn memory_plan(&self) -> MemoryPlan {
         MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared.memory }
     }
 
-    /// Batches made ahead of the consumer. Where [`Loader::prefetch`](crate::Loader::prefetch) is
-    /// automatic that is the number now.
+    /// The number of batches made ahead of the consumer. If
+    /// [`Loader::prefetch`](crate::Loader::prefetch) is automatic, this is the current number.
     pub fn prefetch(&self) -> usize {
         self.shared.run.settings.prefetch()
     }
 
-    /// Worker threads.
+    /// The number of worker threads.
     pub fn workers(&self) -> usize {
         self.shared.run.settings.workers
     }
 
-    /// What it did so far: where the time went, stage by stage, and with [`Stats::verdict`] what
-    /// limits it.
+    /// What the loader has done so far, stage by stage. [`Stats::verdict`] says what limits it.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// The samples that were skipped so far, in the order in which they came, each once: with the
-    /// epoch and batch where it failed first, and why; see [`OnError::Skip`](crate::OnError::Skip).
-    /// At most `max_skipped` and one more.
+    /// The samples that were skipped so far, in order of their first failure. Each is listed once,
+    /// with the epoch and batch of that failure and its cause; see
+    /// [`OnError::Skip`](crate::OnError::Skip). The list has at most `max_skipped` + 1 entries.
     pub fn faults(&self) -> Vec<Fault> {
         self.shared.faults()
     }
@@ -469,7 +479,7 @@ impl<B> Batches<B> {
 
 #[cfg(feature = "cuda")]
 impl Batches<crate::device::CudaBatch> {
-    /// What the device's memory holds, and what went there.
+    /// What the device's memory holds, and what was sent there.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
         self.shared.device.as_ref().expect("batches on a device have a ring").stats()
     }
@@ -510,7 +520,7 @@ impl<B> Iterator for Replay<B> {
     }
 }
 
-/// The way through an epoch.
+/// The position in an epoch.
 struct Cursor {
     epoch: u64,
     next: u64,
@@ -550,9 +560,11 @@ impl Cursor {
 
 /// The batches of one epoch; see [`Batches::epoch`].
 ///
-/// An error is the last item, unless it is the [timeout](crate::Loader::timeout) of a consumer that
-/// holds every batch, who may drop some and go on, or [`ErrorKind::Capturing`], after which the
-/// batch may be asked for again when the capture has ended.
+/// An error is the last item, with two exceptions:
+///
+/// - The [timeout](crate::Loader::timeout) of a consumer that holds every batch. It may drop some
+///   and go on.
+/// - [`ErrorKind::Capturing`]. The batch may be asked for again when the capture has ended.
 pub struct Epoch<'a, B> {
     cursor: Cursor,
     batches: &'a mut Batches<B>,
@@ -581,7 +593,7 @@ impl<B> Iterator for Epoch<'_, B> {
 impl<B> std::iter::FusedIterator for Epoch<'_, B> {}
 
 impl<B> Epoch<'_, B> {
-    /// What the loader did so far.
+    /// What the loader has done so far.
     pub fn stats(&self) -> Stats {
         self.batches.stats()
     }
@@ -601,8 +613,8 @@ impl<B> Drop for Epoch<'_, B> {
     }
 }
 
-/// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If the loader cannot be
-/// opened, the only item is the error.
+/// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If opening fails, the
+/// error is the only item.
 ///
 /// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout)
 /// of a consumer that holds every batch.

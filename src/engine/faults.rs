@@ -2,43 +2,43 @@ use std::collections::HashSet;
 
 use crate::error::Error;
 
-/// What happens when a sample cannot be read, decoded or transformed.
+/// What happens if a sample cannot be read, decoded or transformed.
 ///
-/// A panic in a source, decoder or transform of yours is such an error too. The panic hook reports
-/// it once for each place in the source text, however many samples panic there; the others are
-/// counted in a warning when the loader is closed. For this the first loader of a process puts a
-/// hook before the one that it finds, which gets every other panic as before. A hook that you set
-/// later replaces it.
+/// A panic in your own source, decoder or transform is such an error too. The panic hook reports it
+/// once for each place in the source text. A warning counts the others when the loader is closed.
+///
+/// The first loader of a process installs a hook for this in front of the existing one. The
+/// existing hook still gets every other panic. A hook that you set later replaces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The batch is an `Err` that names the sample, and the epoch ends.
     #[default]
     Stop,
-    /// Another sample of the batch stands in for it, marked as not
-    /// [valid](crate::HostBatch::valid), so that the batch keeps its shape. Each is logged and
-    /// listed in [`Batches::faults`](crate::Batches::faults) once, however often it comes: by its
-    /// index in the source. A batch of which no sample is sound is an `Err` all the same.
+    /// Replaces the sample by another of the same batch and marks it
+    /// [invalid](crate::HostBatch::valid), so the batch keeps its shape. Each failing sample is
+    /// logged and listed in [`Batches::faults`](crate::Batches::faults) once, by source index. A
+    /// batch in which every sample fails is an `Err`.
     Skip {
-        /// If more samples of the source than this fail, over the life of the loader, a batch with
-        /// one that fails is an `Err`.
+        /// Maximum number of distinct samples skipped over the loader's lifetime. One more is an
+        /// error.
         max_skipped: u64,
     },
 }
 
-/// A sample that was skipped, where it failed first.
+/// A skipped sample, with its first failure.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Fault {
-    /// Epoch in which it failed first.
+    /// Epoch of the first failure.
     pub epoch: u64,
-    /// Number of the batch of that epoch it was meant for.
+    /// Number of the batch in that epoch.
     pub batch: u64,
-    /// The sample, and why it failed.
+    /// The error. It names the sample and the cause.
     pub error: Error,
 }
 
-/// The samples that failed, each once. As many as are allowed and one more, so that the list is
-/// bounded and tells of too many.
+/// The samples that failed, each once. The list is bounded: `max_skipped` entries and one more,
+/// which shows that there are too many.
 #[derive(Default)]
 pub(crate) struct Faults {
     listed: Vec<Fault>,
@@ -50,8 +50,8 @@ impl Faults {
         &self.listed
     }
 
-    /// Notes that sample `sample` of the source failed, if that is new and there are not more than
-    /// `max_skipped` already.
+    /// Records that sample `sample` of the source failed. Does nothing if it is recorded already,
+    /// or if there are more than `max_skipped`.
     pub(super) fn note(&mut self, sample: u64, fault: Fault, max_skipped: u64) {
         if !self.are_more_than(max_skipped) && self.samples.insert(sample) {
             let Fault { epoch, batch, error } = &fault;

@@ -6,24 +6,28 @@ use crate::order::Schedule;
 use crate::recipe::{Recipe, guarded, retried};
 use crate::trace::Counters;
 
-/// The form of [`Checkpoint`] that this version writes and reads.
+/// The version of [`Checkpoint`] that this build writes and reads.
 const VERSION: u32 = 1;
-/// Places of an epoch that are looked at to tell one order, or one data set, from another.
+/// Places of an epoch that are compared to tell orders and data sets apart.
 const PROBES: u64 = 8;
 
-/// Where a run stands: all that it takes to go on in another process, on another number of workers
-/// or ranks. It is a few hundred bytes in whatever form `serde` writes.
+/// Where a run stands. It is all that another process needs to go on, with any number of workers or
+/// ranks. It is a few hundred bytes in any `serde` format.
 ///
-/// [`Epoch::checkpoint`](crate::Epoch::checkpoint) and [`Batches::checkpoint`](crate::Batches::checkpoint) give it,
+/// [`Monitor::checkpoint`](crate::Monitor::checkpoint),
+/// [`Epoch::checkpoint`](crate::Epoch::checkpoint) and
+/// [`Batches::checkpoint`](crate::Batches::checkpoint) return it.
 /// [`Loader::resume`](crate::Loader::resume) takes it. It is the same on every rank that has seen
-/// as many batches, so one of them need save it.
+/// as many batches, so it is enough to save it on one of them.
 ///
-/// It holds the seed, the global batch, the number of samples in the source and in the epoch, and
-/// the index and key of the samples at eight places of an epoch. A loader that differs in any of
-/// these is refused. So another seed, batch, order, subset or set of weights is noticed, as are
-/// samples that were added, removed or renamed (a few renamed among many may not be). Not noticed:
-/// the bytes of a sample that changed under the same key, weights that are all but the same, and
-/// what is done to a sample after it was read, such as [`augment`](crate::Loader::augment).
+/// It holds the seed, the global batch size, the number of samples in the source and in the epoch,
+/// and the index and key of the samples at eight places of an epoch. A loader that differs in any
+/// of these is refused. So another seed, batch size, order, subset or set of weights is noticed,
+/// and so are samples that were added or removed. Renamed samples are noticed if one of the eight
+/// is among them.
+///
+/// Three changes are not noticed: new bytes under the same key, weights that differ very little,
+/// and options for what happens after reading, such as [`augment`](crate::Loader::augment).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]
 pub struct Checkpoint {
@@ -41,14 +45,15 @@ pub struct Checkpoint {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     position: u64,
-    /// None where the order panicked.
+    /// None if the order panicked.
     sample: Option<u64>,
-    /// None where the sample could not be read: then it is not compared.
+    /// None if the sample could not be read. It is then not compared.
     key: Option<String>,
 }
 
 impl Checkpoint {
-    /// What is missing in a state of another version, so that the version can be told.
+    /// Fills in what is missing in a checkpoint of another version, so that its version can be
+    /// read.
     fn unknown() -> Self {
         Checkpoint {
             version: 0,
@@ -62,7 +67,7 @@ impl Checkpoint {
         }
     }
 
-    /// The epoch to go on with.
+    /// The epoch in which the run goes on.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -72,7 +77,7 @@ impl Checkpoint {
         self.batch
     }
 
-    /// The state of a loader that goes on with `batch` of `epoch`.
+    /// The checkpoint of a loader that goes on with `batch` of `epoch`.
     pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, epoch: u64, batch: u64, probes: Vec<Probe>) -> Self {
         Checkpoint {
             version: VERSION,
@@ -88,7 +93,7 @@ impl Checkpoint {
         }
     }
 
-    /// Where a loader of `recipe` in the order of `schedule` goes on, if it may.
+    /// Where a loader of `recipe` in the order of `schedule` goes on, if the checkpoint fits it.
     pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Position> {
         let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
             Err(Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}")))
@@ -141,8 +146,7 @@ impl Checkpoint {
     }
 }
 
-/// Looks at a few places of epoch 0 from its first position to its last. Costs reading as many
-/// samples.
+/// Looks at a few places of epoch 0, from its first position to its last. It reads as many samples.
 pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };

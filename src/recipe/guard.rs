@@ -1,4 +1,4 @@
-//! Doing again what failed for a moment, and making errors of panics.
+//! Retries of reads, and panics as errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::report::Guard;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The pause before a sample is read again; each further one is four times as long, up to
+/// The first pause before a sample is read again. Each further pause is four times as long, up to
 /// [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What `attempt` makes of `sample`, tried again up to `times` times as long as its error may be
-/// gone then and `go_on` says so.
+/// Runs `attempt` for `sample`. Repeats it up to `times` times while its error is transient and
+/// `go_on` agrees.
 pub(crate) fn retried<T>(
     times: usize,
     sample: u64,
@@ -33,8 +33,8 @@ pub(crate) fn retried<T>(
     guarded(attempt)
 }
 
-/// Runs code that may be the user's, and makes an error of a panic. What the panic hook prints is
-/// in `report.rs`.
+/// Runs code that may be the user's, and turns a panic into an error. `report.rs` decides what the
+/// panic hook prints.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let _guard = Guard::new();
     // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten
@@ -50,7 +50,7 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Says whose panic it was, and where, before what it said; other errors stay as they are.
+/// Puts the place of a panic before its message. Other errors stay as they are.
 pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     if e.kind() != ErrorKind::Panic {
         return e;

@@ -1,9 +1,9 @@
-//! What is done to a sample, and to a batch when all its samples are there. It is a function of
-//! (seed, epoch, sample), knows of no thread, and counts nothing.
+//! What is done to a sample, and to a complete batch. It is a function of (seed, epoch, sample). It
+//! knows no thread and counts nothing.
 //!
 //! 1. `recipe`: [`Recipe`]: read, plan, decode, transform, write.
-//! 2. `guard`: errors of panics, and a second try of what failed for a moment.
-//! 3. `report`: what of the user's panics reaches standard error.
+//! 2. `guard`: panics as errors, and retries after transient errors.
+//! 3. `report`: which of the user's panics are printed.
 
 mod guard;
 #[allow(clippy::module_inception)]

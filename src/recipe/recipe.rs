@@ -9,7 +9,7 @@ use crate::order::{Pick, Rng};
 use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Plan, Resizer, Transform};
 
-/// What is done to every sample; shared by all workers.
+/// What is done to every sample. All workers share it.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
@@ -17,20 +17,20 @@ pub(crate) struct Recipe {
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) fields: Fields,
     pub(crate) seed: u64,
-    /// How often a sample is read again whose error may be gone then.
+    /// How often a sample is read again after a transient error.
     pub(crate) retries: usize,
-    /// Most bytes of a sample, all its fields together.
+    /// The most bytes of a sample, all its fields together.
     pub(crate) sample_bytes: u64,
     /// Whether a sample that fails is replaced by another of its batch.
     pub(crate) stand_in: bool,
 }
 
-/// An image of a sample whose header was read, and what happens to it.
+/// An image of a sample: its header is read, and its plan is made.
 pub(crate) struct Planned<'a> {
     /// The picture, until it is decoded.
     pub(crate) picture: Option<Picture<'a>>,
     pub(crate) plan: Plan,
-    /// Draws what comes after the plan.
+    /// The random numbers that follow those of the plan.
     pub(crate) rng: Rng,
 }
 
@@ -42,8 +42,8 @@ impl Planned<'_> {
 }
 
 impl Recipe {
-    /// Reads sample `id`, again if its error may be gone then: as often as there are buffers, and
-    /// as long as `go_on` says so.
+    /// Reads sample `id`. A transient error is retried once for each further buffer, while `go_on`
+    /// agrees.
     pub(crate) fn read<'a>(
         &'a self,
         id: u64,
@@ -60,7 +60,7 @@ impl Recipe {
         source::blame(&*self.source, id as usize, key, error)
     }
 
-    /// Finds an image of a sample, reads its header and decides what happens to it.
+    /// Finds an image of a sample, reads its header and makes its plan.
     pub(crate) fn plan<'a>(&'a self, field: &ImageField, sample: &Sample<'a>, pick: &Pick) -> Result<Planned<'a>> {
         let planned = guarded(|| {
             let bytes = field.image.bytes(sample, &self.codecs)?;
@@ -82,7 +82,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// Decodes all jobs; a panic is blamed on the job that raises it when tried alone.
+    /// Decodes all jobs. If one panics, each is decoded alone to find it.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let group = guarded(|| {
             decode::decode_group(jobs);
@@ -109,12 +109,12 @@ impl Recipe {
         guarded(|| field.transform(pixels, plan, rng, steps, scratch, &mut Row::new(part, place)))
     }
 
-    /// Writes everything of a sample but its images; `plan` is that of the first of these.
+    /// Writes everything of a sample except its images. `plan` is that of the first image.
     pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
         guarded(|| self.fields.write(sample, plan, part, place))
     }
 
-    /// What is done to a batch when all its samples are there.
+    /// Finishes a batch when all its samples are written.
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         self.fields.judge(&*self.source, full);
         if self.stand_in {
@@ -127,8 +127,8 @@ impl Recipe {
     }
 }
 
-/// Puts a copy of the next sound sample of the batch into the place of each that failed, so that
-/// the batch keeps its shape. A batch without a sound sample stays as it is.
+/// Replaces each failed sample by a copy of the next sound sample of the batch, so the batch keeps
+/// its shape. A batch without a sound sample stays as it is.
 fn replace_faulty(full: &mut Full) {
     let len = full.len();
     let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();

@@ -1,17 +1,16 @@
 //! Panics of the user's code, reported once for each place.
 //!
-//! A source that panics for a hundred samples is an error of each of them, and the panic hook would
-//! print a hundred reports beside these errors. So the loader puts a hook of its own before the one
-//! that it finds, once in a process. That hook passes on every panic but one: a panic in code of
-//! the user's that a worker guards, at a place in the source text that the same loader has reported
-//! before.
+//! A source that panics for a hundred samples gives an error for each. Without this module the
+//! panic hook would also print a hundred reports. The loader puts a hook of its own in front of the
+//! existing one, once in a process. It passes on every panic except one kind: a guarded panic of
+//! the user's code at a place that the same loader has reported before.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{Location, PanicHookInfo};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
-/// Places that are remembered; panics at any further one are all reported.
+/// Places that are remembered. Panics at any further place are all reported.
 const MOST_PLACES: usize = 256;
 
 thread_local! {
@@ -21,7 +20,7 @@ thread_local! {
     static REPORTS: RefCell<Option<Arc<Reports>>> = const { RefCell::new(None) };
 }
 
-/// What a loader has reported.
+/// The panics that a loader has reported.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     places: Mutex<Vec<(String, u32, u32)>>,
@@ -29,7 +28,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Reports of a new loader; the hook is in place from now on.
+    /// Reports of a new loader. The hook is in place from now on.
     pub(crate) fn new() -> Arc<Self> {
         static HOOK: Once = Once::new();
         // A hook cannot be changed by a thread that is panicking.
@@ -51,7 +50,7 @@ impl Reports {
         REPORTS.set(Some(self.clone()));
     }
 
-    /// Panics that were not reported.
+    /// Number of panics that were not reported.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
@@ -76,7 +75,7 @@ fn is_news(info: &PanicHookInfo<'_>) -> bool {
     REPORTS.try_with(|reports| reports.borrow().as_ref().is_none_or(|reports| reports.is_first(place))).unwrap_or(true)
 }
 
-/// While it lives, a panic of the thread is caught by the loader and becomes an error.
+/// While it lives, the loader catches a panic of the thread and turns it into an error.
 pub(super) struct Guard(());
 
 impl Guard {
