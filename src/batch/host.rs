@@ -12,13 +12,12 @@ use crate::transform::Mixing;
 
 /// A batch in host memory.
 ///
-/// It holds one of the loader's slots. Dropping it gives the slot back; keeping it is fine, but
-/// while all slots are kept the workers have nothing to fill.
+/// It holds one of the loader's slots. Dropping it gives the slot back. You may keep it. But while
+/// you keep all slots, the workers have nothing to fill.
 ///
-/// In page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) the slot is filled again only
-/// after all work that any device had been given by the time of the next call of `next()`. So an
-/// asynchronous upload on any stream, by cudarc's safe calls or by candle, followed by the drop,
-/// gives the right pixels.
+/// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is filled again only
+/// after all work that any device had been given by the next call of `next()`. So you may upload
+/// asynchronously on any stream, by cudarc's safe calls or by candle, and drop the batch at once.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for one stream alone.")]
 pub struct HostBatch {
     full: Option<Full>,
@@ -86,18 +85,18 @@ impl HostBatch {
         self.full().len()
     }
 
-    /// The epoch it belongs to.
+    /// The epoch of the batch.
     pub fn epoch(&self) -> u64 {
         self.full().header().epoch
     }
 
-    /// Its number in the epoch, from 0.
+    /// The number of the batch in its epoch, from 0.
     pub fn index(&self) -> u64 {
         self.full().header().number
     }
 
     /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). Of
-    /// several pictures it is the one called `image`, or else the first.
+    /// several image fields it is the one called `image`, or else the first.
     ///
     /// # Panics
     /// If the loader was opened without a picture.
@@ -108,9 +107,10 @@ impl HostBatch {
     /// The labels, N of them.
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have
-    /// none. With [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without the label.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; it names the
+    /// first sample. With [`Loader::unlabelled`](crate::Loader::unlabelled) such labels are -1
+    /// instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without
+    /// the label.
     pub fn labels(&self) -> Result<&[i64]> {
         let span = self.full().schema().find(Role::Label).ok_or_else(no_label_field)?;
         if !self.full().header().labelled {
@@ -120,14 +120,14 @@ impl HostBatch {
         Ok(self.view(span).as_i64().expect("labels are i64"))
     }
 
-    /// The labels as f32 rows of (N, classes), if
-    /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
+    /// The labels as f32 rows of (N, classes), with
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels).
     pub fn soft_labels(&self) -> Option<TensorView<'_>> {
         self.full().schema().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
-    /// [`soft_labels`](HostBatch::soft_labels) has them, or one asked for with
+    /// [`soft_labels`](HostBatch::soft_labels) has them, or one added with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
@@ -135,15 +135,15 @@ impl HostBatch {
         (!hidden).then(|| self.view(span))
     }
 
-    /// How many rows of the field `name` each of the N samples has, where samples differ in that
-    /// ([`Rows`](crate::field::Rows)). The field has padding behind them.
+    /// The number of rows of each sample in the field `name`, if that is a field of
+    /// [`Rows`](crate::field::Rows). Padding follows the rows.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         self.view(span).as_i64()
     }
 
-    /// What the batch is made of: the name, element type and shape of each field, one sample's.
+    /// The fields of the batch: name, element type, and shape for one sample.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         let delivered = |span: &&Span| !matches!(span.role, Role::Records { .. });
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
@@ -154,23 +154,24 @@ impl HostBatch {
         TensorView { dtype: field.dtype, len: self.len(), sample_shape: &field.shape, bytes: self.full().bytes(span) }
     }
 
-    /// Index in the source of each sample.
+    /// The source index of each sample.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.full().header().picks.iter().map(|p| p.sample)
     }
 
-    /// Key of each sample, such as `n01440764/n01440764_10026`.
+    /// The key of each sample, such as `n01440764/n01440764_10026`.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         (0..self.len()).map(|place| self.full().meta(place).key.as_str())
     }
 
-    /// Whether each sample counts: false for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)) and for
-    /// stand-ins of samples that were skipped ([`OnError::Skip`](crate::OnError::Skip)).
+    /// Whether each sample counts. It is false for padding
+    /// ([`LastBatch::Pad`](crate::LastBatch::Pad)) and for replacements of skipped samples
+    /// ([`OnError::Skip`](crate::OnError::Skip)).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.full().header().picks.iter().map(|p| p.valid)
     }
 
-    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
+    /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
     /// were.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.full().header().mixing.as_ref()
@@ -304,8 +305,8 @@ impl<'a> TensorView<'a> {
         self.elements()
     }
 
-    /// The field as an array of [`shape`](TensorView::shape), if its elements are of type `T`. Needs the
-    /// feature `ndarray`.
+    /// The field as an array of [`shape`](TensorView::shape), if its elements are of type `T`.
+    /// Needs the feature `ndarray`.
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
         let elements = self.elements()?;

@@ -27,7 +27,7 @@ impl Dtype {
         }
     }
 
-    /// The name NumPy and PyTorch use: `uint8`, `float32`, `float16`, `bfloat16`, `int64`.
+    /// The name in NumPy and PyTorch: `uint8`, `float32`, `float16`, `bfloat16`, `int64`.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::U8 => "uint8",
@@ -49,24 +49,24 @@ pub enum Layout {
     Nchw,
 }
 
-/// Per-channel normalisation: `(pixel / 255 - mean) / std`, as torchvision's `ToTensor` followed by
-/// `Normalize`.
+/// Per-channel normalisation: `(pixel / 255 - mean) / std`. It equals torchvision's `ToTensor`
+/// followed by `Normalize`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Normalize {
-    /// Mean of each of red, green and blue, on a scale of 0 to 1.
+    /// Mean of red, green and blue, each on a scale of 0 to 1.
     pub mean: [f32; 3],
-    /// Standard deviation of each, on the same scale.
+    /// Standard deviation of red, green and blue, on the same scale.
     pub std: [f32; 3],
 }
 
 impl Normalize {
-    /// Mean and deviation of ImageNet, as torchvision's reference training uses them.
+    /// Mean and deviation of ImageNet, as in torchvision's reference training.
     pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
-    /// `pixel / 255`, nothing else.
+    /// `pixel / 255`, without mean or deviation.
     pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
 
-    /// Per channel (`scale`, `bias`), so that `scale * pixel + bias` in one fused multiply-add
-    /// normalises a pixel of 0 to 255.
+    /// (`scale`, `bias`) per channel. `scale * pixel + bias`, one fused multiply-add, normalises a
+    /// pixel of 0 to 255.
     pub fn scale_bias(&self) -> ([f32; 3], [f32; 3]) {
         let scale = self.std.map(|s| 1.0 / (255.0 * s));
         let bias = [0, 1, 2].map(|c| -self.mean[c] / self.std[c]);
@@ -85,19 +85,19 @@ impl Normalize {
     }
 }
 
-/// One array of a batch: every sample contributes one element of `shape`.
+/// One array of a batch. Every sample has one element of `shape`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// `image`, or the name of the sample field it is read from.
+    /// `image`, or the name of the sample's field.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
-    /// Shape of one sample's part, without the batch axis; for images (H, W, 3) or (3, H, W).
+    /// Shape for one sample, without the batch axis. For images it is (H, W, 3) or (3, H, W).
     pub shape: Vec<usize>,
 }
 
 impl Field {
-    /// Bytes one sample takes.
+    /// Bytes of one sample.
     pub fn sample_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bytes()
     }

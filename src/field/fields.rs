@@ -24,23 +24,23 @@ struct Other {
     arrays: usize,
 }
 
-/// Images that a sample may have: as many as a worker decodes at a time.
+/// The most images that a sample may have: as many as a worker decodes at a time.
 pub(crate) const MOST_IMAGES: usize = 8;
 
 /// What the host leaves to a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Device {
-    /// Whether each image brings a record a sample of what the device does to it.
+    /// Whether each image has one record per sample that says what the device does to it.
     pub(crate) records: bool,
 }
 
 impl Fields {
-    /// The fields of these names and kinds, and the arrays that they have in a batch. Images are
-    /// written as `format` says.
+    /// The fields of these names and kinds, with their arrays in a batch. Images are written in
+    /// `format`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a name that occurs twice, and what a
-    /// kind says of its options.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a duplicate name, and for options that a
+    /// kind refuses.
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
         format: Written,
@@ -109,7 +109,7 @@ impl Fields {
         Ok((made, arrays))
     }
 
-    /// Writes everything of `sample` but its images.
+    /// Writes everything of `sample` except its images.
     pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
         if let Some((label, span)) = &self.label {
             label.write(*span, sample, &mut Row::new(part, place))?;
@@ -120,15 +120,14 @@ impl Fields {
         Ok(())
     }
 
-    /// What is done to a batch when all its samples are there, before those that failed are
-    /// replaced.
+    /// Checks a complete batch, before its failed samples are replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         if let Some((label, _)) = &self.label {
             label.judge(source, full);
         }
     }
 
-    /// Mixes the images, if that is done here and this batch is mixed.
+    /// Mixes the images, if the host does that and this batch is mixed.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing.filter(|_| self.mixed_here) else { return Ok(()) };
         self.images.iter().try_for_each(|image| image.mix(&mixing, full, scratch))

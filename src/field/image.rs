@@ -6,12 +6,12 @@ use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, Erase, ImageMut, Mixing, Plan, Resizer, Transform};
 
-/// A picture: decoded, cropped, resized, flipped, changed in colour, normalised, erased and mixed
-/// as [`Loader::augment`](crate::Loader::augment) and its neighbours say.
+/// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
+/// [`Loader::augment`](crate::Loader::augment) and its neighbours set the steps.
 ///
-/// All images of a sample draw the same random numbers, so those of pictures of one size are
-/// cropped and flipped alike. A device gets them as `u8` (N, H, W, 3) and does the rest: cast,
-/// normalise, lay out, erase, mix.
+/// All images of a sample draw the same random numbers. So pictures of one size are cropped and
+/// flipped alike. On the way to a device images are `u8` (N, H, W, 3). The device casts,
+/// normalises, transposes, erases and mixes them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -30,12 +30,12 @@ pub struct Image {
 }
 
 impl Image {
-    /// The sample's first field whose name is that of a picture format: `jpg`, `png`, `img`, ...
+    /// The sample's first field that is named after a picture format: `jpg`, `png`, `img`, ...
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The sample's field `name`, whatever its name says of a format.
+    /// The sample's field `name`. Its name need not be that of a format.
     pub fn of(name: impl Into<String>) -> Self {
         Image { of: Some(name.into()) }
     }
@@ -56,7 +56,7 @@ impl Image {
     }
 }
 
-/// How images are written, of all of a loader's.
+/// How all images of a loader are written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     pub(crate) size: Size,
@@ -90,14 +90,14 @@ pub(crate) struct ImageField {
 }
 
 impl ImageField {
-    /// Whether it is written when the batch is full, since it is mixed before it is rounded. Until
-    /// then it lies in its place as `u8` HWC, which has room for it whatever the dtype.
+    /// Whether the image is written only when the batch is full: it is mixed before it is rounded.
+    /// Until then it lies in its place as `u8` HWC, which has room for any dtype.
     fn waits(&self, row: &Row<'_>) -> bool {
         self.mixed_here && row.header().mixing.is_some()
     }
 
-    /// From decoded pixels to the finished `u8` image: in the batch itself where that takes bytes
-    /// as they are, else in `image`.
+    /// From decoded pixels to the finished `u8` image: in the batch itself if the batch takes `u8`
+    /// bytes, else in `image`.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -119,7 +119,7 @@ impl ImageField {
         transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
     }
 
-    /// Writes the finished image, unless it is there already, and what is erased in it.
+    /// Writes the finished image, unless it lies in the batch already, and erases in it.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         let erase = plan.erase.as_ref();
         if let Some(records) = self.records {
@@ -139,7 +139,7 @@ impl ImageField {
         Ok(())
     }
 
-    /// Mixes the images of a full batch that waited for it.
+    /// Mixes the waiting images of a full batch.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let MixScratch { own, last, erase } = scratch;
         erase.clear();
@@ -149,7 +149,7 @@ impl ImageField {
     }
 }
 
-/// What mixing takes, kept from batch to batch.
+/// Scratch memory of mixing, kept from batch to batch.
 #[derive(Default)]
 pub(crate) struct MixScratch {
     own: Vec<u8>,

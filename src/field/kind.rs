@@ -9,8 +9,8 @@ use crate::transform::Plan;
 
 /// A kind of field: how a sample's bytes become its part of a batch.
 ///
-/// [`Numbers`](super::Numbers) and [`Rows`](super::Rows) are of this trait, and a kind of your own
-/// is one more type that implements it. Its arrays are copied to a device as they are.
+/// [`Numbers`](super::Numbers) and [`Rows`](super::Rows) implement it. A kind of your own is one
+/// more type that implements it. Its arrays are copied to a device unchanged.
 ///
 /// ```
 /// use warpfeed::batch::{Dtype, Field};
@@ -27,7 +27,13 @@ use crate::transform::Plan;
 ///         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
 ///     }
 ///
-///     fn write(&self, _: &str, sample: &Sample<'_>, _: Option<&Plan>, place: &mut Place<'_>) -> warpfeed::Result<()> {
+///     fn write(
+///         &self,
+///         _: &str,
+///         sample: &Sample<'_>,
+///         _: Option<&Plan>,
+///         place: &mut Place<'_>,
+///     ) -> warpfeed::Result<()> {
 ///         let length = sample.field("txt").map_or(0, <[u8]>::len) as i64;
 ///         place.bytes(0).copy_from_slice(&length.to_ne_bytes());
 ///         Ok(())
@@ -36,21 +42,21 @@ use crate::transform::Plan;
 /// # let loader = warpfeed::Loader::new("set").field("length", Length);
 /// ```
 pub trait Kind: Send + Sync + Debug {
-    /// The arrays that a field called `name` has in a batch: their names, element types and shapes
-    /// for one sample.
+    /// The arrays of a field called `name` in a batch: their names, element types and shapes for
+    /// one sample.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for options that cannot work.
     fn arrays(&self, name: &str) -> Result<Vec<Field>>;
 
-    /// Writes the part of `sample` in the field called `name`. Every byte of the place must be
-    /// written: it holds what an earlier batch left.
+    /// Writes the part of `sample` in the field called `name`. It must write every byte of the
+    /// place, which holds bytes of an earlier batch.
     ///
-    /// `plan` says what is done to the sample's picture: of which size it was, the part that is
-    /// taken, the flip. A loader without a picture has none.
+    /// `plan` says what is done to the sample's picture: its original size, the part that is taken,
+    /// the flip. It is `None` in a loader without a picture.
     ///
     /// # Errors
-    /// Any; the loader adds the sample.
+    /// Any. The loader adds the sample.
     fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()>;
 }
 
@@ -67,8 +73,8 @@ impl<'a> Place<'a> {
         Place { row, first, arrays }
     }
 
-    /// Bytes of the sample in the field's array number `array`, in the machine's byte order: as
-    /// many as its shape says.
+    /// The sample's bytes in array number `array` of the field, in the machine's byte order. The
+    /// shape of the array sets their number.
     ///
     /// # Panics
     /// If the field has no such array.
@@ -84,8 +90,8 @@ impl Debug for Place<'_> {
     }
 }
 
-/// A field's kind, as [`Loader::field`](crate::Loader::field) takes it: made of an [`Image`], a
-/// [`Label`], or anything of the trait [`Kind`].
+/// A field's kind, as [`Loader::field`](crate::Loader::field) takes it. It is made from an
+/// [`Image`], a [`Label`], or any [`Kind`].
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Inner);
 

@@ -3,11 +3,12 @@ use crate::error::{Error, Result};
 use crate::source::{self, Sample, Source};
 use crate::transform::Mixing;
 
-/// The sample's class, i64 of (N); and, if asked for, as rows of shares of (N, classes).
+/// The sample's class, i64 of (N). [`soft`](Label::soft) also delivers it as rows of shares of (N,
+/// classes).
 ///
-/// It is the sample's label ([`Sample::label`]): that of its class folder, or of its field `cls`.
-/// The augmentation changes the shares alone: mixed pictures have mixed shares. A device gets the
-/// labels as they are and makes the rows itself.
+/// The class is the sample's label ([`Sample::label`]): its class folder, or its field `cls`. The
+/// augmentation changes only the shares: mixed pictures have mixed shares. A device gets the labels
+/// unchanged and makes the rows itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,
@@ -15,20 +16,20 @@ pub struct Label {
 }
 
 impl Label {
-    /// Integers alone. A batch has a label for each of its samples or for none of them.
+    /// Integer labels only. A batch has a label for each of its samples or for none.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Also as f32 rows of `classes` shares under the name `soft_label`, with `smoothing` (0 to 1)
-    /// of each spread evenly; see [`Loader::soft_labels`](crate::Loader::soft_labels).
+    /// Adds the field `soft_label`: f32 rows of `classes` shares. `smoothing`, 0 to 1, is the part
+    /// of each row that is spread evenly; see [`Loader::soft_labels`](crate::Loader::soft_labels).
     #[must_use]
     pub fn soft(mut self, classes: usize, smoothing: f32) -> Self {
         self.soft = Some((classes, smoothing));
         self
     }
 
-    /// Whether samples may be without a label, which then is -1; see
+    /// Gives samples without a label the label -1; see
     /// [`Loader::unlabelled`](crate::Loader::unlabelled).
     #[must_use]
     pub fn unlabelled(mut self, unlabelled: bool) -> Self {
@@ -36,7 +37,7 @@ impl Label {
         self
     }
 
-    /// Classes and smoothing of the rows, if they are wanted.
+    /// Classes and smoothing of the rows, if the loader wants rows.
     pub(crate) fn shares(&self) -> Option<(usize, f32)> {
         self.soft
     }
@@ -80,8 +81,8 @@ impl Label {
         Ok(())
     }
 
-    /// Decides whether the labels of a batch may be read. If some of its samples have one, those
-    /// without have failed.
+    /// Decides whether the labels of a batch may be read. If only some samples have a label, the
+    /// others fail.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labelled == has)
@@ -101,7 +102,7 @@ impl Label {
         }
     }
 
-    /// Writes the rows of a batch whose labels are all there, if the host makes them.
+    /// Writes the rows of a batch with complete labels, if the host makes them.
     pub(crate) fn soften(&self, full: &mut Full) {
         let find = |schema: &Schema, role| schema.find(role);
         let (Some((_, smoothing)), Some(labels), Some(rows)) =

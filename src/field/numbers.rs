@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// An array of the same shape in every sample: an embedding, a vector of attributes, a regression
-/// target.
+/// An array that has the same shape in every sample: an embedding, a vector of attributes, a
+/// regression target.
 ///
 /// The sample's bytes are a little-endian array of `dtype` and `shape`, without a header. The
-/// augmentation does not change it, and a device gets it as it is.
+/// augmentation does not change it. A device gets it unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::Numbers;
@@ -28,7 +28,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Arrays of `dtype` and `shape`, which is one sample's: `[]` for one number.
+    /// Arrays of `dtype` and `shape`. `shape` is that of one sample: `[]` for one number.
     pub fn new(dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
         Numbers { dtype, shape: shape.into() }
     }

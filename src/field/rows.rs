@@ -5,14 +5,13 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// Rows of which samples have different numbers: tokens, points, boxes that no crop moves, any
-/// bytes.
+/// A varying number of rows a sample: tokens, points, boxes that no crop moves, any bytes.
 ///
 /// The sample's bytes are a little-endian array of rows, without a header. In the batch the field
-/// has room for `most` rows a sample, (N, most, ...). What is left of it is padding, zeros by
-/// default. A second array, `<name>.count`, i64 of (N), says how many rows of each sample are its
-/// own; [`HostBatch::counts`](crate::HostBatch::counts) gives it. The augmentation does not change
-/// the rows, and a device gets both arrays as they are.
+/// has room for `most` rows a sample, (N, most, ...). The rest is padding, zeros by default. A
+/// second array, `<name>.count`, i64 of (N), holds the number of rows of each sample;
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns it. The augmentation does not change the
+/// rows. A device gets both arrays unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::Rows;
@@ -40,24 +39,24 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows of `dtype` and the shape `row` (`[]` for one number), `most` of them or fewer a sample.
+    /// Rows of `dtype` and the shape `row` (`[]` for one number), at most `most` a sample.
     pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
         Rows { dtype, row: row.into(), most, padding: None, truncated: false }
     }
 
-    /// Bytes of any kind, `most` of them or fewer a sample.
+    /// Bytes, at most `most` a sample.
     pub fn bytes(most: usize) -> Self {
         Self::new(Dtype::U8, [], most)
     }
 
-    /// What fills the places without a row; 0 by default. `value` must be of the rows' type.
+    /// The value of places without a row; 0 by default. It must have the rows' type.
     #[must_use]
     pub fn padding<T: Element>(mut self, value: T) -> Self {
         self.padding = Some((T::DTYPE, bytemuck::bytes_of(&value).to_vec()));
         self
     }
 
-    /// Takes the first `most` rows of a sample that has more, which is an error by default.
+    /// Takes the first `most` rows of a sample that has more. By default such a sample is an error.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
