@@ -7,11 +7,19 @@ use crate::error::{Error, Result};
 
 /// Several data sets as one: the samples of the first, then those of the second, and so on.
 ///
+/// ```no_run
+/// use warpfeed::{Loader, source};
+///
+/// let parts = vec![source::open("photos.lmdb")?, source::open("sketches")?];
+/// let loader = Loader::source(source::Concat::by_class_name(parts)?).shuffle(42);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
 /// Samples keep their keys and fields. [`part`](Source::part) says which data set a sample comes
 /// from.
 ///
-/// **Labels.** Label 0 of two folders can be a cat in one and a car in the other. There are three
-/// ways to join them:
+/// **Labels.** Label 0 can be a cat in one folder and a car in another. There are three ways to
+/// join labels:
 ///
 /// | | labels | names of the classes |
 /// |---|---|---|
@@ -19,65 +27,63 @@ use crate::error::{Error, Result};
 /// | [`by_class_name`](Concat::by_class_name) | numbered anew, one for each name | all names, sorted |
 /// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
 ///
-/// Two sets agree if they name every label that both of them name alike: `cat, dog` and `cat, dog,
-/// fox` agree. A set without names agrees with every other.
+/// Two sets agree if every label that both name has the same name in both: `cat, dog` and `cat,
+/// dog, fox` agree. A set without names agrees with every other.
 ///
-/// With [`order::Mixture`](crate::order::Mixture) they are drawn from in proportions;
-/// [`Loader::mixture`](crate::Loader::mixture) is the two together.
+/// [`order::Mixture`](crate::order::Mixture) draws from the parts in proportions.
+/// [`Loader::mixture`](crate::Loader::mixture) combines both.
 pub struct Concat {
     parts: Vec<Arc<dyn Source>>,
     /// Index after the last sample of each.
     ends: Vec<usize>,
     classes: Vec<String>,
-    /// The new label for each old one, of each part; empty where labels stay what they are.
+    /// The new label for each old one, for each part. Empty if labels stay as they are.
     relabel: Vec<Vec<i64>>,
-    /// Samples of a batch that each part is told of. Its memory is kept.
+    /// Samples of a batch that are announced to each part. The memory is kept.
     upcoming: Mutex<Vec<Vec<u64>>>,
 }
 
-/// What labels mean where data sets are joined.
+/// What labels mean in joined data sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// The same in all sets, or it is an error.
+    /// The same in all sets; otherwise an error.
     #[default]
     Same,
     /// The class of that name.
     ByClassName,
-    /// Whatever they are.
+    /// Labels stay as they are.
     KeepLabels,
 }
 
 impl Concat {
-    /// The data sets `parts`, in this order. Labels stay what they are.
+    /// The data sets `parts`, in this order. Labels stay as they are.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two of them give a label different names,
-    /// or they have more samples than can be counted.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two sets give one label different names,
+    /// or if the number of samples overflows.
     pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::Same)
     }
 
-    /// The data sets `parts`, in this order, with one label for each name of a class: its place
-    /// among all names, sorted. That is what [`Folder`](super::Folder) gives to the class folders
-    /// of all sets put into one folder.
+    /// The data sets `parts`, in this order, with one label for each class name. The label is the
+    /// name's place among all names, sorted. [`Folder`](super::Folder) would give the same labels
+    /// if the class folders of all sets lay in one folder.
     ///
-    /// A sample whose label has no name is an error when it is read, and so is a label that is no
-    /// number.
+    /// Reading a sample is an error if its label has no name or is not a number.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if one of them has samples but no names, or
-    /// they have more samples than can be counted.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a set has samples but no names, or if the
+    /// number of samples overflows.
     pub fn by_class_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::ByClassName)
     }
 
-    /// The data sets `parts`, in this order. Labels stay what they are, for sets whose names differ
-    /// but whose labels mean the same, such as `cat` and `Katze`. Where the names disagree, the
+    /// The data sets `parts`, in this order. Labels stay as they are. Use it for sets whose labels
+    /// mean the same under different names, such as `cat` and `Katze`. If the names disagree, the
     /// joined set has none.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if they have more samples than can be
-    /// counted.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the number of samples overflows.
     pub fn keep_labels(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::KeepLabels)
     }

@@ -11,32 +11,32 @@ use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, FORMATS, Format};
 
-/// Room for the first file; most encoded pictures fit, so that one `read` fetches a file and a
-/// second one sees its end.
+/// Room for the first file. Most encoded pictures fit: one `read` fetches the file, and a second
+/// one sees its end.
 const FIRST_READ: usize = 256 << 10;
 
-/// No picture is this large; a file that is would fill the memory before any decoder could refuse
-/// it.
+/// The largest file that is read. A larger one is refused before it fills the memory.
 const MAX_FILE: usize = 1 << 31;
 
 /// Pictures in a folder.
 ///
-/// With sub-folders it is torchvision's `ImageFolder`: each sub-folder of the top level is a class,
-/// classes sorted by name give the labels 0, 1, 2, …, and pictures at any depth belong to the class
-/// they are under, in the order `ImageFolder` lists them. A class folder without pictures keeps its
-/// label (`allow_empty=True`). Pictures beside the class folders are not part of the set; a warning
-/// counts them. Without pictures in sub-folders the set is the pictures of the folder itself,
-/// sorted by name, without labels.
+/// A folder with sub-folders is read as by torchvision's `ImageFolder`. Each sub-folder of the top
+/// level is a class. The classes, sorted by name, give the labels 0, 1, 2, …. Pictures at any depth
+/// belong to the class folder above them, in the order of `ImageFolder`. A class folder without
+/// pictures keeps its label (`allow_empty=True`). Pictures beside the class folders are left out,
+/// and a warning counts them.
 ///
-/// - Extensions `jpg jpeg png webp gif bmp tif tiff`, in any case, and those of
-///   [formats](super::Options::formats) of your own. The field is named after the format: `jpg` for
-///   both extensions of JPEG, `tif` for both of TIFF.
+/// A folder without pictures in sub-folders is flat: its own pictures, sorted by name, without
+/// labels.
+///
+/// - The extensions are `jpg jpeg png webp gif bmp tif tiff`, in any case, and those of your own
+///   [formats](super::Options::formats). The field is named after the format: `jpg` for both
+///   extensions of JPEG, `tif` for both of TIFF.
 /// - A sample's key is its path below the folder without the extension, with `/` on every system.
-/// - Names that begin with a dot are ignored. Symbolic links are followed, except into a folder
-///   that the link itself lies in.
+/// - Names that begin with a dot are ignored. Symbolic links are followed, unless they lead to a
+///   folder that contains them.
 ///
-/// Only names are read on opening, some 100,000s of files a second; a picture is opened when it is
-/// asked for.
+/// Opening reads only names, some 100,000s of files a second. A picture is opened when it is read.
 #[derive(Debug)]
 pub struct Folder {
     /// Ends with `/`.
@@ -53,12 +53,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Lists the pictures under `path`, of the built-in formats.
+    /// Lists the pictures of the built-in formats under `path`.
     /// [`Options::formats`](super::Options::formats) adds others.
     ///
     /// # Errors
-    /// If the path does not exist or is no folder, a folder cannot be listed, a name is not UTF-8,
-    /// or there is no picture; the last says what was looked for and what was there instead.
+    /// If the path does not exist or is not a folder, a folder cannot be listed, a name is not
+    /// UTF-8, or there is no picture. The last error says what was looked for and what was found
+    /// instead.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new())
     }
@@ -228,7 +229,7 @@ struct Listing {
     others: Others,
 }
 
-/// Files that are no pictures: how many, and some of their extensions, each with its dot.
+/// Files that are not pictures: their number, and some of their extensions, each with its dot.
 #[derive(Default)]
 struct Others {
     count: usize,

@@ -1,13 +1,14 @@
 use super::{Sample, Source};
 use crate::error::Result;
 
-/// A data set that lies in memory: for tests, and for small sets that are made rather than stored.
+/// A data set in memory, for tests and for small generated sets.
 ///
 /// ```
 /// use warpfeed::source::{Memory, OwnedSample, Source};
 ///
 /// let png = b"\x89PNG...".to_vec();
-/// let set = Memory::new(vec![OwnedSample::new("cat/1").field("png", png).label(0)]).with_classes(["cat"]);
+/// let sample = OwnedSample::new("cat/1").field("png", png).label(0);
+/// let set = Memory::new(vec![sample]).with_classes(["cat"]);
 /// assert_eq!(set.len(), 1);
 /// assert_eq!(set.read(0, &mut Vec::new())?.label()?, Some(0));
 /// # Ok::<(), warpfeed::Error>(())
@@ -32,8 +33,8 @@ impl OwnedSample {
         OwnedSample { key: key.into(), ..Default::default() }
     }
 
-    /// The sample with one more field. That a name occurs once and there are at most 16 is checked
-    /// when the sample is read.
+    /// The sample with one more field. Reading the sample checks that no name occurs twice and that
+    /// there are at most 16 fields.
     #[must_use]
     pub fn field(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.fields.push((name.into(), bytes.into()));
@@ -47,7 +48,7 @@ impl OwnedSample {
         self
     }
 
-    /// The sample as a source yields it.
+    /// The sample as a source returns it.
     ///
     /// # Errors
     /// If there are more than 16 fields, or two of one name.
@@ -82,7 +83,7 @@ impl Memory {
         Memory { samples, classes: Vec::new() }
     }
 
-    /// The data set with names for its classes, by label.
+    /// The data set with names of its classes, by label.
     #[must_use]
     pub fn with_classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes = names.into_iter().map(Into::into).collect();

@@ -6,8 +6,8 @@
 //! 4. [`Memory`]: samples in memory.
 //! 5. [`Concat`]: several data sets as one.
 //!
-//! A [`Source`] maps an index to a [`Sample`], a handful of named byte fields, without copying
-//! where the medium allows. [`open`] finds out from a path which one it is.
+//! A [`Source`] maps an index to a [`Sample`]: a few named byte fields, without a copy if the
+//! medium allows that. [`open`] chooses the source by what lies at a path.
 
 mod concat;
 mod folder;
@@ -38,45 +38,68 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 /// A data set: `len` samples that can be read in any order, from many threads at once.
+///
+/// ```
+/// use warpfeed::Result;
+/// use warpfeed::source::{Sample, Source};
+///
+/// /// 1,000 grey pictures of 8 by 8, as BMP files made when they are read.
+/// struct Grey;
+///
+/// impl Source for Grey {
+///     fn len(&self) -> usize {
+///         1000
+///     }
+///
+///     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+///         scratch.clear();
+///         // ... write the encoded picture into `scratch` ...
+///         Ok(Sample::new("grey").with_field("bmp", scratch)?.with_label(index as i64 % 10))
+///     }
+/// }
+/// # let loader = warpfeed::Loader::source(Grey);
+/// ```
 pub trait Source: Send + Sync {
     /// Number of samples. It never changes while the source is open.
     fn len(&self) -> usize;
 
-    /// Whether there are no samples at all.
+    /// Whether the source has no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Reads sample `index`, which is less than [`len`](Source::len).
     ///
-    /// The fields may borrow from the source (a memory map) or from `scratch`, which the source may
-    /// fill as it likes; its memory is kept from sample to sample. Nothing else needs to be
-    /// allocated.
+    /// The fields may borrow from the source (a memory map) or from `scratch`. The source may fill
+    /// `scratch` as it likes. The memory of `scratch` is kept from sample to sample, so a read need
+    /// not allocate.
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source)
-    /// with the file; the loader adds the sample.
+    /// with the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Tells which samples will be read next. A loader calls it once for each batch, in the order of
-    /// the batches, before it waits for memory to put the batch into. By then at most
-    /// [`prefetch`](crate::Loader::prefetch) + 2 batches are told of that the consumer has not got.
-    /// `samples` are the batch's own, in its order; the same sample may come twice.
+    /// Announces the samples that will be read next. A loader calls it once for each batch, in the
+    /// order of the batches, before it waits for memory for the batch. At most
+    /// [`prefetch`](crate::Loader::prefetch) + 1 batches are announced ahead of the consumer.
+    /// `samples` are those of the batch, in its order. The same sample may come twice.
     ///
-    /// For a source that can fetch ahead: row groups, blocks of a network file, pages of a cache.
-    /// It should start that and return: the next batch is told of after this call. By default
-    /// nothing is done. A batch that was told of may never be read, since an epoch can be broken
-    /// off. A panic is an error of the batch.
+    /// It serves sources that can fetch ahead: row groups, blocks of a network file, pages of a
+    /// cache. Start the fetch and return: the next batch is announced after this call. The default
+    /// does nothing.
+    ///
+    /// An announced batch may never be read, since an epoch can end early. A panic is an error of
+    /// the batch.
     fn upcoming(&self, _samples: &[u64]) {}
 
-    /// Whether the medium is still what was opened. Asked at the start of every epoch, from one of
-    /// the loader's threads, while nothing else is prefetched: it should take no longer than a few
+    /// Checks that the medium is still what was opened. One thread of the loader calls it at the
+    /// start of every epoch, while nothing else is prefetched. It should take no longer than a few
     /// looks at files. An error ends the epoch before its first batch.
     ///
-    /// A file that was written to in place (a shard only; a database may be) is an error. One that
-    /// was removed, or replaced by another, is a warning, since the file that was opened is still
-    /// there to be read. [`Lmdb`] looks at its file at once. [`Tar`] looks at each shard when the
-    /// first sample of it is read after this call: the error is that sample's.
+    /// A file that was written to in place is an error for a shard; a database may be written to. A
+    /// file that was removed or replaced is a warning, since the open file can still be read.
+    /// [`Lmdb`] checks its file at once. [`Tar`] checks each shard when its first sample is read
+    /// after this call; the error is that sample's.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
@@ -84,23 +107,22 @@ pub trait Source: Send + Sync {
         Ok(())
     }
 
-    /// The label of sample `index`, as [`read`](Source::read) has it. For sources that know it
-    /// without reading the whole sample, which by default it does.
+    /// The label of sample `index`: the same as that of [`read`](Source::read). Implement it if the
+    /// source knows labels without reading whole samples. The default reads the sample.
     ///
     /// # Errors
-    /// As [`read`](Source::read), or a label that is not a number.
+    /// As [`read`](Source::read), and for a label that is not a number.
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.read(index, scratch)?.label()
     }
 
-    /// The file that sample `index` lies in, for errors that name it: a picture of its own, a
-    /// shard, a database. None by default, for what lies in no file.
+    /// The file of sample `index`, for errors that name it: a picture of its own, a shard, a
+    /// database. `None` by default, for samples without a file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
 
-    /// Which of several data sets sample `index` comes from, where they were joined as by
-    /// [`Concat`]; else 0.
+    /// Which of several joined data sets sample `index` comes from, as in [`Concat`]. 0 by default.
     fn part(&self, _index: usize) -> usize {
         0
     }
@@ -110,15 +132,15 @@ pub trait Source: Send + Sync {
         &[]
     }
 
-    /// What it is, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a name of
-    /// your own.
+    /// The kind of source, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a
+    /// name of your own.
     fn kind(&self) -> &'static str {
         "custom"
     }
 }
 
-/// A shared source is a source: what [`open`] gives goes into
-/// [`Loader::source`](crate::Loader::source) as it is.
+/// A shared source is a source. So [`Loader::source`](crate::Loader::source) takes what [`open`]
+/// returns.
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn len(&self) -> usize {
         (**self).len()
@@ -161,9 +183,9 @@ impl<S: Source + ?Sized> Source for Arc<S> {
     }
 }
 
-/// `error` as one of sample `index` of `source`, with its key (empty if that could not be read) and
-/// its [file](Source::path). The loader makes all its errors of samples by this; it is for programs
-/// that read a source themselves.
+/// Makes `error` the error of sample `index` of `source`, with its key and its
+/// [file](Source::path). The key is empty if it could not be read. The loader makes all its sample
+/// errors this way. Programs that read a source themselves can do the same.
 pub fn blame(source: &dyn Source, index: usize, key: &str, error: Error) -> Error {
     let error = error.at_sample(index as u64, key);
     // The path may be the user's code, and what it panics with says less than the error at hand.

@@ -8,21 +8,27 @@ use super::{Folder, Lmdb, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, Format};
 
-/// Opens whatever data set lies at `path`, found out from what is there and not from its name:
+/// Opens the data set at `path`. Its content decides what it is, not its name:
 ///
 /// - a pattern such as `train-{000..099}.tar`: [`Tar`];
 /// - a folder with `data.mdb`, or a file with LMDB's magic number: [`Lmdb`];
 /// - a folder of `.tar` files, or a file that begins with a tar header: [`Tar`];
 /// - any other folder: [`Folder`].
 ///
+/// ```no_run
+/// let source = warpfeed::source::open("train")?;
+/// println!("{} samples in a {}", source.len(), source.kind());
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
 /// # Errors
-/// If nothing is there, it is none of these (the message says what was looked for), a folder holds
-/// both shards and pictures, or the source that it is cannot be opened.
+/// If the path does not exist, if it is none of these (the message says what was looked for), if a
+/// folder holds both shards and pictures, or if the source cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
 
-/// How a data set is opened; [`open`] opens it with the defaults.
+/// How a data set is opened. [`open`] uses the defaults.
 ///
 /// ```no_run
 /// use warpfeed::source::Options;
@@ -51,26 +57,26 @@ impl Options {
     /// Whether files may be memory-mapped; `true` by default.
     ///
     /// With `false`, changes to the files surface as errors, never as signals. Tar shards are
-    /// opened by [`Tar::open_unmapped`], which says what that costs. The files of a folder are read
-    /// in any case. An LMDB is refused: its library always maps it.
+    /// opened by [`Tar::open_unmapped`], which says what that costs. The files of a folder are
+    /// always read. An LMDB is refused: its library always maps it.
     #[must_use]
     pub fn mmap(mut self, mapped: bool) -> Self {
         self.mapped = mapped;
         self
     }
 
-    /// Formats that a folder's files may have besides the built-in ones, and before them. A loader
-    /// gives those of its [codecs](crate::Loader::codec).
+    /// Formats that a folder's files may have, in addition to the built-in ones. They take
+    /// precedence. A loader passes those of its [codecs](crate::Loader::codec).
     #[must_use]
     pub fn formats(mut self, formats: impl IntoIterator<Item = Format>) -> Self {
         self.formats.extend(formats);
         self
     }
 
-    /// Opens what lies at `path`, as [`open`] says.
+    /// Opens the data set at `path`, as [`open`] says.
     ///
     /// # Errors
-    /// As [`open`]; and for an LMDB that is not to be mapped.
+    /// As [`open`], and for an LMDB with `mmap(false)`.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         any(path.as_ref(), self)
     }

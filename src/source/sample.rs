@@ -4,11 +4,19 @@ use crate::format;
 /// How many fields a sample can have.
 pub(super) const MAX_FIELDS: usize = 16;
 
-/// One sample: a key, a few named byte fields and perhaps a label, borrowed from its source.
+/// One sample, borrowed from its source: a key, a few named byte fields, and perhaps a label.
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. The label is
-/// not a field: `cls` becomes [`label`](Sample::label), so that a picture in a class folder and one
-/// with a `cls` beside it are the same sample.
+/// not a field: `cls` becomes [`label`](Sample::label). So a picture in a class folder and a
+/// picture with a `cls` beside it give the same sample.
+///
+/// ```
+/// use warpfeed::source::Sample;
+///
+/// let sample = Sample::new("cat/1").with_field("jpg", b"...")?.with_label(0);
+/// assert_eq!(sample.field("jpg"), Some(&b"..."[..]));
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
     key: &'a str,
@@ -24,8 +32,8 @@ enum Label<'a> {
     None,
     /// The source knows it (a class folder, an integer in a MessagePack map).
     Class(i64),
-    /// It stands as decimal text in the field `cls`. Read when asked for: who trains without labels
-    /// need not care what it says.
+    /// Decimal text in the field `cls`. It is parsed only when asked for, so training without
+    /// labels ignores what it says.
     Text(&'a [u8]),
 }
 
@@ -40,14 +48,14 @@ impl<'a> Sample<'a> {
     /// is already set.
     ///
     /// # Errors
-    /// If the sample has 16 fields already, or one of this name.
+    /// If the sample already has 16 fields, or a field of this name.
     pub fn with_field(mut self, name: &'a str, bytes: &'a [u8]) -> Result<Self> {
         self.push(name, bytes)?;
         Ok(self)
     }
 
-    /// [`with_field`](Sample::with_field) in place, for the sources' inner loops: a sample is too
-    /// large to be passed around per field.
+    /// [`with_field`](Sample::with_field) in place, for the inner loops of sources: moving a sample
+    /// for every field would be slow.
     pub(crate) fn push(&mut self, name: &'a str, bytes: &'a [u8]) -> Result<()> {
         if name == "cls" {
             match self.label {
@@ -87,7 +95,7 @@ impl<'a> Sample<'a> {
         self.key
     }
 
-    /// All fields in the order of the source.
+    /// All fields, in the order of the source.
     pub fn fields(&self) -> &[(&'a str, &'a [u8])] {
         &self.fields[..self.len]
     }
