@@ -6,21 +6,23 @@ use super::rng::mix;
 use super::{Draw, Order};
 use crate::error::{Error, Result};
 
-/// Several data sets, one behind the other, drawn from in proportions.
+/// Several data sets, one after the other, from which samples are drawn in proportions.
 ///
-/// Of every 10,000 draws the proportions are kept exactly, within them the sources alternate at
-/// random. Each source is gone through in passes, shuffled anew for each, that run on across the
-/// epochs: a small one comes several times an epoch, a large one needs several epochs. Each pass
-/// has every sample once, but a pass need not be over when the next begins: what a source gives in
-/// 10,000 draws comes in an order of its own, so that passes which end within them are mixed with
-/// their neighbours. After every 10,000 draws each sample of a source has come as often as any
-/// other of it, or once more; in between, of a source of fewer samples than its share of 10,000,
-/// some have come several times and some not yet (of two sources of 500 in equal shares, the first
-/// 500 draws from one give about 320 different samples). Augmentation is by (seed, pass, sample).
-/// It takes no memory, and finds any position in constant time.
+/// Draws are made in rounds of 10,000. In each round the proportions are exact, and the sources
+/// alternate at random. Each source is passed through again and again, shuffled anew for each pass.
+/// Passes run on across epochs: a small source comes several times an epoch, a large one needs
+/// several epochs.
 ///
-/// Within a source the passes may follow an order of its own ([`of`](Mixture::of)): a subset,
-/// windows, weights.
+/// Within a round, samples from consecutive passes may interleave; at the end of each round all
+/// samples of a source have been drawn equally often, ±1. Within a round, a source with fewer
+/// samples than its share repeats some before others have come. For example: of two sources of 500
+/// in equal shares, the first 500 draws from one give about 320 different samples.
+///
+/// Augmentation is a function of (seed, pass, sample). A mixture takes no memory, and finds any
+/// position in constant time.
+///
+/// The passes of a source may follow an order of its own: a subset, windows, weights. See
+/// [`of`](Mixture::of).
 #[derive(Clone)]
 pub struct Mixture {
     parts: Arc<[Part]>,
@@ -45,13 +47,21 @@ struct Part {
 const PERIOD: u64 = 10_000;
 
 impl Mixture {
-    /// Sources of so many samples each, in proportions that need not sum to anything. An epoch is
-    /// as many draws as there are samples in all.
+    /// Sources of these (number of samples, proportion). The proportions may have any sum. An epoch
+    /// has as many draws as all sources have samples.
+    ///
+    /// ```
+    /// use warpfeed::order::{Mixture, Order};
+    ///
+    /// let order = Mixture::new(&[(1000, 0.7), (500, 0.3)], 42)?;
+    /// assert_eq!(order.len(0), 1500);
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative, not finite, or
-    /// so small beside the others that it rounds to no draw in 10,000, all are 0, or one that is
-    /// not 0 belongs to an empty source.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative or not finite,
+    /// if it rounds to no draw in 10,000, if all are 0, or if one that is not 0 belongs to an empty
+    /// source.
     pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
         Self::of(
             sources.iter().enumerate().map(|(number, &(len, proportion))| {
@@ -62,19 +72,19 @@ impl Mixture {
         )
     }
 
-    /// The same with an order for each source: of (samples, proportion, order), where the order's
-    /// epochs are the passes, all of one length, and its indices are those in the source alone.
+    /// Sources of these (number of samples, proportion, order). The epochs of an order are the
+    /// passes of its source, all of one length. Its indices count within its source.
     ///
-    /// What a source gives in 10,000 draws of the mixture is a stretch of its order, but comes in
-    /// an order of its own: so windows of fewer samples than those ([`Windowed`](super::Windowed))
-    /// are as good as windows of so many.
+    /// The draws from a source in one round of 10,000 are a stretch of its order, but come in
+    /// another order. So windows ([`Windowed`](super::Windowed)) with fewer samples than that
+    /// stretch are as good as windows of that length.
     ///
     /// # Panics
-    /// [`index`](Order::index) panics where an order gives an index that its source does not have.
-    /// A loader makes that an error.
+    /// [`index`](Order::index) panics if an order gives an index that its source does not have. A
+    /// loader turns that into an error.
     ///
     /// # Errors
-    /// As [`new`](Mixture::new); a source whose proportion is not 0 may not have an order of length
+    /// As [`new`](Mixture::new), and if the order of a source whose proportion is not 0 has length
     /// 0.
     pub fn of(sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Order>)>, seed: u64) -> Result<Self> {
         let sources: Vec<_> = sources.into_iter().collect();
@@ -120,8 +130,8 @@ impl Mixture {
         mix(seed ^ mix(number as u64))
     }
 
-    /// The order with `draws` draws in an epoch. The epochs are cuts of one sequence: another
-    /// number changes nothing but where they are.
+    /// The order with `draws` draws in an epoch. Epochs are cuts of one sequence. `draws` changes
+    /// only where the cuts are.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.draws = draws;

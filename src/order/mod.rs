@@ -1,16 +1,17 @@
-//! Which sample next.
+//! Which sample is next.
 //!
-//! 1. [`Rng`]: the random numbers of one sample, a pure function of (seed, epoch, sample).
-//! 2. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once an epoch, as a pure function
-//!    of (seed, epoch, position).
+//! 1. [`Rng`]: the random numbers of one sample, a function of (seed, epoch, sample).
+//! 2. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once an epoch, as a function of
+//!    (seed, epoch, position).
 //! 3. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in
-//!    proportions; as pure.
-//! 4. [`Subset`], [`Repeat`] and [`Skip`]: orders made of another one.
-//! 5. [`Rank`]: which of several processes this is, by word or by the launcher's environment.
-//! 6. `schedule`: an order cut into batches, and those into the ranks' shares.
+//!    proportions. They are functions of (seed, epoch, position) too.
+//! 4. [`Subset`], [`Repeat`] and [`Skip`]: orders made of another order.
+//! 5. [`split()`] and [`split_by_class`]: random parts of a data set.
+//! 6. [`Rank`]: which of several processes this is, as given or by the launcher's environment.
+//! 7. `schedule`: cuts an order into batches, and batches into the ranks' shares.
 //!
-//! Nothing here keeps state between calls: any batch of any epoch is found in constant time and
-//! memory, so a run resumes in mid-epoch without replaying anything.
+//! Nothing here keeps state between calls. Any batch of any epoch is found in constant time and
+//! memory. So a run resumes in the middle of an epoch and replays nothing.
 
 mod mixture;
 mod permutation;
@@ -39,34 +40,52 @@ pub use windowed::Windowed;
 
 /// The order of an epoch.
 ///
-/// Implement it for an order of your own; it must answer the same for the same arguments, whenever
-/// and from whichever thread it is asked.
+/// Implement it for an order of your own. It must give the same answer for the same arguments, at
+/// any time and on any thread.
+///
+/// ```
+/// use warpfeed::order::Order;
+///
+/// /// All samples, backwards in every second epoch.
+/// struct ThereAndBack(u64);
+///
+/// impl Order for ThereAndBack {
+///     fn len(&self, _epoch: u64) -> u64 {
+///         self.0
+///     }
+///
+///     fn index(&self, epoch: u64, position: u64) -> u64 {
+///         if epoch % 2 == 0 { position } else { self.0 - 1 - position }
+///     }
+/// }
+/// # let loader = warpfeed::Loader::new("train").order(ThereAndBack(50_000));
+/// ```
 pub trait Order: Send + Sync {
     /// Number of samples in `epoch`.
     fn len(&self, epoch: u64) -> u64;
 
-    /// Index in the source of the sample at `position` of `epoch`; `position` is less than
+    /// The source index of the sample at `position` of `epoch`. `position` is less than
     /// [`len`](Order::len).
     fn index(&self, epoch: u64, position: u64) -> u64;
 
-    /// The sample at `position` of `epoch` with its variant: [`index`](Order::index) and `epoch`,
-    /// unless the order says otherwise.
+    /// The sample at `position` of `epoch`, with its variant. The default is
+    /// [`index`](Order::index) and `epoch`.
     ///
-    /// `epoch` is right where a sample comes once an epoch. Where it comes more often, each time
-    /// should have a variant of its own, or it is augmented alike each time. An order made of
-    /// another one passes that one's variant on.
+    /// `epoch` is right if a sample comes once an epoch. If it comes more often, give each time a
+    /// variant of its own; otherwise it is augmented alike each time. An order made of another
+    /// order passes on that order's variant.
     fn at(&self, epoch: u64, position: u64) -> Draw {
         Draw { index: self.index(epoch, position), variant: epoch }
     }
 }
 
-/// What an [`Order`] has at one position.
+/// What an [`Order`] returns for one position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draw {
-    /// Index of the sample in the source.
+    /// Source index of the sample.
     pub index: u64,
-    /// What stands for the epoch in the sample's random numbers: they are a function of (seed,
-    /// variant, index).
+    /// Stands for the epoch in the sample's random numbers: they are a function of (seed, variant,
+    /// index).
     pub variant: u64,
 }
 
@@ -84,7 +103,7 @@ impl<O: Order + ?Sized> Order for Arc<O> {
     }
 }
 
-/// Every sample once, in the source's order, in each epoch.
+/// Every sample once in each epoch, in the source's order.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequential(u64);
 

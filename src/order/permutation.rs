@@ -3,10 +3,11 @@ use super::rng::mix;
 
 /// Every sample once in each epoch, shuffled anew for each.
 ///
-/// A keyed permutation instead of a shuffled list: a balanced Feistel network over the smallest
+/// It is a keyed permutation, not a shuffled list: a balanced Feistel network over the smallest
 /// even number of bits that holds `len` (Luby and Rackoff, 1988), walked until it lands inside
-/// (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002; fewer than
-/// four steps on average). It takes no memory, and position 10^12 costs what position 0 costs.
+/// (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). The walk has
+/// fewer than four steps on average. The order takes no memory, and position 10^12 costs what
+/// position 0 costs.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,

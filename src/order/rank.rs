@@ -6,23 +6,24 @@ use crate::error::{Error, Result};
 /// # fn main() -> warpfeed::Result<()> {
 /// use warpfeed::{Loader, Rank};
 ///
-/// let rank = Rank::from_env()?.unwrap_or(Rank::ALONE); // under torchrun, mpirun or srun, or by itself
+/// let rank = Rank::from_env()?.unwrap_or(Rank::ALONE); // torchrun, mpirun, srun, or none of them
 /// let device = rank.local_rank.unwrap_or(0);
-/// let batches = Loader::new("train.lmdb").batch_size(256).shuffle(42).rank(rank.rank, rank.world_size).host()?;
+/// let loader = Loader::new("train.lmdb").batch_size(256).shuffle(42);
+/// let batches = loader.rank(rank.rank, rank.world_size).host()?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Rank {
-    /// Its number among all, from 0.
+    /// The number of this process, from 0.
     pub rank: usize,
-    /// The number of all.
+    /// The number of processes.
     pub world_size: usize,
-    /// Its number among those of the same machine, from 0, if the launcher says: usually the number
-    /// of its GPU.
+    /// The number of this process on its machine, from 0, if the launcher sets it. It is usually
+    /// the number of its GPU.
     pub local_rank: Option<usize>,
-    /// The number of those of the same machine, if the launcher says.
+    /// The number of processes on its machine, if the launcher sets it.
     pub local_world_size: Option<usize>,
 }
 
@@ -70,7 +71,7 @@ const LAUNCHERS: [Launcher; 3] = [
 ];
 
 impl Rank {
-    /// The only process there is.
+    /// A single process.
     pub const ALONE: Rank = Rank { rank: 0, world_size: 1, local_rank: None, local_world_size: None };
 
     /// Process `rank` of `world_size`.
@@ -84,19 +85,21 @@ impl Rank {
         Ok(Rank { rank, world_size, local_rank: None, local_world_size: None })
     }
 
-    /// What the launcher says in the environment: torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`,
-    /// `LOCAL_WORLD_SIZE`), else Open MPI (`OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`,
-    /// ...`_LOCAL_SIZE`), else SLURM (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`,
-    /// `SLURM_NTASKS_PER_NODE`). `None` if there are none of these variables.
+    /// The rank that the launcher sets in the environment. `None` without such variables. The
+    /// launchers are, in this order:
     ///
-    /// SLURM gives a batch script the rank 0 of all tasks, although the script runs once: without
-    /// `SLURM_STEP_ID`, which `srun` sets in the tasks that it starts, rank 0 of several is an
-    /// error.
+    /// - torchrun: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`;
+    /// - Open MPI: `OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`;
+    /// - SLURM: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`.
+    ///
+    /// SLURM gives a batch script the rank 0 of all tasks, although the script runs once. `srun`
+    /// sets `SLURM_STEP_ID` in the tasks that it starts. Without that variable, rank 0 of several
+    /// is an error.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if those of a launcher are incomplete or no
-    /// numbers, or if two launchers contradict each other: when this process is one of several to
-    /// an outer launcher, an inner one cannot have started fewer than there are.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are
+    /// incomplete or not numbers, or if two launchers contradict each other: if this process is one
+    /// of several to an outer launcher, an inner launcher cannot have started fewer.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }

@@ -1,10 +1,10 @@
 use super::{Draw, Order};
 
-/// Epochs of several passes: epoch e of it is the epochs `e * passes` to `(e + 1) * passes - 1` of
-/// the order inside, one after the other.
+/// Epochs of several passes. Epoch e consists of the epochs `e * passes` to `(e + 1) * passes - 1`
+/// of the inner order, one after the other.
 ///
-/// Only the cut into epochs changes: no sample's random numbers do, and the batches run on across
-/// the passes.
+/// Only the cut into epochs changes. The random numbers of samples stay the same, and batches run
+/// on across the passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Repeat<O> {
     inner: O,

@@ -1,9 +1,8 @@
 /// The random numbers of one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014) started from a hash of (seed, epoch, sample).
+/// pseudorandom number generators", 2014), started from a hash of (seed, epoch, sample).
 ///
-/// Nothing else goes in, so the numbers do not depend on the worker, the batch or the rank that a
-/// sample falls to. The sequence and the conversions below are part of the crate's promise: they do
-/// not change within a major version.
+/// Nothing else goes in. So the numbers do not depend on worker, batch or rank. The crate promises
+/// the sequence and the conversions below: they do not change within a major version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 

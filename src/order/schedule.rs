@@ -3,26 +3,27 @@ use std::sync::Arc;
 
 use super::{Draw, Order, Rank};
 
-/// What happens to an epoch's last batch when the samples do not fill it.
+/// What happens to an epoch's last batch if the samples do not fill it.
 ///
-/// With several ranks (see [`Loader::rank`](crate::Loader::rank)) it is the global batch that is
-/// kept, dropped or padded, so that all ranks have the same number of batches.
+/// With several ranks ([`Loader::rank`](crate::Loader::rank)) the global batch is kept, dropped or
+/// padded. So all ranks have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LastBatch {
     /// It is delivered short. PyTorch's `drop_last=False`.
     ///
-    /// Several ranks share it as evenly as can be. One that would have nothing (fewer samples are
-    /// left than there are ranks) gets one sample from the epoch's start, marked as not valid.
+    /// Several ranks share it as evenly as possible. If fewer samples are left than there are
+    /// ranks, some ranks would get nothing. Each of these gets one sample from the epoch's start,
+    /// marked as not valid.
     #[default]
     Keep,
-    /// It is left out. PyTorch's `drop_last=True`. A loader whose epoch would have no batch at all
-    /// is refused when it is opened.
+    /// It is left out. PyTorch's `drop_last=True`. Opening is an error if the epoch then has no
+    /// batch.
     Drop,
     /// It is filled with samples from the epoch's start, marked as not valid (see
     /// [`HostBatch::valid`](crate::HostBatch::valid)).
     ///
-    /// All batches of all ranks have the same number of samples, also where the ranks do not divide
-    /// the global batch.
+    /// All batches of all ranks have the same number of samples, even if the world size does not
+    /// divide the global batch.
     Pad,
 }
 
@@ -37,11 +38,11 @@ pub(crate) struct Pick {
     pub(crate) valid: bool,
 }
 
-/// An order cut into batches, and each batch into the shares of the ranks.
+/// Cuts an order into batches, and each batch into the shares of the ranks.
 ///
-/// Global batch `g` is the positions from `g * batch` on, whatever the number of ranks. Its
-/// samples, `batch` or fewer, are split in order: each rank has so many neighbours, the first ones
-/// one more where it does not come out even.
+/// Global batch `g` has the positions from `g * batch` on, for any number of ranks. Its samples,
+/// `batch` or fewer, are split in order: each rank gets neighbours, and the first ranks get one
+/// more if the division has a remainder.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Order>,
@@ -70,7 +71,7 @@ impl Schedule {
         self.rank
     }
 
-    /// Number of batches in `epoch`, the same for all ranks.
+    /// Number of batches in `epoch`, the same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
         match self.last {
             LastBatch::Drop => self.order.len(epoch) / self.batch,
@@ -109,11 +110,11 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// Puts this rank's places of batch `number` of `epoch`, which is less than
-    /// [`num_batches`](Schedule::num_batches), into `picks`.
+    /// Puts this rank's places of batch `number` of `epoch` into `picks`. `number` is less than
+    /// [`num_batches`](Schedule::num_batches).
     ///
     /// # Panics
-    /// If the order does, or no longer has as many samples as it had.
+    /// If the order panics, or no longer has as many samples as it had.
     pub(crate) fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
         let (len, first) = (self.order.len(epoch), number * self.batch);
         assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");

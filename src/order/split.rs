@@ -3,11 +3,11 @@ use std::collections::BTreeMap;
 use super::{Order, Shuffled};
 use crate::error::{Error, Result};
 
-/// Splits `samples` at random into parts of these `shares`, which add up to 1 or less: what is left
-/// over goes to nobody. PyTorch's `random_split`.
+/// Splits `samples` at random into parts of these `shares`. The shares add up to 1 or less; the
+/// rest of the samples is left out. PyTorch's `random_split`.
 ///
-/// Which sample goes where depends on `seed`, and on the samples and their order. Each part is in
-/// ascending order. Sizes are rounded so that no sample is lost between the parts.
+/// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
+/// Sizes are rounded so that no sample is lost between the parts.
 ///
 /// ```
 /// let [train, val] = warpfeed::order::split(0..500, [0.8, 0.2], 42)?;
@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) for a share that is not from 0 to 1, and for
-/// shares of more than 1 together.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) for a share outside 0 to 1, and for shares of
+/// more than 1 together.
 pub fn split<const N: usize>(
     samples: impl IntoIterator<Item = u64>,
     shares: [f64; N],
@@ -26,8 +26,16 @@ pub fn split<const N: usize>(
     split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
 }
 
-/// Splits samples as [`split`] does, each class for itself, so that every part has the classes in
-/// the proportions of the whole: a stratified split. `samples` are indices with their labels.
+/// Splits samples as [`split`] does, each class by itself: a stratified split. Every part has the
+/// classes in the proportions of the whole. `samples` are indices with their labels.
+///
+/// ```
+/// let labels = [0, 0, 0, 0, 1, 1, 1, 1];
+/// let samples = (0..).zip(labels);
+/// let [train, val] = warpfeed::order::split_by_class(samples, [0.5, 0.5], 42)?;
+/// assert_eq!(train.iter().filter(|&&index| labels[index as usize] == 1).count(), 2);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`split`].

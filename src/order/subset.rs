@@ -4,10 +4,10 @@ use super::rng::mix;
 use super::{Draw, Order};
 use crate::error::{Error, Result};
 
-/// An order over a list of samples instead of all: the order inside gives places in the list.
+/// An order over a list of samples. The inner order gives places in the list.
 ///
-/// It takes 8 bytes for each place. A sample that stands in the list more than once is augmented
-/// differently each time.
+/// Each place takes 8 bytes. A sample that is listed more than once is augmented differently each
+/// time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
     inner: O,

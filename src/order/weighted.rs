@@ -4,12 +4,12 @@ use super::rng::{Rng, mix};
 use super::{Draw, Order};
 use crate::error::{Error, Result};
 
-/// Samples drawn with replacement, each with a chance in proportion to its weight: PyTorch's
+/// Samples drawn with replacement, with chances in proportion to their weights. PyTorch's
 /// `WeightedRandomSampler`.
 ///
 /// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker,
 /// 1977; the table as in Vose, "A linear algorithm for generating random numbers with a given
-/// distribution", 1991): one look-up a draw, 16 bytes for each weight. A sample is augmented
+/// distribution", 1991). A draw is one look-up. A weight takes 16 bytes. A sample is augmented
 /// differently each time it is drawn.
 #[derive(Debug, Clone)]
 pub struct Weighted {
@@ -26,11 +26,11 @@ struct Cell {
 }
 
 impl Weighted {
-    /// As many draws in an epoch as there are weights, one for each sample. They need not sum to
-    /// anything; a sample of weight 0 never comes.
+    /// One weight for each sample, and as many draws in an epoch. The weights may have any sum. A
+    /// sample of weight 0 never comes.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
     /// all are 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {

@@ -2,21 +2,22 @@ use super::Order;
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
 
-/// A shuffle that reads a few places of the medium at a time: for disks, networks and objects,
-/// where a random read is dear.
+/// A shuffle that reads a few places of the medium at a time. It suits disks, networks and object
+/// stores, where a random read is slow.
 ///
-/// Consecutive samples form blocks. The blocks come in shuffled order, and each so many of them are
-/// a window, within which the samples are shuffled. So while one window is delivered, all reads lie
-/// in its blocks, and each block is read to its end. That shortens the ways of a disk's head, and
-/// makes use of what the system or the device reads ahead, as long as a window fits into the memory
-/// there is for it. (LMDB is opened without reading ahead.) Every sample comes once an epoch, as
-/// with [`Shuffled`](super::Shuffled), and like that it takes no memory, finds any position in
-/// constant time, and is the same order for any number of ranks. (Ranks on several machines share
-/// each block between them.)
+/// Consecutive samples form blocks. The blocks come in shuffled order. Each group of blocks is a
+/// window, and the samples within a window are shuffled. While one window is delivered, all reads
+/// lie in its blocks, and each block is read to its end. That shortens the seeks of a disk. It also
+/// uses what the system or the device reads ahead, as long as a window fits into memory. (LMDB is
+/// opened without read-ahead.)
 ///
-/// How well it mixes: a batch has samples from as many unrelated places as a window has blocks.
-/// With 64 of them, the default, the classes in a batch of a data set sorted by class vary as if
-/// each 64th of a window were one class. More blocks mix better, longer ones read better.
+/// Every sample comes once an epoch, as with [`Shuffled`](super::Shuffled). The order takes no
+/// memory, finds any position in constant time, and is the same for any number of ranks. Ranks on
+/// several machines share each block.
+///
+/// A batch has samples from as many unrelated places as a window has blocks. 64 blocks are the
+/// default. For a data set sorted by class, the classes in a batch then vary as if each 64th of a
+/// window were one class. More blocks mix better; longer blocks read better.
 #[derive(Debug, Clone, Copy)]
 pub struct Windowed {
     len: u64,
@@ -31,13 +32,13 @@ pub struct Windowed {
 const BLOCKS: u64 = 64;
 
 impl Windowed {
-    /// The order of a source of `len` samples under `seed`, in windows of about `window` samples:
-    /// 64 blocks, or as many as there are samples.
+    /// The order of a source of `len` samples under `seed`, in windows of about `window` samples. A
+    /// window has 64 blocks, or one block for each sample if it has fewer samples.
     pub fn new(len: u64, seed: u64, window: u64) -> Self {
         Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
     }
 
-    /// The same with blocks of `block` samples; `window` is rounded up to whole blocks.
+    /// The same with blocks of `block` samples. `window` is rounded up to whole blocks.
     pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
         let block = block.clamp(1, len.max(1));
         Windowed { len, seed, block, per_window: window.min(len).div_ceil(block).max(1) }

@@ -199,11 +199,11 @@ impl Source for Folder {
     }
 }
 
-/// Reads to the end of `file`; returns how many bytes of `scratch` it filled.
+/// Reads `file` to its end. Returns how many bytes of `scratch` it filled.
 ///
-/// `scratch` keeps its length from file to file, so that nothing is zeroed once it is as long as
-/// the longest file, and the size is not asked for (`File::read_to_end` makes two more system calls
-/// to learn it).
+/// `scratch` keeps its length from file to file. So nothing is zeroed once it is as long as the
+/// longest file. The size is not asked for: `File::read_to_end` makes two more system calls to
+/// learn it.
 fn read_whole(file: &mut File, scratch: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut len = 0;
     loop {

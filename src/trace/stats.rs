@@ -32,8 +32,7 @@ pub struct Stats {
     /// Batch buffers on the host that are in use.
     pub slots: usize,
     /// Seconds in which an epoch was under way: from when it was asked for until it had no more
-    /// batches or was dropped. What a program does before, between and after its epochs is not the
-    /// loader's time, and no share or rate counts it.
+    /// batches or was dropped. Time outside epochs is excluded from all rates and shares.
     pub seconds: f64,
     /// When these were taken, in seconds after the loader was opened.
     pub until_seconds: f64,

@@ -51,12 +51,11 @@ const KEEP_INDEX: u64 = 16 << 20;
 /// more the result is kept in `NAME.tar.index` beside it, if the folder can be written; it is made
 /// anew when the tar's size or time has changed, and can be deleted at any time.
 ///
-/// **Mapped or not.** [`open`](Tar::open) maps all shards: that takes addresses, not memory, and no
-/// file stays open, so that ten thousand shards meet no limit on open files. A file that was cut
-/// short since it was opened is noticed when a sample is read, on Linux 5.14 and newer; one that is
-/// cut short while samples are in use, as some nearly always are while a loader's workers are busy,
-/// ends the process with `SIGBUS`, and so does anything else that takes mapped bytes away. For
-/// files that may be cut short there is [`open_unmapped`](Tar::open_unmapped), which reads instead.
+/// **Mapped or not.** [`open`](Tar::open) maps all shards. That takes addresses, not memory. No file
+/// stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and newer,
+/// reading a sample detects a shard that was truncated before. Truncating a shard while a sample
+/// from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page. Use
+/// [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
 #[derive(Debug)]
 pub struct Tar {
     shards: Vec<Shard>,
