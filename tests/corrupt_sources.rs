@@ -105,7 +105,7 @@ fn numbers_that_do_not_add_up_are_named_with_their_place() {
     assert!(cause(&[first.clone(), size(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")]).contains("size"));
     assert!(
         cause(&[first.clone(), size(b"0000000000x\0")])
-            .contains("tar header at offset 1024: size \"0000000000x\\0\" is no number")
+            .contains("tar header at offset 1024: size \"0000000000x\\0\" is not a number")
     );
     let ok = open_tar(&tar(&[first.clone(), size(b"\x80\0\0\0\0\0\0\0\0\0\0\x06")])).unwrap();
     assert_eq!(ok[1], OwnedSample::new("b").field("jpg", *b"second"));
@@ -128,8 +128,8 @@ fn members_that_no_sample_can_hold_are_refused() {
         (&b"path=x\n"[..], "no length"),
         (b"99 path=x\n", "claims 99 bytes, 10 are left"),
         (b"3 a\n", "does not end in a line feed"),
-        (b"18446744073709551616 path=x\n", "length is no number"),
-        (b"10 size=x\n", "size is no number"),
+        (b"18446744073709551616 path=x\n", "length is not a number"),
+        (b"10 size=x\n", "size is not a number"),
         (b"8 pathx\n", "no equals sign"),
         (b"21 GNU.sparse.major=1\n", "does not end in a line feed"),
         (b"22 GNU.sparse.major=1\n", "sparse files are not supported"),
@@ -144,11 +144,11 @@ fn members_that_no_sample_can_hold_are_refused() {
     }
     assert!(cause(&[member("a.jpg", b'S', b"", |_| {})]).contains("sparse"));
     assert!(cause(&[member("a.jpg", b'0', b"", |h| h[0] = 0xff)]).contains("not UTF-8"));
-    assert!(cause(&[file("__classes__", b"[1, 2")]).contains("no JSON array"));
+    assert!(cause(&[file("__classes__", b"[1, 2")]).contains("not a JSON array"));
     assert!(cause(&[file("folder/", b""), file("README", b"x"), file(".hidden.jpg", b"x")]).starts_with("no samples"));
     let two = [file("__classes__", b"[\"x\"]"), file("a.jpg", b"1"), file("b.jpg", b"1"), file("b.cls", b"three")];
     let error = open_tar(&tar(&two)).unwrap_err();
-    assert_eq!(error.cause(), "field \"cls\" is no number: \"three\"");
+    assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
 /// One bad sample among sound ones: a field twice, or more than 16.
@@ -423,12 +423,12 @@ fn a_value_that_is_no_sample_is_named_by_its_key() {
         source.read(1, &mut scratch).unwrap_err()
     };
     for (value, expected) in [
-        (&b"\x93\x01\x02\x03"[..], "key \"001\": value is no messagepack map"),
+        (&b"\x93\x01\x02\x03"[..], "key \"001\": value is not a messagepack map"),
         (b"", "key \"001\": messagepack: 1 bytes claimed at 0, value ends at 0"),
         (b"\x81\xa3jpg\xc4\x09x", "key \"001\": messagepack: 9 bytes claimed at 7, value ends at 8"),
-        (b"\x81\x01\xc4\x01x", "key \"001\": messagepack: field name at byte 1 is no text"),
+        (b"\x81\x01\xc4\x01x", "key \"001\": messagepack: field name at byte 1 is not text"),
         (b"\x81\xa1\xff\xc4\x01x", "key \"001\": messagepack: field name at byte 1 is not UTF-8"),
-        (b"\x81\xa3cls\xcb\0\0\0\0\0\0\0\0", "key \"001\": field \"cls\" at byte 5 is no integer"),
+        (b"\x81\xa3cls\xcb\0\0\0\0\0\0\0\0", "key \"001\": field \"cls\" at byte 5 is not an integer"),
         (b"\x81\xa3jpg\xc4\x01xx", "key \"001\": messagepack: map ends at byte 8 of 9"),
         (b"\x82\xa1a\xa1b\xa1a\xa1b", "key \"001\": field \"a\" occurs twice"),
         (b"\xdf\xff\xff\xff\xff", "key \"001\": messagepack: 1 bytes claimed at 5, value ends at 5"),
@@ -449,7 +449,7 @@ fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
     );
     assert!(
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
-            .contains("key \"__classes__\": class names are no messagepack array")
+            .contains("key \"__classes__\": class names are not a messagepack array")
     );
     // Decimal keys with a gap are no index; all samples are there all the same.
     let source = open_lmdb(&handmade(4096, &[(b"00", b"\x80"), (b"01", b"\x80"), (b"03", b"\x80")])).unwrap();

@@ -355,7 +355,7 @@ fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     refused(make().without("emb"), "without(\"emb\")");
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
-    refused(Loader::mixture(nothing), "mixture: there are no data sets in it");
+    refused(Loader::mixture(nothing), "mixture is empty");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
 }
 

@@ -147,6 +147,6 @@ fn what_says_how_to_join_is_refused_where_nothing_is_joined_and_where_it_is_said
     };
     let mixture = || Loader::mixture_of([(memory(&[0], &["a"]), 1.0)]);
     refused(mixture().by_class_name().keep_labels(), "by_class_name and keep_labels: each decides");
-    refused(Loader::source(memory(&[0], &["a"])).by_class_name(), "this is no mixture");
-    refused(Loader::source(memory(&[0], &["a"])).keep_labels(), "this is no mixture");
+    refused(Loader::source(memory(&[0], &["a"])).by_class_name(), "this is not a mixture");
+    refused(Loader::source(memory(&[0], &["a"])).keep_labels(), "this is not a mixture");
 }

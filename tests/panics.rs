@@ -98,7 +98,7 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     in_a_process("a_value_that_panics_when_dropped_is_an_error_of_its_sample", || {
         let mut batches = open(Bombs(Numbers::new(60)));
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
-        assert_eq!(batches.faults()[0].error.to_string(), "sample 33: panic: with a value that is no text");
+        assert_eq!(batches.faults()[0].error.to_string(), "sample 33: panic: non-string payload");
     });
 }
 

@@ -462,7 +462,7 @@ fn a_report_is_one_file_that_needs_no_network() {
     ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
     assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));
 
-    for (text, error) in [("{}", "source: no statistics of a loader: "), ("[", "source: no JSON: ")] {
+    for (text, error) in [("{}", "source: not the statistics of a loader: "), ("[", "source: not JSON: ")] {
         fs::write(dir.path().join("bad.json"), text).unwrap();
         let err = fails(dir.path(), 1, &["report", "bad.json", "--out", "bad.html"]);
         assert!(err.starts_with(&format!("warpfeed: bad.json: {error}")), "{err}");

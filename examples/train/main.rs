@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let epochs = match std::env::args().nth(1) {
-        Some(n) => n.parse().map_err(|_| format!("`{n}` is no number of epochs"))?,
+        Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 8u64,
     };
     if epochs < 2 {

@@ -72,7 +72,7 @@ fn run() -> Result<()> {
         return Ok(());
     }
     let epochs = match arguments.get(1) {
-        Some(n) => n.parse().map_err(|_| format!("`{n}` is no number of epochs"))?,
+        Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => EPOCHS,
     };
     if epochs < 2 {

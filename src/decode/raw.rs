@@ -42,7 +42,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     let text = bytes.get(version..end).ok_or_else(|| {
         Error::decode(format!("npy header claims to end at byte {end}, the file ends at {}", bytes.len()))
     })?;
-    let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is no text"))?;
+    let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not text"))?;
     let shape = parse_shape(text).ok_or_else(|| {
         let shown: String = text.trim_end().chars().take(120).collect();
         Error::decode(format!("npy of {shown}; an image is '|u1', not in Fortran order, of shape (height, width, 3)"))

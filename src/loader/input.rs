@@ -25,14 +25,14 @@ impl Input {
     ) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
-                "by_class_name and keep_labels say how a mixture joins its data sets, and this is no mixture; \
+                "by_class_name and keep_labels say how a mixture joins its data sets, and this is not a mixture; \
                  source::Concat has both for sets that are joined without one",
             ));
         }
         match self {
             Input::Path(path) => Ok((options.open(path)?, None)),
             Input::Source(source) => Ok((source, None)),
-            Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: there are no data sets in it")),
+            Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture is empty")),
             Input::Mixture(parts) => {
                 let open = |(part, proportion): (Input, f64)| Ok((part.open(options, None)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;

@@ -144,7 +144,7 @@ impl Launcher {
             None => Ok(None),
             Some(text) => match text.trim().parse::<usize>() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => Err(Error::config(format!("{name} is {text:?}, which is no number"))),
+                Err(_) => Err(Error::config(format!("{name} is {text:?}, which is not a number"))),
             },
         };
         let one_of_two = |there: &str, number, missing| {
@@ -255,7 +255,7 @@ mod tests {
             "one is one, by whomever it was started"
         );
         refused("RANK=8 WORLD_SIZE=8", &["RANK is 8, but WORLD_SIZE is 8"]);
-        refused("RANK=x WORLD_SIZE=8", &["RANK is \"x\", which is no number"]);
+        refused("RANK=x WORLD_SIZE=8", &["RANK is \"x\", which is not a number"]);
         refused("RANK=-1 WORLD_SIZE=8", &["RANK is \"-1\""]);
         refused("RANK=0 WORLD_SIZE=2 LOCAL_RANK=", &["LOCAL_RANK is \"\""]);
         refused(

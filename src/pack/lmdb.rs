@@ -221,7 +221,7 @@ fn check_target(target: &Path, force: bool) -> Result<()> {
         Ok(_) if !force => Err(exists(target)),
         Ok(_) if target.join("data.mdb").is_file() => Ok(()),
         Ok(_) => {
-            Err(Error::config("exists and is no folder with data.mdb: not replaced, even by force").at_path(target))
+            Err(Error::config("exists and is not a folder with data.mdb: not replaced, even by force").at_path(target))
         }
     }
 }

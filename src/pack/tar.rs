@@ -82,7 +82,7 @@ impl TarWriter {
         };
         match writer.old_shards()?.first() {
             Some(old) if !options.force => Err(exists(old)),
-            Some(old) if !old.is_file() => Err(Error::config("exists and is no file: not replaced").at_path(old)),
+            Some(old) if !old.is_file() => Err(Error::config("exists and is not a file: not replaced").at_path(old)),
             _ => Ok(writer),
         }
     }

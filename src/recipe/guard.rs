@@ -44,7 +44,7 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
             // A value of the user's may panic again when it is dropped, where nobody catches it.
             std::mem::forget(panic);
-            "with a value that is no text".into()
+            "non-string payload".into()
         });
         Err(Error::new(ErrorKind::Panic, text))
     })

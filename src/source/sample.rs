@@ -117,7 +117,7 @@ impl<'a> Sample<'a> {
                 let text = std::str::from_utf8(bytes).map(str::trim).ok();
                 text.and_then(|t| t.parse().ok()).map(Some).ok_or_else(|| {
                     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
-                    Error::in_source(format!("field \"cls\" is no number: {shown:?}"))
+                    Error::in_source(format!("field \"cls\" is not a number: {shown:?}"))
                 })
             }
         }

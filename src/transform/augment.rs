@@ -179,7 +179,7 @@ impl Augment {
         }
         for (name, p) in [("flip", self.flip), ("vertical_flip", self.vertical_flip)] {
             if !(0.0..=1.0).contains(&p) {
-                return Err(Error::config(format!("augment: {name} of {p} is no probability from 0 to 1")));
+                return Err(Error::config(format!("augment: {name} of {p} is not a probability from 0 to 1")));
             }
         }
         if let Some(erase) = &self.erase {

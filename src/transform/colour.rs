@@ -64,7 +64,7 @@ impl ColorJitter {
             if let Some([low, high]) = interval
                 && !(low <= high && high <= limit)
             {
-                return Err(Error::config(format!("jitter: {name} of {low} to {high} cannot be")));
+                return Err(Error::config(format!("jitter: {name} range {low} to {high} is invalid")));
             }
         }
         Ok(())

@@ -57,7 +57,7 @@ impl RandomErasing {
     pub(super) fn check(&self) -> Result<()> {
         let ([s0, s1], [r0, r1]) = (self.scale, self.ratio);
         if !(0.0..=1.0).contains(&self.probability) {
-            return Err(Error::config(format!("erase: {} is no probability from 0 to 1", self.probability)));
+            return Err(Error::config(format!("erase: {} is not a probability from 0 to 1", self.probability)));
         }
         if !(0.0 <= s0 && s0 <= s1 && s1 <= 1.0) {
             return Err(Error::config(format!("erase: scale of {s0} to {s1}; needs 0 <= low <= high <= 1")));

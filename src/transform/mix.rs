@@ -50,7 +50,7 @@ impl Mix {
             }
         }
         if !(0.0..=1.0).contains(&self.probability) {
-            return Err(Error::config(format!("mix: {} is no probability from 0 to 1", self.probability)));
+            return Err(Error::config(format!("mix: {} is not a probability from 0 to 1", self.probability)));
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ impl Args {
     pub(crate) fn run(self) -> Outcome {
         let document: Value = read(&self.stats)?;
         let inner = document.get("stats").unwrap_or(&document);
-        let wrong = |e| Error::in_source(format!("no statistics of a loader: {e}")).at_path(&self.stats);
+        let wrong = |e| Error::in_source(format!("not the statistics of a loader: {e}")).at_path(&self.stats);
         let stats = stats(inner).map_err(wrong)?;
         let title = match document.get("path").and_then(Value::as_str) {
             Some(path) => path.to_owned(),
@@ -53,14 +53,14 @@ impl Args {
 
 fn stats(value: &Value) -> Result<Stats, String> {
     if value.get("workers").is_none() {
-        return Err("no object with the key \"workers\"".to_owned());
+        return Err("not an object with the key \"workers\"".to_owned());
     }
     serde_json::from_value(value.clone()).map_err(|e| e.to_string())
 }
 
 fn read(path: &Path) -> warpfeed::Result<Value> {
     let bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
-    serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("no JSON: {e}")).at_path(path))
+    serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
 /// Writes the page about `stats` to `out`.
@@ -77,7 +77,8 @@ pub(crate) fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>
 /// depth, and what is known of it.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
-    let events = events.ok_or_else(|| Error::in_source("no trace: no array \"traceEvents\"").at_path(path))?;
+    let events =
+        events.ok_or_else(|| Error::in_source("not a trace: the array \"traceEvents\" is missing").at_path(path))?;
     let id = |event: &Value| Some((event.get("pid")?.as_u64()?, event.get("tid")?.as_u64()?));
     let mut names = BTreeMap::new();
     let mut spans = Vec::new();

@@ -117,7 +117,7 @@ impl Synth {
         self.check()?;
         let dir = &dir.as_ref().components().collect::<PathBuf>();
         if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(Error::config("exists already, and is no empty folder").at_path(dir));
+            return Err(Error::config("exists already and is not an empty folder").at_path(dir));
         }
         let mut beside = dir.clone().into_os_string();
         beside.push(".partial");

@@ -40,13 +40,13 @@ impl ValueFormat for MsgPack {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut reader = Reader::new(value);
         let Value::Map(pairs) = reader.next()? else {
-            return Err(Error::in_source("value is no messagepack map"));
+            return Err(Error::in_source("value is not a messagepack map"));
         };
         let mut sample = Sample::new(key);
         for _ in 0..pairs {
             let at = reader.at();
             let Value::Bytes(name) = reader.next()? else {
-                return Err(Error::in_source(format!("messagepack: field name at byte {at} is no text")));
+                return Err(Error::in_source(format!("messagepack: field name at byte {at} is not text")));
             };
             let name = text(name, "field name", at)?;
             let at = reader.at();
@@ -54,7 +54,7 @@ impl ValueFormat for MsgPack {
                 ("__key__", Value::Bytes(key)) => sample = sample.with_key(text(key, "\"__key__\"", at)?),
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
-                ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at} is no integer"))),
+                ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at} is not an integer"))),
                 // Python users name a field after the file; every source of the same data has the
                 // same names.
                 (name, Value::Bytes(bytes)) => sample.push(format::field(name), bytes)?,
@@ -76,14 +76,14 @@ fn text<'a>(bytes: &'a [u8], what: &str, at: usize) -> Result<&'a str> {
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {
-        return Err(Error::in_source("class names are no messagepack array"));
+        return Err(Error::in_source("class names are not a messagepack array"));
     };
     let mut names = Vec::new();
     for _ in 0..len {
         let at = reader.at();
         match reader.next()? {
             Value::Bytes(name) => names.push(text(name, "class name", at)?.to_owned()),
-            _ => return Err(Error::in_source(format!("messagepack: class name at byte {at} is no text"))),
+            _ => return Err(Error::in_source(format!("messagepack: class name at byte {at} is not text"))),
         }
     }
     Ok(names)

@@ -22,7 +22,7 @@ impl<'a> Header<'a> {
     /// Reads a header; the error is the cause alone, the place is the caller's to name.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed =
-            number(&block[148..156]).ok_or_else(|| format!("checksum {:?} is no number", text(&block[148..156])))?;
+            number(&block[148..156]).ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
         // The checksum field counts as spaces. Some old writers summed signed bytes.
         let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
         let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
@@ -30,7 +30,8 @@ impl<'a> Header<'a> {
         if claimed != unsigned && claimed.checked_add(256 * negative()) != Some(unsigned) {
             return Err(format!("checksum is {unsigned}, header claims {claimed}: not a tar header, or damaged"));
         }
-        let size = number(&block[124..136]).ok_or_else(|| format!("size {:?} is no number", text(&block[124..136])))?;
+        let size =
+            number(&block[124..136]).ok_or_else(|| format!("size {:?} is not a number", text(&block[124..136])))?;
         let name = until_nul(&block[..100]);
         // Only POSIX has a prefix; GNU tar keeps times in its place.
         let prefix = if block[257..263] == *b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
@@ -89,7 +90,7 @@ impl Pax {
             let len: usize = std::str::from_utf8(&data[..space])
                 .ok()
                 .and_then(|digits| digits.parse().ok())
-                .ok_or_else(|| bad("length is no number"))?;
+                .ok_or_else(|| bad("length is not a number"))?;
             if len <= space + 1 || len > data.len() {
                 return Err(bad(&format!("claims {len} bytes, {} are left", data.len())));
             }
@@ -100,7 +101,7 @@ impl Pax {
                 pax.path = Some(value.to_vec());
             } else if keyword == b"size" {
                 let size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
-                pax.size = Some(size.ok_or_else(|| bad("size is no number"))?);
+                pax.size = Some(size.ok_or_else(|| bad("size is not a number"))?);
             } else if keyword == KEY_RECORD.as_bytes() {
                 pax.key = Some(value.to_vec());
             } else if keyword.starts_with(b"GNU.sparse.") {

@@ -52,7 +52,7 @@ fn braces(pattern: &str) -> Result<Vec<String>, String> {
     let (inside, after) = rest.split_once('}').ok_or("brace is not closed")?;
     let choices: Vec<String> = match inside.split_once("..") {
         Some((from, to)) => {
-            let number = |s: &str| s.parse::<u64>().map_err(|_| format!("{s:?} in {{{inside}}} is no number"));
+            let number = |s: &str| s.parse::<u64>().map_err(|_| format!("{s:?} in {{{inside}}} is not a number"));
             let (first, last) = (number(from)?, number(to)?);
             if first > last {
                 return Err(format!("{{{inside}}} counts down from {first} to {last}"));
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(braces("{a,b}/{0..1}.tar").unwrap(), ["a/0.tar", "a/1.tar", "b/0.tar", "b/1.tar"]);
         assert_eq!(braces("plain.tar").unwrap(), ["plain.tar"]);
         assert!(braces("{9..1}").unwrap_err().contains("counts down"));
-        assert!(braces("{1..x}").unwrap_err().contains("is no number"));
+        assert!(braces("{1..x}").unwrap_err().contains("is not a number"));
         assert!(braces("{0..99999999999}").unwrap_err().contains("more than"));
         assert!(braces("{0..9999}{0..9999}").unwrap_err().contains("more than"));
     }
