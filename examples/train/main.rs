@@ -4,9 +4,9 @@
 //! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
-//! It draws its own pictures into `datasets/generated` the first time. The exit code is 1 unless
-//! the loss has fallen and the held-out accuracy is well above that of guessing. On one machine
-//! every run gives the same losses, for any number of workers.
+//! The first run draws pictures into `datasets/generated`. The exit code is 0 if the loss has
+//! fallen and the held-out accuracy is well above guessing; otherwise 1. On one machine every run
+//! gives the same losses, for any number of workers.
 
 mod net;
 
