@@ -4,17 +4,18 @@
 //! cargo run --release --example cuda_graph
 //! ```
 //!
-//! A graph keeps the addresses that it was captured with, and the loader delivers each batch at
-//! another one. So the step reads buffers of its own, and each batch is copied there on the device:
+//! A graph keeps the addresses that it was captured with, but the loader delivers each batch at
+//! another address. So the step reads fixed buffers, and each batch is copied into them on the
+//! device:
 //!
 //! 1. take a batch, copy its tensors into the buffers, drop it;
 //! 2. capture the step, which does not run it;
 //! 3. for each batch: copy it into the buffers, launch the graph.
 //!
-//! Asking the loader for a batch during the capture is an error, since its waits would end up in
-//! the graph. The capture and the loader go on as if it had not happened. The exit code is 1 unless
-//! the graph leaves the same weights, bit for bit, as the same steps without it. Without a GPU it
-//! says so and does nothing.
+//! Asking the loader for a batch during the capture is an error, because the loader's waits would
+//! become part of the graph. The error disturbs neither the capture nor the loader. The exit code
+//! is 0 if the graph leaves the same weights, bit for bit, as the steps without it; otherwise 1.
+//! Without a GPU the example only prints a message.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;

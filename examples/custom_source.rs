@@ -1,4 +1,4 @@
-//! A source of your own: samples that exist nowhere but in this program.
+//! Your own source: samples that this program makes itself.
 //!
 //! ```text
 //! cargo run --release --example custom_source
@@ -8,7 +8,7 @@ use warpfeed::decode::RawRgb;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
-/// One flat colour a sample, 32 by 32 pixels, drawn when it is asked for.
+/// Each sample is one flat colour of 32 by 32 pixels, drawn on request.
 struct Colours;
 
 impl Source for Colours {
@@ -20,7 +20,7 @@ impl Source for Colours {
         let colour = [index as u8, (index * 7) as u8, (index * 31) as u8];
         scratch.clear();
         scratch.extend(colour.iter().cycle().take(32 * 32 * 3));
-        // No image format: bytes as they are, which the decoder below expects.
+        // Bare pixels instead of an image format. The codec below expects them.
         Ok(Sample::new("colour").with_field("img", scratch)?.with_label(index as i64 % 10))
     }
 

@@ -1,4 +1,4 @@
-//! A transform of your own, random but the same for any number of workers.
+//! Your own transform. It is random but gives the same result for any number of workers.
 //!
 //! ```text
 //! cargo run --release --example custom_transform [DATA SET]

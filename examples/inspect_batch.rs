@@ -1,4 +1,4 @@
-//! What is in a batch: shapes, types, labels, keys, and the memory and time it took.
+//! Prints the content of a batch: shapes, types, labels, keys, and its memory and time.
 //!
 //! ```text
 //! cargo run --release --example inspect_batch [DATA SET]

@@ -1,9 +1,10 @@
-//! What copying ahead on a second stream hides: `cargo run --release --example overlap`.
+//! Shows how much time copying ahead on a second stream hides: `cargo run --release --example
+//! overlap`.
 //!
-//! Twelve batches of 256 pictures of 224x224 are copied, converted and "trained on" (a kernel that
-//! lasts 2 ms), first one after the other on one stream, then as the loader does it: copies on one
-//! stream, conversions on a second, steps on the consumer's, ordered by events. Both are drawn as
-//! timelines from the times of the events.
+//! Twelve batches of 256 pictures of 224x224 are copied, converted and "trained on" by a kernel
+//! that lasts 2 ms. The first run does this one after the other on one stream. The second run does
+//! it as the loader does: copies on one stream, conversions on a second, steps on the consumer's,
+//! ordered by events. Both runs are drawn as timelines from the times of the events.
 #![allow(unsafe_code)]
 
 use warpfeed::cuda;

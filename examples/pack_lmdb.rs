@@ -4,8 +4,8 @@
 //! cargo run --release --example pack_lmdb -- FOLDER OUT.lmdb
 //! ```
 //!
-//! The pictures stay the same, pixel for pixel; JPEGs get restart markers, so that random crops of
-//! them decode faster.
+//! The pictures stay the same, pixel for pixel. JPEGs get restart markers, so random crops of them
+//! decode faster.
 
 use warpfeed::pack::Pack;
 use warpfeed::{Error, source};

@@ -1,4 +1,4 @@
-//! A run that goes on where it was stopped, on one process or several.
+//! Resumes a run where it was stopped, with one process or several.
 //!
 //! ```text
 //! cargo run --example resume                                             stop it with ^C, start it again
@@ -38,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("epoch {} batch {}: {:?}", batch.epoch(), batch.index(), batch.ids().collect::<Vec<_>>());
             std::thread::sleep(Duration::from_millis(50)); // a training step
             if rank.rank == 0 {
-                // Beside the model in a real program. Written whole or not at all.
+                // A real program saves this beside the model. The file is written whole or not at
+                // all.
                 let new = checkpoint.with_extension("new");
                 fs::write(&new, serde_json::to_vec(&epoch.checkpoint())?)?;
                 fs::rename(&new, &checkpoint)?;

@@ -1,8 +1,8 @@
-//! The picture formats that are known, in one table.
+//! The table of picture formats.
 //!
-//! Whatever depends on a format asks this table: which files of a folder are pictures, which field
-//! of a sample is its picture, and which codec takes it. A format has one line here and one
-//! [`Codec`](crate::decode::Codec). A format of your own comes with its codec:
+//! The table answers three questions. Which files of a folder are pictures? Which field of a sample
+//! is its picture? Which codec decodes it? Each format has one line here and one
+//! [`Codec`](crate::decode::Codec). You add a format together with its codec:
 //! [`Loader::codec`](crate::Loader::codec).
 
 /// How a picture format is recognised.
@@ -20,15 +20,15 @@
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
-    /// What it is called in messages.
+    /// The format's name in messages.
     pub name: &'static str,
-    /// The name of a sample's field that holds it, as WebDataset has it: lower case.
+    /// The name of the sample's field that holds the picture, in lower case as in WebDataset.
     pub field: &'static str,
-    /// Extensions of its files, in lower case and without the dot. Each is taken for `field`, as a
-    /// name of a file in any case and as a name of a field.
+    /// File extensions, in lower case and without the dot. A file with one of them becomes `field`;
+    /// case is ignored. A field named after one of them is treated as `field`.
     pub extensions: &'static [&'static str],
-    /// Whether a file that begins with these bytes is of this format. It may be given the whole
-    /// file, or as little as nothing.
+    /// Whether a file that begins with these bytes has this format. The slice may be the whole file
+    /// or empty.
     pub matches: fn(&[u8]) -> bool,
 }
 
@@ -38,7 +38,7 @@ pub const JPEG: Format =
 /// Arrays of pixels, see [`decode::raw`](crate::decode::raw).
 pub const NPY: Format =
     Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
-/// PNG and APNG. By four bytes, so that a file whose line ends were changed is named too.
+/// PNG and APNG. Four bytes are compared, so a file with converted line ends is still recognised.
 pub const PNG: Format =
     Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG") };
 /// WebP.
@@ -67,18 +67,18 @@ pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
 
 impl Format {
-    /// A format that any bytes are taken for. No file and no field has its name; it suits bytes
-    /// without a signature, in a field of another format's name or in `img`.
+    /// A format that matches any bytes. It suits bytes without a signature. They lie in `img` or in
+    /// a field named after another format, since this one names neither files nor fields.
     pub const fn any(name: &'static str) -> Self {
         Format { name, field: "", extensions: &[], matches: |_| true }
     }
 
-    /// Whether a field of this name holds it.
+    /// Whether a field of this name holds a picture of this format.
     pub fn has_field(&self, name: &str) -> bool {
         !name.is_empty() && (self.field == name || self.extensions.contains(&name))
     }
 
-    /// Whether a file with this extension, in any case, is taken for it.
+    /// Whether a file with this extension, in any case, has this format.
     pub fn has_extension(&self, extension: &str) -> bool {
         self.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
     }

@@ -183,7 +183,7 @@ fn pinned_without_a_driver_falls_back_and_the_plan_says_so() {
 fn memory_that_cannot_be_had_is_an_error_and_not_an_abort() {
     let e = loader(Numbers::new(10)).batch_size(1 << 44).memory_limit(usize::MAX).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
-    assert!(e.to_string().contains("lower batch or prefetch"), "{e}");
+    assert!(e.to_string().contains("lower batch_size or prefetch"), "{e}");
 }
 
 #[cfg(target_os = "linux")]

@@ -144,7 +144,7 @@ fn members_that_no_sample_can_hold_are_refused() {
     }
     assert!(cause(&[member("a.jpg", b'S', b"", |_| {})]).contains("sparse"));
     assert!(cause(&[member("a.jpg", b'0', b"", |h| h[0] = 0xff)]).contains("not UTF-8"));
-    assert!(cause(&[file("__classes__", b"[1, 2")]).contains("no JSON array"));
+    assert!(cause(&[file("__classes__", b"[1, 2")]).contains("not a JSON array"));
     assert!(cause(&[file("folder/", b""), file("README", b"x"), file(".hidden.jpg", b"x")]).starts_with("no samples"));
     let two = [file("__classes__", b"[\"x\"]"), file("a.jpg", b"1"), file("b.jpg", b"1"), file("b.cls", b"three")];
     let error = open_tar(&tar(&two)).unwrap_err();

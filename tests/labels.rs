@@ -138,7 +138,7 @@ fn a_sample_that_failed_otherwise_keeps_its_own_error() {
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
     let faults = batches.faults();
     assert_eq!(faults.len(), 1);
-    assert!(faults[0].error.cause().contains("no number"), "{}", faults[0].error);
+    assert!(faults[0].error.cause().contains("not a number"), "{}", faults[0].error);
 }
 
 #[test]

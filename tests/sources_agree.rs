@@ -266,7 +266,7 @@ fn open_finds_out_what_it_is_by_content() {
     assert!(cause("images").contains("1 .tar files and 1 images"), "{}", cause("images"));
     assert_eq!((Folder::open(at("images")).unwrap().len(), Tar::open(at("images")).unwrap().len()), (1, 1));
     fs::write(at("text"), "hello").unwrap();
-    assert!(cause("text").contains("neither an lmdb file"), "{}", cause("text"));
+    assert!(cause("text").contains("not a folder, an lmdb file"), "{}", cause("text"));
     assert!(cause("text").contains("it begins with the text \"hello\""), "{}", cause("text"));
     fs::write(at("binary"), [0, 1, 0xfe]).unwrap();
     assert!(cause("binary").contains("it begins with [00, 01, fe]"), "{}", cause("binary"));

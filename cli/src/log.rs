@@ -1,4 +1,4 @@
-//! Warnings and errors on stderr: the library's, and the program's own.
+//! Prints the library's and the program's warnings and errors to stderr.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Prints warnings and errors from here on.
 pub(crate) fn start() {
-    // Whoever closes stderr does not want to hear of it, and must not end the work.
+    // Closing stderr must not end the work.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
     log.with_writer(std::io::stderr).event_format(Line).init();
 }
 
-/// Writes a line to stderr. Unlike `eprintln!` it does not panic when nobody reads there any more,
-/// which must not end the work.
+/// Writes a line to stderr. Unlike `eprintln!` it does not panic when stderr is closed, since that
+/// must not end the work.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
 
-/// What the library says looks like what the program says.
+/// The library's messages look like the program's.
 struct Line;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Line {

@@ -1,7 +1,8 @@
-//! The program `warpfeed`: one file a sub-command in `commands`, each thin over the library.
+//! The program `warpfeed`. Each sub-command is one file in `commands`, a thin layer over the
+//! library.
 //!
-//! Results go to stdout, progress and warnings to stderr. Exit codes: 0; 1 for an error, or for
-//! what `verify` found; 2 for a wrong command line.
+//! Results go to stdout, progress and warnings to stderr. Exit codes: 0 for success; 1 for an error
+//! or for findings of `verify`; 2 for a wrong command line.
 
 mod commands;
 mod log;
@@ -16,10 +17,10 @@ use clap::{Parser, Subcommand};
 use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, synth, verify};
 use crate::log::say;
 
-/// Looks at, checks, packs, makes and measures image data sets for warpfeed's loader.
+/// Inspects, verifies, packs, draws and measures image data sets for warpfeed's loader.
 ///
 /// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of
-/// shards, or a pattern such as 'train-{000..099}.tar'. Which one is found out.
+/// shards, or a pattern such as 'train-{000..099}.tar'. The program detects the kind.
 #[derive(Parser)]
 #[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
@@ -29,13 +30,13 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  warpfeed synth --out pictures              draw a data set to try things on
-  warpfeed inspect pictures                  what is in it
-  warpfeed verify pictures                   does every picture decode
-  warpfeed preview pictures --out grid.png   what a training batch looks like
-  warpfeed pack pictures pictures.lmdb       one file that is read and cropped faster
-  warpfeed bench pictures.lmdb               how fast batches come, and what limits them
-  warpfeed doctor pictures.lmdb              what this machine can do with it, and the settings to use
+  warpfeed synth --out pictures              draw a data set for first trials
+  warpfeed inspect pictures                  describe it
+  warpfeed verify pictures                   check that every picture decodes
+  warpfeed preview pictures --out grid.png   draw a training batch
+  warpfeed pack pictures pictures.lmdb       make one file that reads and crops faster
+  warpfeed bench pictures.lmdb               measure the loader's speed and its limit
+  warpfeed doctor pictures.lmdb              measure this machine and suggest settings
 
 Exit codes: 0 done, 1 an error or a bad sample, 2 a wrong command line.";
 

@@ -1,4 +1,4 @@
-//! A bar on stderr, if that is a terminal.
+//! A progress bar on stderr, if stderr is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use warpfeed::Stats;
@@ -7,7 +7,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// A bar over `images` images, with images/s and the time left. Nothing is shown where stderr is no
+/// A bar over `images` images, with images/s and the time left. It is hidden if stderr is not a
 /// terminal.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
@@ -19,7 +19,7 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Seconds between two looks at the statistics: few enough to cost the measurement nothing.
+/// Seconds between two reads of the statistics: rare enough to cost the measurement nothing.
 const PAUSE: f64 = 0.2;
 
 /// A bar over the time of a measurement, with the samples/s of a loader so far.
@@ -30,14 +30,14 @@ pub(crate) struct Measuring {
 }
 
 impl Measuring {
-    /// A bar over `seconds`. Nothing is shown where stderr is no terminal.
+    /// A bar over `seconds`. It is hidden if stderr is not a terminal.
     pub(crate) fn new(seconds: f64) -> Self {
         let style = style("{wide_bar} {pos}/{len} ms  {msg}");
         Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), drawn: 0.0 }
     }
 
-    /// Shows that `now` seconds are over, and what `stats` says; now and then, so that both may be
-    /// asked for with every batch.
+    /// Shows that `now` seconds have passed, with `stats`. It updates only now and then, so it may
+    /// be called with every batch.
     pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
         if self.bar.is_hidden() || now - self.drawn < PAUSE {
             return;

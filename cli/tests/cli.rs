@@ -235,9 +235,9 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(shown.contains("damaged      1; ") && shown.contains(&cause) && !shown.contains("unreadable"), "{shown}");
     let (code, out, err) = run(&["pack", "set", "loose.lmdb"]);
     assert_eq!(code, Some(0));
-    let named = "1 images are damaged, and decode all the same:\n  sample ";
+    let named = "1 images are damaged but decode:\n  sample ";
     assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
-    assert!(out.contains(": 10 repacked, 1 as they were, 1 not treated, as they were\n"), "{out}");
+    assert!(out.contains(": 10 repacked, 1 kept, 1 kept (not recodable)\n"), "{out}");
 
     // Asked for, it is an error.
     assert_eq!(run(&["verify", "set", "--strict"]).0, Some(1));
@@ -312,7 +312,7 @@ fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
 fn pack_goes_from_any_kind_to_any_kind() {
     let dir = tree();
     let shown = ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
-    assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 as they were"), "{shown}");
+    assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 kept"), "{shown}");
     // By position it is the same.
     ok(dir.path(), &["pack", "set.lmdb", "one.tar", "--keep-bytes"]);
     let shown =
@@ -383,10 +383,10 @@ fn pack_says_which_images_it_could_not_treat() {
     let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar", "--keep-bad"]);
     assert_eq!(output.status.code(), Some(0));
     let err = text(&output.stderr);
-    assert!(err.contains("stay as they were:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
+    assert!(err.contains("stay unchanged:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
     let out = text(&output.stdout);
     assert!(out.starts_with("set.tar: 14 samples, "), "{out}");
-    assert!(out.contains(": 11 repacked, 1 as they were, 2 undecodable, as they were\n"), "the parts add up: {out}");
+    assert!(out.contains(": 11 repacked, 1 kept, 2 kept (undecodable)\n"), "the parts add up: {out}");
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_report_is_one_file_that_needs_no_network() {
     ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
     assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));
 
-    for (text, error) in [("{}", "source: no statistics of a loader: "), ("[", "source: no JSON: ")] {
+    for (text, error) in [("{}", "source: not the statistics of a loader: "), ("[", "source: not JSON: ")] {
         fs::write(dir.path().join("bad.json"), text).unwrap();
         let err = fails(dir.path(), 1, &["report", "bad.json", "--out", "bad.html"]);
         assert!(err.starts_with(&format!("warpfeed: bad.json: {error}")), "{err}");

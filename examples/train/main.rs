@@ -4,9 +4,9 @@
 //! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
-//! It draws its own pictures into `datasets/generated` the first time. The exit code is 1 unless
-//! the loss has fallen and the held-out accuracy is well above that of guessing. On one machine
-//! every run gives the same losses, for any number of workers.
+//! The first run draws pictures into `datasets/generated`. The exit code is 0 if the loss has
+//! fallen and the held-out accuracy is well above guessing; otherwise 1. On one machine every run
+//! gives the same losses, for any number of workers.
 
 mod net;
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let epochs = match std::env::args().nth(1) {
-        Some(n) => n.parse().map_err(|_| format!("`{n}` is no number of epochs"))?,
+        Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 8u64,
     };
     if epochs < 2 {

@@ -1,5 +1,5 @@
-//! `--check`: the arithmetic. Without a GPU the naive net against finite differences; with one also
-//! each kernel, and whole training steps, against the naive versions.
+//! `--check` tests the arithmetic. It compares the naive net with finite differences. With a GPU it
+//! also compares each kernel and whole training steps with the naive versions.
 
 use std::sync::Arc;
 

@@ -6,14 +6,15 @@
 //! ```
 //!
 //! Without PATH it draws pictures of ten classes. Every seventh sample is held out. Each epoch
-//! prints the loss, the held-out accuracy, images a second, and the stall: the time that the stream
-//! waited for batches, by the device's own clock. The exit code is 1 unless the loss has fallen and
-//! the accuracy is well above chance. Without a GPU it says so and does nothing.
+//! prints the loss, the held-out accuracy, images per second, and the stall. The stall is the time
+//! that the stream waited for batches, by the device's clock. The exit code is 0 if the loss has
+//! fallen and the accuracy is well above chance; otherwise 1. Without a GPU it only prints a
+//! message.
 //!
-//! 1. This file: the data, the loop, and what must come out.
+//! 1. This file: the data, the loop, and the expected result.
 //! 2. `net`: layers, forward and backward.
 //! 3. `kernels`: safe calls of `examples/kernels/train.cu`.
-//! 4. `naive`, `check`: the same in plain loops, and the comparison.
+//! 4. `naive` and `check`: the same net in plain loops, and the comparison.
 
 mod check;
 mod kernels;
@@ -72,7 +73,7 @@ fn run() -> Result<()> {
         return Ok(());
     }
     let epochs = match arguments.get(1) {
-        Some(n) => n.parse().map_err(|_| format!("`{n}` is no number of epochs"))?,
+        Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => EPOCHS,
     };
     if epochs < 2 {

@@ -1,7 +1,7 @@
-//! The net in plain loops and `f64`, on the CPU: what the kernels are compared with.
+//! The net in plain loops and `f64` on the CPU. The kernels are compared with it.
 //!
-//! Nothing here is shared with the kernels: convolutions are sums over the picture, without columns
-//! and without products of matrices.
+//! It shares nothing with the kernels. Convolutions are sums over the picture, without columns and
+//! matrix products.
 
 use super::kernels::Shape;
 use super::net::Plan;

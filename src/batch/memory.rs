@@ -77,7 +77,7 @@ unsafe impl Sync for Heap {}
 impl Heap {
     fn new(len: usize) -> Result<Self> {
         let none = || {
-            let cause = format!("the system has no {len} bytes for a batch buffer; lower batch or prefetch");
+            let cause = format!("cannot allocate {len} bytes for a batch buffer; lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
         // Aligned by hand: zeroed memory of the usual alignment comes from the system as it is, and

@@ -1,29 +1,28 @@
 use super::codecs::standard;
 use crate::error::Error;
 
-/// What [`check`] finds out about an encoded picture.
+/// The result of [`check`].
 #[derive(Debug, Clone)]
 pub enum Condition {
-    /// It decodes, and no damage was found in it.
+    /// The picture decodes, and no damage was found.
     Sound,
-    /// It decodes, but is damaged: where and how, in lower case.
+    /// The picture decodes but is damaged. The text says where and how, in lower case.
     Tolerated(String),
-    /// It does not decode; the error is the decoder's.
+    /// The picture does not decode. The error comes from the decoder.
     Damaged(Error),
 }
 
 /// Reads all of an encoded picture and says whether it is damaged.
 ///
-/// This is what `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) go by.
-/// [`Damaged`](Condition::Damaged) is what the built-in codecs do not decode as a whole;
-/// [`Picture::check`](super::Picture::check) is for a picture of other codecs.
-/// [`Tolerated`](Condition::Tolerated) is known of JPEGs alone:
+/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use this function. A
+/// picture is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. For
+/// other codecs use [`Picture::check`](super::Picture::check). Only JPEGs can be
+/// [`Tolerated`](Condition::Tolerated). The reasons are:
 ///
-/// - data that make no sense, where libjpeg warns and goes on;
-/// - data that T.81 does not allow in 8-bit pictures, of which libjpeg says nothing;
-/// - a file whose pixels are all there, but no marker EOI behind them (libjpeg: "premature end of
-///   JPEG file");
-/// - a progressive file without some of its scans.
+/// - invalid data, where libjpeg warns and continues;
+/// - data that T.81 forbids in 8-bit pictures and libjpeg accepts silently;
+/// - a complete picture without the final EOI marker (libjpeg: "premature end of JPEG file");
+/// - a progressive file with missing scans.
 ///
 /// ```
 /// use warpfeed::decode::{Condition, check};

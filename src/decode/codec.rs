@@ -2,13 +2,13 @@ use super::{Job, Picture, Pixels, Rect};
 use crate::error::Result;
 use crate::format::Format;
 
-/// What reads one picture format: opens a picture from its header, then delivers pixels of it.
+/// Decodes one picture format. It opens a picture from its header and then delivers its pixels.
 ///
-/// [`Codecs`](super::Codecs) chooses the codec of a picture, and checks its size. Opening reads the
-/// header alone, so that the crop can be chosen before anything is decoded.
+/// [`Codecs`](super::Codecs) chooses the codec of a picture and checks the picture's size. Opening
+/// reads only the header, so the crop can be chosen before anything is decoded.
 ///
-/// A codec of your own is added to a loader by [`Loader::codec`](crate::Loader::codec). It is
-/// called from many threads at once; its scratch belongs in a `thread_local!` or in the pixels.
+/// [`Loader::codec`](crate::Loader::codec) adds your own codec to a loader. Many threads call it at
+/// once. Keep its scratch in a `thread_local!` or in the pixels.
 ///
 /// ```
 /// use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
@@ -53,57 +53,57 @@ use crate::format::Format;
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Codec: Send + Sync {
-    /// How the format is recognised. [`Format::any`] is for a codec that takes whatever comes.
+    /// How the format is recognised. A codec for any bytes uses [`Format::any`].
     fn format(&self) -> Format;
 
-    /// Whether this codec takes a picture of these bytes. By default its format says so.
+    /// Whether this codec decodes these bytes. The default asks its format.
     fn matches(&self, bytes: &[u8]) -> bool {
         (self.format().matches)(bytes)
     }
 
-    /// Opens a picture that this codec [takes](Codec::matches): reads its header, once.
+    /// Opens a picture that this codec [decodes](Codec::matches). Reads the header once.
     ///
-    /// The size is that of the upright picture, after EXIF orientation. No memory is taken for
-    /// pixels yet: a header can claim any size, and [`Codecs`](super::Codecs) checks it afterwards.
+    /// The size is that of the upright picture, after EXIF orientation. Do not allocate pixels
+    /// here. A header can claim any size, and [`Codecs`](super::Codecs) checks it afterwards.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the byte at which the header stops
     /// making sense.
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>>;
 
-    /// Decodes at least `region` of a picture that this codec opened into `out`, which says with
-    /// [`Pixels::origin`] what it holds. The region is in pixels of the upright picture, not empty,
-    /// and inside it.
+    /// Decodes at least `region` of a picture that this codec opened into `out`. [`Pixels::origin`]
+    /// says where the decoded part begins. The region counts pixels of the upright picture. It is
+    /// not empty and lies inside the picture.
     ///
-    /// Inside the region the pixels are those of a full decode; how much is decoded around it is
-    /// the codec's affair. What the picture holds may be used up by it; decoding it again gives the
-    /// same pixels.
+    /// Inside the region the pixels equal those of a full decode. The codec decides how much it
+    /// decodes around the region. Decoding may use up what the picture holds; decoding again gives
+    /// the same pixels.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes. `out` then
-    /// holds nothing of use.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes. The content
+    /// of `out` is then unspecified.
     fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()>;
 
-    /// Bytes of memory that decoding `region` takes, pixels and scratch together: an estimate from
-    /// the header. By default it is all pixels of the picture, three bytes each.
+    /// An estimate, from the header, of the bytes that decoding `region` takes: pixels and scratch
+    /// together. The default is three bytes for each pixel of the picture.
     ///
-    /// A loader keeps the pictures that are in hand at once within
-    /// [`Batches::memory_plan`](crate::Batches::memory_plan) by it. Of pictures of 350,000 pixels or fewer it
-    /// asks only where memory is scarce.
+    /// A loader uses the estimate to keep concurrent decoding within
+    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For pictures of 350,000 pixels or
+    /// fewer it asks only where memory is scarce.
     fn memory(&self, picture: &Picture<'_>, region: Rect) -> u64 {
         let _ = region;
         picture.size().area().saturating_mul(3)
     }
 
-    /// Decodes several pictures that this codec opened. A codec that gains from company overrides
-    /// it, such as one that decodes independent streams side by side. Each job keeps its own
-    /// result, and a bad neighbour changes nothing for the others.
+    /// Decodes several pictures that this codec opened. Override it if decoding them together is
+    /// faster, as with independent streams side by side. Each job has its own result; a failed job
+    /// does not affect the others.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         jobs.iter_mut().for_each(Job::run);
     }
 
-    /// Reads all of a picture, and says what in it is damaged though it decodes; `None` if nothing
-    /// is known to be. By default that it decodes is all that is looked at.
+    /// Reads all of a picture that decodes and describes its damage; `None` if none was found. The
+    /// default only decodes the picture.
     ///
     /// # Errors
     /// If the picture does not decode as a whole.

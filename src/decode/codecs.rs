@@ -8,13 +8,13 @@ use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::Sample;
 
-/// Most pixels that a picture may claim to have, unless another limit is set: 16,384 by 16,384.
+/// The default limit on pixels: 16,384 by 16,384.
 const MAX_PIXELS: u64 = 1 << 28;
 
-/// The codecs that are known: the built-in ones, and those of your own.
+/// The registry of codecs: the built-in ones and your own.
 ///
-/// The first bytes of a picture say which codec takes it; names of files and fields play no part.
-/// What is read and what is refused is listed [above](super#what-is-read).
+/// The first bytes of a picture select its codec; names of files and fields are ignored. The
+/// [table](super#what-is-read) lists what is read and what is refused.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -37,8 +37,8 @@ pub struct Codecs {
     max_pixels: u64,
 }
 
-/// The codecs that are built in, in the order in which they are asked. A new one is a file of its
-/// own, a line here, and a line in the table of formats.
+/// The built-in codecs, in the order in which they are asked. A new one takes one file, one line
+/// here, and one line in the table of formats.
 fn built_in(max_pixels: u64) -> Vec<Arc<dyn Codec>> {
     use ::image::ImageFormat;
     let image = |format, kind| Arc::new(Image { format, kind, max_pixels });
@@ -73,26 +73,25 @@ impl std::fmt::Debug for Codecs {
 }
 
 impl Codecs {
-    /// The built-in codecs, and a limit of 2^28 pixels (16,384 by 16,384), which take 0.8 GB.
+    /// The built-in codecs with a limit of 2^28 pixels (16,384 by 16,384), which take 0.8 GB.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `codec` alone, with the same limit.
+    /// Only `codec`, with the same limit.
     pub fn only(codec: impl Codec + 'static) -> Self {
         Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), max_pixels: MAX_PIXELS }
     }
 
-    /// Adds a codec. It is asked before all others, so that it may take over a format that another
-    /// one reads.
+    /// Adds a codec. It is asked before all others, so it can take over a built-in format.
     #[must_use]
     pub fn with(mut self, codec: impl Codec + 'static) -> Self {
         self.added.insert(0, Arc::new(codec));
         self
     }
 
-    /// Most pixels that a picture may claim to have, whatever its format and its codec. One that
-    /// claims more is an error before its pixels are allocated.
+    /// The most pixels that a picture may claim, for every format and codec. A larger picture is an
+    /// error before its pixels are allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.max_pixels = pixels;
@@ -111,7 +110,7 @@ impl Codecs {
         self.added.iter().chain(&self.built_in)
     }
 
-    /// The formats of the codecs that were added.
+    /// The formats of the added codecs.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
         self.added.iter().map(|codec| codec.format())
     }
@@ -124,11 +123,11 @@ impl Codecs {
         sample.fields().iter().find(|(name, _)| is_picture(name)).copied()
     }
 
-    /// Opens a picture: reads its header, and nothing else.
+    /// Opens a picture by reading only its header.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec takes the bytes, the header
-    /// makes no sense, or it claims no pixels or more than the limit.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec matches the bytes, if the header
+    /// is invalid, or if it claims 0 pixels or more than the limit.
     pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<Picture<'a>> {
         let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unknown(bytes))?;
         let picture = codec.open(bytes)?;

@@ -1,9 +1,9 @@
-//! The formats that the `image` crate reads, brought to RGB: PNG, WebP, BMP, TIFF, and the first
+//! The formats that the `image` crate reads, converted to RGB: PNG, WebP, BMP, TIFF, and the first
 //! frame of a GIF.
 //!
-//! Brought to RGB as `torchvision.io.decode_image(mode="RGB")` does: grey is repeated, alpha is
-//! dropped (not blended with a background), of 16-bit channels the upper byte is kept. Unlike
-//! there, EXIF orientation is applied.
+//! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Grey is repeated. Alpha is
+//! dropped, not blended with a background. 16-bit channels keep their upper byte. Unlike
+//! torchvision, this module applies the EXIF orientation.
 
 use std::cell::RefCell;
 use std::io::Cursor;
@@ -19,11 +19,11 @@ use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// Bytes that a decoder may allocate for itself, however small the picture may be.
+/// Bytes that a decoder may allocate for itself, even for the smallest picture.
 const LEAST_ALLOC: u64 = 64 << 20;
 
-/// Bytes a pixel that a decoder and the way from its pixels to RGB take beside these: eight for
-/// four channels of 16 bits.
+/// Further bytes per pixel for the decoder and the conversion to RGB: eight, for four channels of
+/// 16 bits.
 const BESIDE: u64 = 8;
 
 /// A codec of the `image` crate. It always decodes the whole picture.
@@ -31,7 +31,7 @@ const BESIDE: u64 = 8;
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) kind: ImageFormat,
-    /// What a decoder may allocate goes by it.
+    /// Determines how much a decoder may allocate.
     pub(super) max_pixels: u64,
 }
 
@@ -39,15 +39,15 @@ type Decoder<'a> = Box<dyn ImageDecoder + Send + 'a>;
 
 /// A picture whose header has been read.
 pub(super) struct Opened<'a> {
-    /// Used up by decoding.
+    /// Decoding takes it.
     decoder: Option<Decoder<'a>>,
     orientation: Orientation,
 }
 
 impl Image {
     fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<Decoder<'a>> {
-        // The decoder's own buffers: no more than the largest picture allowed, at eight bytes a
-        // pixel, and what small ones take.
+        // The decoder's own buffers: eight bytes for each pixel of the largest allowed picture,
+        // plus what small pictures take.
         let mut limits = Limits::no_limits();
         limits.max_alloc = Some(self.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
         self.limited(Cursor::new(bytes), limits).map_err(|e| self.fail(bytes, &e))
@@ -55,7 +55,7 @@ impl Image {
 
     fn limited<'a>(&self, bytes: Cursor<&'a [u8]>, limits: Limits) -> ImageResult<Decoder<'a>> {
         let mut decoder: Decoder<'a> = match self.kind {
-            // PNG alone takes its limits from the beginning.
+            // Only PNG accepts limits at the beginning.
             ImageFormat::Png => Box::new(png::PngDecoder::with_limits(bytes, limits.clone())?),
             ImageFormat::WebP => Box::new(webp::WebPDecoder::new(bytes)?),
             ImageFormat::Gif => Box::new(gif::GifDecoder::new(bytes)?),
@@ -128,25 +128,24 @@ impl Codec for Image {
     }
 }
 
-/// Gives back the scratch of the calling thread, if it is more than `limit` bytes.
+/// Frees the scratch of the calling thread if it exceeds `limit` bytes.
 pub(super) fn keep(limit: usize) {
     if SCRATCH.with_borrow(|scratch| scratch.iter().map(Vec::capacity).sum::<usize>()) > limit {
         release();
     }
 }
 
-/// Gives back the scratch of the calling thread.
+/// Frees the scratch of the calling thread.
 pub(super) fn release() {
     SCRATCH.take();
 }
 
 thread_local! {
-    /// What the decoder delivers, and the same as RGB where it must be turned then.
+    /// The decoder's output, and its RGB version where the picture must still be turned.
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Decodes into `to`. A panic of the decoder, such as that of a tiled TIFF with planes, is an error
-/// like another.
+/// Decodes into `to`. A panic of the decoder, as with a tiled TIFF with planes, becomes an error.
 fn read_image(decoder: Decoder<'_>, to: &mut [u8], name: &str) -> ImageResult<()> {
     catch_unwind(AssertUnwindSafe(|| decoder.read_image(to))).unwrap_or_else(|_| {
         let cause = format!("the {name} decoder panicked");
@@ -154,7 +153,7 @@ fn read_image(decoder: Decoder<'_>, to: &mut [u8], name: &str) -> ImageResult<()
     })
 }
 
-/// `buffer` with at least `bytes` bytes, and those.
+/// Grows `buffer` to at least `bytes` bytes and returns those.
 fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("a picture of {bytes} bytes")))?;
     if buffer.len() < bytes {
@@ -163,13 +162,12 @@ fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     Ok(&mut buffer[..bytes])
 }
 
-/// The error for bytes that no codec takes.
+/// The error for bytes that no codec matches.
 pub(super) fn unknown(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::decode("0 bytes, no image");
     }
-    // The `image` crate knows more formats by name than are read here, and a registry may lack
-    // codecs.
+    // The `image` crate names more formats than this module reads, and a registry may lack codecs.
     let known = format::of(bytes).map(|format| format.name);
     let known = known.or_else(|| image::guess_format(bytes).ok()?.extensions_str().first().copied());
     if let Some(name) = known {
@@ -179,7 +177,7 @@ pub(super) fn unknown(bytes: &[u8]) -> Error {
     Error::decode(format!("no image format that is known begins with {start:?} ({} bytes in all)", bytes.len()))
 }
 
-/// Brings decoded pixels, `color` in native byte order, to RGB.
+/// Converts decoded pixels, `color` in native byte order, to RGB.
 fn to_rgb(from: &[u8], color: ColorType, to: &mut [u8]) -> Result<()> {
     let to = to.as_chunks_mut::<3>().0;
     fn each<const N: usize>(from: &[u8], to: &mut [[u8; 3]], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {

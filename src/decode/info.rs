@@ -4,7 +4,7 @@ use super::picture::Header;
 use super::{Picture, Size};
 use crate::error::Result;
 
-/// What an encoded picture says of itself, from its header alone.
+/// What the header of an encoded picture says.
 ///
 /// ```
 /// use warpfeed::decode::Info;
@@ -17,12 +17,12 @@ use crate::error::Result;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for a raw array, or the name of a format
-    /// of your own.
+    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for a raw array, or the name of your own
+    /// format.
     pub format: &'static str,
-    /// Size when decoded, upright.
+    /// Size of the decoded, upright picture.
     pub size: Size,
-    /// What only a JPEG has.
+    /// Details of a JPEG; `None` for other formats.
     pub jpeg: Option<JpegInfo>,
 }
 
@@ -32,7 +32,7 @@ pub struct Info {
 pub struct JpegInfo {
     /// `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `grey`, `cmyk` (four components), or `other`.
     pub chroma: &'static str,
-    /// Whether it is progressive: decoded in full, however small the crop.
+    /// Whether it is progressive. A progressive JPEG is decoded in full for any crop.
     pub progressive: bool,
     /// MCUs between restart markers, 0 for none. Markers let a decoder enter in the middle.
     pub restart_interval: u32,
@@ -50,7 +50,7 @@ impl Info {
         standard().open(bytes).map(|picture| picture.info())
     }
 
-    /// What the header of `picture` says, which is of `format`.
+    /// What the header of `picture` says. The picture has the format `format`.
     pub(super) fn of(picture: &Picture<'_>, format: &'static str) -> Info {
         let jpeg = match &picture.header {
             Header::Jpeg(opened) => {

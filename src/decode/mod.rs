@@ -1,18 +1,18 @@
 //! Encoded bytes to pixels.
 //!
-//! 1. [`Codec`]: what reads one format. A codec of your own is added to the others.
-//! 2. [`Codecs`]: the registry. The first bytes of a picture say which codec takes it.
-//! 3. [`Picture`]: a picture that has been opened. Header, size and pixels come from this handle.
+//! 1. [`Codec`]: decodes one format. You can add your own.
+//! 2. [`Codecs`]: the registry. It chooses the codec by the picture's first bytes.
+//! 3. [`Picture`]: an opened picture. Header, size and pixels come from this handle.
 //! 4. `jpeg`: the crate's own JPEG decoder, the fast path.
-//! 5. `image`: other formats, through the `image` crate, brought to RGB.
+//! 5. `image`: the other formats, decoded by the `image` crate and converted to RGB.
 //! 6. [`raw`]: pixels that are not encoded.
-//! 7. `orientation`: what EXIF says of turning pictures upright, for all of them.
-//! 8. `info`: what a header says, for people: [`Info`].
-//! 9. `check`: whether a picture is damaged, read as a whole: [`check()`].
+//! 7. `orientation`: turns pictures upright by their EXIF tag, for all formats.
+//! 8. `info`: [`Info`], what a header says.
+//! 9. `check`: [`check()`] reads a whole picture and reports damage.
 //!
-//! A picture is read in two steps, so that the crop can be chosen between them: [`Codecs::open`]
-//! reads the header, then [`Picture::decode`] delivers at least the region asked for, which may
-//! cost much less than the whole picture. [`decode_group`] decodes several pictures side by side.
+//! A picture is read in two steps, and the crop is chosen between them. [`Codecs::open`] reads the
+//! header. [`Picture::decode`] then decodes at least the requested region, which may cost much less
+//! than the whole picture. [`decode_group`] decodes several pictures side by side.
 //!
 //! # What is read
 //!
@@ -26,40 +26,39 @@
 //! | TIFF | the first page: grey of 8 or 16 bits, RGB, CMYK, floats, in strips or tiles | palettes, 2, 4 and 12 bits, signed samples, CIELab, YCbCr, planes in tiles that overhang the picture, CCITT, BigTIFF |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
 //!
-//! Grey is repeated, alpha is dropped, and of 16 bits the upper 8 are kept. EXIF turns a picture
-//! upright; an orientation that stands in XMP or in a text chunk alone does not.
+//! Grey is repeated into three channels. Alpha is dropped. 16-bit values keep their upper 8 bits.
+//! The EXIF orientation is applied; an orientation in XMP or in a text chunk is ignored.
 //!
-//! One limit on pixels holds for all of them: [`Codecs::max_pixels`], 2^28 unless it is set, and in
-//! a loader [`Loader::max_pixels`](crate::Loader::max_pixels).
+//! One limit on pixels holds for all formats: [`Codecs::max_pixels`], 2^28 by default. A loader
+//! sets it with [`Loader::max_pixels`](crate::Loader::max_pixels).
 //!
-//! A CMYK or YCCK picture becomes the RGB of Pillow's `convert("RGB")`: its values are taken to be
-//! inverted, as Adobe writes them, with or without Adobe's marker, and its ICC profile is left
-//! aside.
+//! A CMYK or YCCK picture becomes the RGB of Pillow's `convert("RGB")`. Its values are read as
+//! inverted, as Adobe writes them, with or without Adobe's marker. Its ICC profile is ignored.
 //!
 //! # A file that ends early
 //!
-//! is an error, whatever part of it a crop needs, and always the same one: `jpeg ends at byte 4096
-//! in MCU 61 of 132`. A JPEG that lacks nothing but its last marker has all of its pixels, and
-//! decodes; [`check()`] tells of it. A JPEG that is damaged inside, where libjpeg warns and goes
-//! on, gives the pixels that libjpeg gives; [`check()`] tells of that too. An EOI marker in the
-//! middle of the data is such damage: what was cut off and closed again cannot be told from it.
+//! A truncated JPEG is an error, and every crop reports the same one: `jpeg ends at byte 4096 in
+//! MCU 61 of 132`. A JPEG that lacks only its last marker has all of its pixels and decodes. A JPEG
+//! that is damaged inside, where libjpeg warns and continues, decodes to libjpeg's pixels.
+//! [`check()`] reports both. An EOI marker in the middle of the data counts as damage, since a file
+//! that was truncated and closed again looks the same.
 //!
 //! # Why a JPEG decoder of its own
 //!
-//! Two thirds of a JPEG's cost is Huffman decoding, which no library's region or scaled decoding
-//! avoids, and which libraries do one symbol after another. This crate's decodes the restart
-//! segments of a packed file, or several plain files, side by side, two symbols at a time, and of a
-//! packed file only the segments that the crop touches. Its pixels are libjpeg-turbo's, and it needs
-//! neither a C library nor an assembler to build. `cargo bench --bench decode` compares it with
-//! libjpeg-turbo and with the `image` crate, which serves the other formats.
+//! Two thirds of a JPEG's cost is Huffman decoding. Libraries decode one symbol after another, and
+//! their region or scaled decoding still decodes every symbol. This decoder works on several
+//! streams side by side, two symbols at a time. The streams are the restart segments of a packed
+//! file, or several plain files. Of a packed file it decodes only the segments that the crop
+//! touches. Its pixels equal libjpeg-turbo's. It builds without a C library or an assembler. `cargo
+//! bench --bench decode` compares it with libjpeg-turbo and with the `image` crate.
 //!
 //! # Why it does not decode at 1/2
 //!
-//! A crop of 224 pixels is taken from a box at least twice as large in both directions for three
-//! photographs of ImageNet in a hundred. These boxes have 16 % of the pixels, so that leaving out
-//! three quarters of their samples, but none of their Huffman codes, would save about one twentieth
-//! of the decoding, and would change pixels for everyone. Sets of much larger pictures gain more
-//! from packing them smaller once (`warpfeed pack --max-side`).
+//! Decoding at 1/2 helps where a crop of 224 pixels comes from a box at least twice as large in
+//! both directions. On ImageNet these are three crops in a hundred, with 16 % of the pixels.
+//! Leaving out three quarters of their samples, but none of their Huffman codes, would save about
+//! one twentieth of the decoding. It would also change pixels for everyone. Much larger pictures
+//! gain more from being packed smaller once (`warpfeed pack --max-side`).
 
 mod check;
 mod codec;
@@ -81,12 +80,12 @@ pub use picture::{Job, Picture, decode_group};
 pub use pixels::{Pixels, Rect, Size};
 pub use raw::RawRgb;
 
-/// Limits to `limit` bytes what the codecs of the calling thread keep of the pictures before.
+/// Limits the scratch that the codecs of the calling thread keep to `limit` bytes.
 pub(crate) fn keep(limit: usize) {
     image::keep(limit - jpeg::keep(limit));
 }
 
-/// Gives back what the codecs of the calling thread keep from one picture to the next.
+/// Frees the scratch that the codecs of the calling thread keep from one picture to the next.
 pub(crate) fn release() {
     jpeg::release();
     image::release();

@@ -1,4 +1,4 @@
-//! EXIF orientation: which stored pixels an upright region needs, and turning them upright.
+//! EXIF orientation: finds the stored pixels of an upright region and turns them upright.
 
 use super::{Rect, Size};
 
@@ -21,7 +21,7 @@ impl Default for Orientation {
 }
 
 impl Orientation {
-    /// From the tag's value, 1 to 8; another one is upright.
+    /// From the tag's value, 1 to 8. Any other value means upright.
     pub(super) fn new(tag: u8) -> Self {
         let (transposed, mirrored, flipped) = match tag {
             2 => (false, true, false),
@@ -36,7 +36,7 @@ impl Orientation {
         Orientation { transposed, mirrored, flipped }
     }
 
-    /// Whether stored and upright picture are the same.
+    /// Whether the stored picture is already upright.
     pub(super) fn is_upright(self) -> bool {
         self == Orientation::new(1)
     }
@@ -75,8 +75,8 @@ impl Orientation {
 }
 
 /// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
-/// 4.6.4), if it is 1 to 8. By hand, so that JPEGs and other formats are read alike, the JPEGs
-/// without the `image` crate.
+/// 4.6.4), if it is 1 to 8. Parsed by hand, so JPEGs and other formats share one parser and JPEGs
+/// need no `image` crate.
 pub(super) fn exif_orientation(body: &[u8]) -> Option<u8> {
     let tiff = body.strip_prefix(b"Exif\0\0")?;
     let big = match tiff.get(..4)? {
@@ -123,7 +123,7 @@ mod tests {
             let found: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
             assert_eq!(found, expected, "tag {tag}");
 
-            // Each single pixel asked for as a region comes from where the whole picture has it.
+            // Each single pixel, read as a region, equals that pixel of the whole picture.
             let whole = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
                 let raw = orientation.region(Rect::new(i % whole.width, i / whole.width, 1, 1), size);

@@ -4,21 +4,21 @@ use std::time::Instant;
 use super::{Codec, Condition, Info, Pixels, Rect, Size, image, jpeg};
 use crate::error::{Error, Result};
 
-/// A picture that has been opened: its bytes, its size, and what its codec read of the header.
+/// An opened picture: its bytes, its size, and what its codec read from the header.
 ///
-/// [`Codecs::open`](super::Codecs::open) makes it. Everything about the picture comes from here, so
-/// that its header is read once.
+/// [`Codecs::open`](super::Codecs::open) returns it. Everything about the picture comes from here,
+/// so its header is read once.
 pub struct Picture<'a> {
     bytes: &'a [u8],
     size: Size,
     pub(super) header: Header<'a>,
-    /// Whose it is; none before a registry gives it out.
+    /// The picture's codec; `None` until a registry sets it.
     codec: Option<&'a dyn Codec>,
 }
 
-/// What a codec keeps of a header.
+/// What a codec keeps from a header.
 ///
-/// By value where it is the crate's own decoder's: then nothing is allocated for a sample.
+/// The crate's own decoder stores its header by value, so it allocates nothing per sample.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
     None,
@@ -28,7 +28,7 @@ pub(super) enum Header<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// A picture of `size`, upright. For a [`Codec`], which makes it of `bytes` that it opens.
+    /// A picture of upright size `size`. A [`Codec`] calls this with the `bytes` that it opens.
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
         Self::with(bytes, size, Header::None)
     }
@@ -37,14 +37,14 @@ impl<'a> Picture<'a> {
         Picture { bytes, size, header, codec: None }
     }
 
-    /// The picture, with what its [`Codec`] has read of the header and needs to decode it.
+    /// Attaches what the [`Codec`] read from the header and needs for decoding.
     #[must_use]
     pub fn with_header(mut self, header: impl Any + Send) -> Self {
         self.header = Header::Own(Box::new(header));
         self
     }
 
-    /// What the codec gave to [`with_header`](Picture::with_header), if it is an `H`.
+    /// The value passed to [`with_header`](Picture::with_header), if it is an `H`.
     pub fn header<H: Any>(&self) -> Option<&H> {
         match &self.header {
             Header::Own(header) => header.downcast_ref(),
@@ -52,7 +52,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// The picture as one of `codec`'s.
+    /// Sets the picture's codec.
     pub(super) fn by(mut self, codec: &'a dyn Codec) -> Self {
         self.codec = Some(codec);
         self
@@ -68,18 +68,18 @@ impl<'a> Picture<'a> {
         self.size
     }
 
-    /// Bytes of memory that decoding `region` takes, pixels and scratch together: the codec's
-    /// [estimate](Codec::memory).
+    /// The codec's [estimate](Codec::memory) of the bytes that decoding `region` takes, pixels and
+    /// scratch together.
     pub fn memory(&self, region: Rect) -> u64 {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
-    /// Decodes at least `region`, in pixels of the upright picture, into `out`, which says with
-    /// [`Pixels::origin`] what it holds.
+    /// Decodes at least `region` into `out`. The region counts pixels of the upright picture.
+    /// [`Pixels::origin`] says where the decoded part begins.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes, or if the
-    /// region is empty or not inside the picture. `out` then holds nothing of use.
+    /// region is empty or leaves the picture. The content of `out` is then unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
         self.check_region(region)?;
         self.codec()?.decode(self, region, out)
@@ -95,12 +95,12 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// What the header says, for people.
+    /// What the header says.
     pub fn info(&self) -> Info {
         Info::of(self, self.codec.map_or("", |codec| codec.format().name))
     }
 
-    /// Whether it is a JPEG without restart markers, so that a crop of it cannot be decoded alone.
+    /// Whether it is a JPEG without restart markers. A crop of such a JPEG cannot be decoded alone.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
     }
@@ -131,26 +131,26 @@ impl std::fmt::Debug for Picture<'_> {
     }
 }
 
-/// A picture, and the region of it that is to be decoded: one of a [`decode_group`] call.
+/// One picture of a [`decode_group`] call, with the region to decode.
 #[derive(Debug)]
 pub struct Job<'a> {
     /// The picture.
     pub picture: Picture<'a>,
-    /// What is wanted of it at least, in pixels of the upright picture.
+    /// The region to decode at least, in pixels of the upright picture.
     pub region: Rect,
-    /// Where it goes.
+    /// Receives the pixels.
     pub out: &'a mut Pixels,
-    /// How it went.
+    /// The outcome.
     pub result: Result<()>,
 }
 
 impl<'a> Job<'a> {
-    /// A job that is still to be done.
+    /// A new job.
     pub fn new(picture: Picture<'a>, region: Rect, out: &'a mut Pixels) -> Self {
         Job { picture, region, out, result: Ok(()) }
     }
 
-    /// Decodes this one alone, and notes how long that took.
+    /// Decodes this job alone and stores the time it took.
     pub fn run(&mut self) {
         let start = Instant::now();
         self.result = self.picture.decode(self.region, self.out);
@@ -158,8 +158,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Decodes all jobs; each gets its own result. Neighbours of one codec are decoded together
-/// ([`Codec::decode_group`]), JPEGs side by side.
+/// Decodes all jobs. Each job gets its own result. Neighbours with the same codec are decoded
+/// together ([`Codec::decode_group`]); JPEGs are decoded side by side.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
     let same = |a: &Job<'_>, b: &Job<'_>| match (a.picture.codec, b.picture.codec) {
         (Some(a), Some(b)) => std::ptr::addr_eq(a, b),

@@ -52,7 +52,7 @@ impl Rect {
         Size { width: self.width, height: self.height }
     }
 
-    /// Whether `self` is not empty and lies wholly inside a picture of `size`.
+    /// Whether `self` is non-empty and lies inside a picture of `size`.
     pub fn fits(self, size: Size) -> bool {
         self.width > 0
             && self.height > 0
@@ -61,17 +61,17 @@ impl Rect {
     }
 }
 
-/// Decoded RGB pixels: `u8`, HWC, rows without padding. Its memory is kept from sample to sample; a
-/// loader gives back what an unusually large picture took.
+/// Decoded RGB pixels: `u8`, HWC, rows without padding. The memory is kept from sample to sample. A
+/// loader frees it after an unusually large picture.
 ///
-/// It may hold a part of the picture, see [`origin`](Pixels::origin).
+/// They may be a part of the picture; see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]
 pub struct Pixels {
     data: Vec<u8>,
     width: u32,
     height: u32,
     origin: (u32, u32),
-    /// How long they took to decode, if they were decoded alone.
+    /// Decoding time, if the picture was decoded alone.
     pub(crate) time: Option<Duration>,
 }
 
@@ -81,12 +81,12 @@ impl Pixels {
         Self::default()
     }
 
-    /// Makes room for `size` pixels and returns them for writing. What they hold is left from
-    /// before, and must all be overwritten.
+    /// Makes room for `size` pixels and returns them for writing. They hold old values; overwrite
+    /// all of them.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Not by growing, which copies what nobody reads and may take twice as much as is
+            // Growing would copy bytes that nobody reads and might allocate twice as much as
             // needed.
             self.data = Vec::new();
             self.data = vec![0; bytes];
@@ -95,12 +95,12 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// States that the first pixel is column `x`, row `y` of the picture.
+    /// Sets the position of the first pixel: column `x`, row `y` of the picture.
     pub fn place(&mut self, x: u32, y: u32) {
         self.origin = (x, y);
     }
 
-    /// Gives back its memory, and with it the pixels.
+    /// Frees the memory and drops the pixels.
     pub(crate) fn release(&mut self) {
         *self = Pixels::default();
     }
@@ -110,7 +110,7 @@ impl Pixels {
         self.data.capacity()
     }
 
-    /// Size of what is stored.
+    /// Size of the stored part.
     pub fn size(&self) -> Size {
         Size { width: self.width, height: self.height }
     }
@@ -131,10 +131,10 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Where `region`, given in pixels of the picture, lies in what is stored.
+    /// Where `region`, in pixels of the picture, lies in the stored part.
     ///
     /// # Errors
-    /// If the stored part does not cover it: the codec broke its word.
+    /// If the stored part does not cover the region. That is a bug in the codec.
     pub fn locate(&self, region: Rect) -> Result<Rect> {
         let Rect { x, y, width, height } = region;
         let (ox, oy) = self.origin;

@@ -1,14 +1,14 @@
-//! Pixels that are not encoded at all: the fastest to read, and the largest to store.
+//! Pixels without encoding: the fastest to read and the largest to store.
 //!
-//! Two forms, both `u8`, HWC, RGB, rows without padding:
+//! There are two forms. Both are `u8`, HWC, RGB, with rows without padding:
 //!
 //! - an `.npy` file of shape (height, width, 3) and type `|u1`, as `numpy.save` writes it and as
 //!   `warpfeed pack --raw` stores it in the field `rgb.npy` ([NumPy's format 1.0 to
 //!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
 //!   `numpy.load(io.BytesIO(value))`.
-//! - the bare bytes, all pictures of one size: [`RawRgb`].
+//! - the bare bytes, with one size for all pictures: [`RawRgb`].
 //!
-//! Only the rows and columns of the region asked for are read.
+//! Only the rows and columns of the requested region are read.
 
 use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
     header
 }
 
-/// Size of an `.npy` file, which its pixels are the end of.
+/// Size of the picture in an `.npy` file. The pixels are the end of the file.
 fn npy(bytes: &[u8]) -> Result<Size> {
     let cut = || Error::decode(format!("npy header ends at byte {}", bytes.len()));
     let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
@@ -63,7 +63,7 @@ fn parse_shape(text: &str) -> Option<Size> {
     (numbers.next()? == "3" && numbers.all(str::is_empty)).then_some(Size::new(width, height))
 }
 
-/// Whether `pixels`, which begin at byte `start`, are all there.
+/// Checks that `pixels`, which begin at byte `start`, are complete.
 fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
     let claimed = size.area().saturating_mul(3);
     if size.area() == 0 {
@@ -116,8 +116,8 @@ impl Codec for Npy {
     }
 }
 
-/// A codec of bare pixels without a header, all pictures of one size. It takes any bytes, and so
-/// is asked for every picture of a loader that it is [added](crate::Loader::codec) to.
+/// A codec for bare pixels without a header. All pictures have one size. It matches any bytes, so a
+/// loader that it is [added](crate::Loader::codec) to uses it for every picture.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,

@@ -6,7 +6,7 @@ const MAX_LISTED: usize = 10_000;
 /// Bad images that an error names.
 const NAMED: usize = 10;
 
-/// An image that a [`Pack`](super::Pack) could not treat as asked, or in which it found damage.
+/// An image that a [`Pack`](super::Pack) could not recode, or in which it found damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
@@ -18,10 +18,10 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// What there is to say of one image.
+/// The finding about one image.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remark {
-    /// It is sound, of a kind that cannot be treated as asked, and stored as it was.
+    /// It is sound but cannot be recoded as asked. It is stored unchanged.
     Unfit(String),
     /// It decodes, but is damaged.
     Damaged(String),
@@ -30,8 +30,8 @@ pub(super) enum Remark {
 }
 
 impl Remark {
-    /// What there is to say of the image `bytes`, which could not be treated as asked if there is a
-    /// `refusal`. `None` if it is sound and was treated.
+    /// The finding about the image `bytes`. `refusal` says why it could not be recoded. `None` if
+    /// the image is sound and was recoded.
     pub(super) fn of(bytes: &[u8], refusal: Option<Error>) -> Option<Remark> {
         match check(bytes) {
             Condition::Damaged(e) => Some(Remark::Undecodable(e.cause().to_owned())),
@@ -55,15 +55,15 @@ impl Remark {
     }
 }
 
-/// Adds to a report's list, as long as that is not too long.
+/// Adds to a report's list until the list is full.
 pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     if to.len() < MAX_LISTED {
         to.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
     }
 }
 
-/// The images for which a pack is not finished: from the first of them on nothing is given to the
-/// writer.
+/// The images that prevent a pack from finishing. From the first of them on, nothing is given to
+/// the writer.
 #[derive(Default)]
 pub(super) struct Bad {
     count: u64,
@@ -85,7 +85,7 @@ impl Bad {
     }
 
     /// # Errors
-    /// If there are any: which they are, and what to do.
+    /// If there are such images. The error names them and says what to do.
     pub(super) fn check(&self, samples: u64) -> Result<()> {
         if self.is_empty() {
             return Ok(());

@@ -14,21 +14,21 @@ use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{self, Sample, Source};
 
-/// Told how far packing is.
+/// Receives the progress of packing.
 type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 
 /// Samples a worker may be ahead of the writer.
 const AHEAD: usize = 8;
-/// Finished samples wait for one before them; from so many bytes on, no new ones are begun.
+/// Finished samples wait for earlier ones. From this many waiting bytes on, no new samples are
+/// begun.
 const WAITING_BYTES: usize = 256 << 20;
 /// A sample's memory is used again unless it is larger than this.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// Packs a data set: every sample of a [`Source`] into one LMDB database or into tar shards.
 ///
-/// JPEGs are by default rewritten with the same coefficients in a form from which crops are cut
-/// fast; see [`Recode`]. Samples, labels, other fields and the names of the classes stay what they
-/// are, and the order is the source's.
+/// By default JPEGs are rewritten for fast crops, with the same coefficients; see [`Recode`].
+/// Labels, other fields and class names are unchanged. Samples keep the source's order.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Pack<'_> {
     }
 }
 
-/// How far a [`Pack`] has come.
+/// The progress of a [`Pack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
@@ -71,19 +71,19 @@ pub struct Progress {
     pub samples: u64,
     /// Samples of the source.
     pub total: u64,
-    /// Bytes of these samples' images as they were.
+    /// Bytes of these samples' images before packing.
     pub bytes_in: u64,
     /// Bytes of these samples' images as they are stored.
     pub bytes_out: u64,
 }
 
-/// What a [`Pack`] did.
+/// The result of a [`Pack`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Samples stored: all of the source's.
+    /// Samples stored. This is every sample of the source.
     pub samples: u64,
-    /// Bytes of the images as they were.
+    /// Bytes of the images before packing.
     pub bytes_in: u64,
     /// Bytes of the images as they are stored.
     pub bytes_out: u64,
@@ -93,22 +93,22 @@ pub struct Report {
     pub encoded: u64,
     /// Images stored as arrays.
     pub raw: u64,
-    /// Images stored as they were, by choice or because they are no JPEGs, those of `refused_count`
-    /// not included, and samples without image.
+    /// Images stored unchanged by choice or because they are not JPEGs, plus samples without an
+    /// image. Images of `refused_count` are not included.
     ///
     /// `repacked`, `encoded`, `raw`, `kept` and `refused_count` add up to `samples`.
     pub kept: u64,
-    /// Images stored as they were because they could not be treated as asked, or do not decode.
+    /// Images stored unchanged because they could not be recoded or do not decode.
     pub refused_count: u64,
-    /// Which these are, and why. The first 10,000.
+    /// The first 10,000 of these images, with the reasons.
     pub refused: Vec<Refused>,
     /// Images of `refused_count` that do not decode; 0 unless [`keep_bad`](Pack::keep_bad) is set.
     pub undecodable_count: u64,
-    /// Images that decode, but are damaged, however they were stored.
+    /// Images that decode but are damaged.
     pub damaged_count: u64,
-    /// Which these are, and how. The first 10,000.
+    /// The first 10,000 of these images, with the damage.
     pub damaged: Vec<Refused>,
-    /// Samples whose key a sample before them had. They are stored like the others.
+    /// Samples that repeat the key of an earlier sample. They are stored like the others.
     pub duplicate_keys: u64,
     /// The files.
     pub written: Written,
@@ -135,40 +135,40 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Threads that read and recode; the calling thread writes. 0, the default, is one for each
-    /// processor this process may use. The files are the same for any number.
+    /// Threads that read and recode; the calling thread writes. The default 0 means one for each
+    /// processor this process may use. The files are the same for any number of threads.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Whether a data set of the same kind that is there already is replaced, once the new one is
-    /// whole. Not by default.
+    /// Whether to replace an existing data set of the same kind once the new one is complete. Off
+    /// by default.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Whether images that do not decode are packed as they are, and listed in [`Report::refused`].
+    /// Whether to pack images that do not decode unchanged and to list them in [`Report::refused`].
     /// By default they are an error, and the pack is not finished.
     ///
-    /// [`check`](crate::decode::check) says what decodes, whatever the [`Recode`]: a set for a
-    /// decoder of your own, which reads other formats, needs this.
+    /// [`check`](crate::decode::check) decides what decodes, for every [`Recode`]. Set this option
+    /// for pictures that only your own codec decodes.
     pub fn keep_bad(mut self, keep: bool) -> Self {
         self.keep_bad = keep;
         self
     }
 
-    /// Whether an image that decodes, but is [damaged](crate::decode::Condition::Tolerated), is an
-    /// error too. By default it is packed, and listed in [`Report::damaged`].
-    /// [`keep_bad`](Pack::keep_bad) overrides it.
+    /// Whether an image that decodes but is [damaged](crate::decode::Condition::Tolerated) is an
+    /// error too. By default it is packed and listed in [`Report::damaged`].
+    /// [`keep_bad`](Pack::keep_bad) overrides this option.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// Begins a new tar shard before one exceeds so many bytes: `OUT.tar` becomes `OUT-000000.tar`,
-    /// `OUT-000001.tar`, … One file by default. No effect on LMDB.
+    /// Begins a new tar shard before a shard exceeds this many bytes. `OUT.tar` becomes
+    /// `OUT-000000.tar`, `OUT-000001.tar`, … The default is one file. LMDB ignores this option.
     pub fn shard_size(mut self, bytes: u64) -> Self {
         self.shard_size = Some(bytes);
         self
@@ -182,20 +182,20 @@ impl<'a> Pack<'a> {
 
     /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
     ///
-    /// It is written beside the target and renamed at the end: whatever interrupts it, a data set
-    /// that has the target's name is whole.
+    /// The data set is written beside the target and renamed at the end. So a data set with the
+    /// target's name is complete, even after an interruption.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the name ends in something else or an option makes no sense, or the
-    /// target exists and [`force`](Pack::force) is not set; the first sample that cannot be read,
-    /// or cannot be stored as it is, by index and key; the target's file that cannot be written. If
-    /// images do not decode, [`ErrorKind::Decode`] with their number and the first ten by index and
-    /// key, once all samples have been read; see [`keep_bad`](Pack::keep_bad) and
-    /// [`strict`](Pack::strict). An image that decodes, but cannot be recoded, is listed in
-    /// [`Report::refused`].
+    /// [`ErrorKind::Config`] if the name has another ending, if an option is invalid, or if the
+    /// target exists and [`force`](Pack::force) is not set. Also if a sample cannot be read or
+    /// stored, with the first one's index and key; or if the target cannot be written, with the
+    /// file. If images do not decode, [`ErrorKind::Decode`] with their number and the first ten by
+    /// index and key, after all samples have been read; see [`keep_bad`](Pack::keep_bad) and
+    /// [`strict`](Pack::strict). An image that decodes but cannot be recoded is not an error;
+    /// [`Report::refused`] lists it.
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         let target = target.as_ref();
-        // What is asked for is checked before anything is created.
+        // All options are checked before anything is created.
         self.recode.check()?;
         let options = WriteOptions {
             classes: self.source.classes().to_vec(),
@@ -212,12 +212,12 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Packs into a writer of your own. [`force`](Pack::force) and [`shard_size`](Pack::shard_size)
-    /// have no effect, and the names of the classes are the writer's affair.
+    /// Packs into your own writer. It ignores [`force`](Pack::force) and
+    /// [`shard_size`](Pack::shard_size), and leaves the class names to the writer.
     ///
     /// # Errors
     /// As [`to`](Pack::to). The writer is then dropped and not [finished](Writer::finish). It has
-    /// been given the samples before the first that is an error.
+    /// received the samples before the first error.
     pub fn to_writer(self, mut writer: Box<dyn Writer + '_>) -> Result<Report> {
         self.recode.check()?;
         let mut tally = Tally::new(self.source.len() as u64, self.progress);
@@ -234,8 +234,8 @@ impl<'a> Pack<'a> {
         let (keep_bad, strict, mut bad) = (self.keep_bad, self.strict, Bad::default());
         let spare = Mutex::new(Vec::new());
         let stop = AtomicBool::new(false);
-        // The calling thread hands out indices, puts what comes back into order, and writes. It may
-        // wait; the workers never do, since the channel takes whatever is in flight.
+        // The calling thread hands out indices, restores the order of the results, and writes. It
+        // may wait. The workers never wait, because the channel has room for everything in flight.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut waiting: VecDeque<Option<Result<Prepared>>> = VecDeque::new();
@@ -253,7 +253,7 @@ impl<'a> Pack<'a> {
                         }
                         let prepared: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
                         let prepared = prepare(source, index, recode, prepared.unwrap_or_default());
-                        // Nobody receives any more after an error.
+                        // After an error, nobody receives.
                         let _ = sender.send((index, prepared));
                     });
                     waiting.push_back(None);
@@ -271,7 +271,7 @@ impl<'a> Pack<'a> {
                         waiting.pop_front();
                         waiting_bytes -= prepared.bytes.len();
                         let at = |e: Error| match e.path() {
-                            // The target could not be written, whatever the sample.
+                            // The target could not be written; the sample is not the cause.
                             Some(_) => e,
                             None => source::blame(source, written, &prepared.key, e),
                         };
@@ -281,7 +281,8 @@ impl<'a> Pack<'a> {
                             }
                             _ => {}
                         }
-                        // After a bad image the rest is read to count them all, and not written.
+                        // After a bad image the rest is read, to count all bad images, but not
+                        // written.
                         if bad.is_empty() {
                             prepared.sample().and_then(|sample| writer.put(&sample)).map_err(at)?;
                         }
@@ -306,7 +307,7 @@ impl<'a> Pack<'a> {
     }
 }
 
-/// A sample on its way from a worker to the writer. Its memory is used again.
+/// A sample on its way from a worker to the writer. Its memory is reused.
 #[derive(Default)]
 struct Prepared {
     key: String,
@@ -374,7 +375,7 @@ impl Prepared {
     }
 }
 
-/// Reads and recodes sample `index`. A panic of the source is an error like another.
+/// Reads and recodes sample `index`. A panic of the source becomes an error.
 fn prepare(source: &dyn Source, index: usize, recode: Recode, mut prepared: Prepared) -> Result<Prepared> {
     catch_unwind(AssertUnwindSafe(|| prepared.fill(source, index, recode).map(|()| prepared))).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
@@ -387,8 +388,8 @@ struct Tally<'a> {
     report: Report,
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys: eight bytes a sample, where the keys themselves would take many times
-    /// that.
+    /// Hashes of all keys, eight bytes per sample. The keys themselves would take many times as
+    /// much.
     keys: HashSet<u64>,
 }
 

@@ -10,8 +10,7 @@ use super::writer::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Digits of a key: room for ten thousand million samples, and the keys of all databases sort
-/// alike.
+/// Digits of a key: enough for ten thousand million samples. Keys of all databases sort alike.
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
@@ -26,15 +25,16 @@ const FIRST_MAP: usize = 64 << 20;
 /// read.
 ///
 /// The target is a folder with `data.mdb`, as `lmdb.open` expects it. Keys are decimal numbers of
-/// ten digits from `0000000000` on; values are MessagePack maps of `__key__`, the fields as bytes,
-/// and `cls`, the label as an integer; the names of the classes stand under `__classes__`.
+/// ten digits, from `0000000000` on. Values are MessagePack maps with `__key__`, the fields as
+/// bytes, and the label as the integer `cls`. The class names are stored under the key
+/// `__classes__`.
 pub struct LmdbWriter {
     environment: Option<lmdb::Environment>,
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
     options: WriteOptions,
-    /// Values not yet written, one after the other, and where each ends.
+    /// Values that wait to be written, one after the other, and where each ends.
     values: Vec<u8>,
     ends: Vec<usize>,
     samples: u64,
@@ -50,12 +50,12 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Begins a database that will be at `target`. A `.partial` that an interrupted run left is
-    /// begun anew.
+    /// Begins a database that will be at `target`. A `.partial` of an interrupted run is
+    /// overwritten.
     ///
     /// # Errors
-    /// If the target exists and `force` is not set, or is something other than an LMDB folder,
-    /// which is never replaced; if the disk refuses.
+    /// If the target exists and `force` is not set; if the target is not an LMDB folder, which is
+    /// never replaced; if the disk refuses.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
@@ -64,7 +64,8 @@ impl LmdbWriter {
             fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
         }
         fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-        // Nobody else knows the folder yet: no locks are needed, and one sync at the end serves.
+        // Nobody else knows the folder yet. So locks are unnecessary and one sync at the end is
+        // enough.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
             let database = env.create_db(None, DatabaseFlags::empty())?;
@@ -86,8 +87,8 @@ impl LmdbWriter {
         })
     }
 
-    /// Writes the gathered values, and `last` behind them, in one transaction; a full map is
-    /// doubled and the transaction begun anew.
+    /// Writes the gathered values and then `last` in one transaction. If the map is full, it is
+    /// doubled and the transaction starts again.
     fn commit(&mut self, last: Option<(&str, &[u8])>) -> Result<()> {
         let environment = self.environment.as_ref().expect("open until finished");
         let first = self.samples - self.ends.len() as u64;
@@ -108,11 +109,11 @@ impl LmdbWriter {
             match try_once() {
                 Ok(()) => break,
                 Err(lmdb::Error::MapFull) => {
-                    // The failed transaction is gone, and it was the only one: the map may move.
+                    // The failed transaction was the only one and is gone, so the map may move.
                     self.map_size *= 2;
                     environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&partial(&self.target), e))?;
                 }
-                // LMDB's word for a write that ended early.
+                // LMDB's error for a write that ended early.
                 Err(lmdb::Error::Other(libc::EIO)) => {
                     let cause = "the disk takes no more, or fails (errno EIO from lmdb): is the disk full?";
                     return Err(Error::new(ErrorKind::Io, cause).at_path(partial(&self.target)));
@@ -146,7 +147,7 @@ impl LmdbWriter {
         check_target(&self.target, self.options.force)?;
         if self.target.exists() {
             // The file is exchanged in one step. The old lock file counts the old file's
-            // transactions; who has it open keeps both.
+            // transactions. Processes that have the old file open keep both.
             remove_if_there(&self.target.join("lock.mdb"))?;
             let old = self.target.join("data.mdb");
             fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
@@ -160,7 +161,7 @@ impl LmdbWriter {
     }
 }
 
-/// Why writing to a `Vec` is not checked.
+/// Why writing to a `Vec` cannot fail.
 const IN_MEMORY: &str = "a Vec takes everything";
 
 impl Writer for LmdbWriter {
@@ -205,8 +206,7 @@ impl Writer for LmdbWriter {
 }
 
 impl Drop for LmdbWriter {
-    /// Removes what is not finished; after [`finish`](Writer::finish) there is nothing left to
-    /// remove.
+    /// Removes an unfinished database; does nothing after [`finish`](Writer::finish).
     fn drop(&mut self) {
         self.environment = None;
         let _ = fs::remove_dir_all(partial(&self.target));

@@ -1,15 +1,15 @@
-//! Samples to a file that a source reads.
+//! Writes samples to a file that a source can read.
 //!
-//! 1. `driver`: [`Pack`], every sample of a source into a writer.
-//! 2. `bad`: the images that a pack lists, and what it says of them.
-//! 3. `recode`: [`Recode`], what becomes of the images.
-//! 4. `jpeg`: [`repack_jpeg`], the same picture in a form from which crops are cut fast.
+//! 1. `driver`: [`Pack`] puts every sample of a source into a writer.
+//! 2. `bad`: the images that a pack lists, with the reasons.
+//! 3. `recode`: [`Recode`], what is done to the images.
+//! 4. `jpeg`: [`repack_jpeg`] rewrites a JPEG, with the same pixels, for fast crops.
 //! 5. [`LmdbWriter`]: one LMDB database.
 //! 6. [`TarWriter`]: one tar file, or numbered shards.
-//! 7. `writer`: [`Writer`], what both are, and the names that they write under.
+//! 7. `writer`: [`Writer`], the trait of both, and the names of their files.
 //!
-//! All write beside the target, under a name that ends in `.partial`, and rename at the end: what
-//! has the target's name is whole.
+//! All writers write beside the target, under a name that ends in `.partial`, and rename at the
+//! end. So a file with the target's name is always complete.
 
 mod bad;
 mod driver;

@@ -9,50 +9,48 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// Quality of what [`Recode::MaxSide`] makes smaller.
+/// Quality of the images that [`Recode::MaxSide`] makes smaller.
 const MAX_SIDE_QUALITY: u8 = 90;
 
 /// What [`Pack`](super::Pack) does to each sample's image. Other fields are never touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {
-    /// Images stay as they are, byte for byte.
+    /// Images stay unchanged, byte for byte.
     KeepBytes,
-    /// JPEGs are rewritten by [`repack_jpeg`]: the same pixels, faster to crop. Other formats stay
-    /// as they are. The default.
+    /// JPEGs are rewritten by [`repack_jpeg`], with the same pixels, for faster crops. Other
+    /// formats stay unchanged. This is the default.
     #[default]
     Lossless,
-    /// Every image is decoded, turned upright, made smaller if its longer side exceeds `max_side`,
-    /// and encoded as JPEG with 4:2:0 chroma, as OpenCV (and with it FFCV) encodes. This loses
-    /// detail.
+    /// Every image is decoded, turned upright, and encoded as JPEG with 4:2:0 chroma, as OpenCV and
+    /// FFCV do. It is made smaller if its longer side exceeds `max_side`. This loses detail.
     Quality {
         /// libjpeg's quality, 1 to 100.
         quality: u8,
         /// Longest side in pixels; `None` leaves the size alone.
         max_side: Option<u32>,
     },
-    /// Images whose longer side exceeds so many pixels are made smaller and encoded at quality 90,
-    /// as by [`Quality`](Recode::Quality); the others are treated as by
+    /// Images whose longer side exceeds this many pixels are made smaller and encoded at quality
+    /// 90, as by [`Quality`](Recode::Quality). All others are treated as by
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
-    /// Every image is decoded, turned upright, resized and stored as an array, see
-    /// [`decode::raw`](crate::decode::raw). Nothing is left to decode when it is loaded, and it
-    /// takes about ten times the room.
+    /// Every image is decoded, turned upright, resized and stored as an array; see
+    /// [`decode::raw`](crate::decode::raw). Loading then decodes nothing. It takes about ten times
+    /// the room.
     Raw(RawSize),
 }
 
-/// Size of the arrays of [`Recode::Raw`]. Resizing is antialiased bilinear, as everywhere in this
-/// crate.
+/// Size of the arrays of [`Recode::Raw`]. Resizing is antialiased bilinear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawSize {
-    /// The shorter side gets so many pixels and the longer one keeps the proportion, as
-    /// torchvision's `Resize`, which enlarges too.
+    /// The shorter side gets this many pixels and the longer one keeps the proportion, as in
+    /// torchvision's `Resize`. Small pictures are enlarged.
     Shorter(u32),
-    /// This size, whatever the picture's proportions were.
+    /// Exactly this size. The aspect ratio may change.
     Exact(Size),
 }
 
-/// What was done to an image.
+/// What happened to an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
@@ -71,7 +69,7 @@ struct Scratch {
 }
 
 impl Recode {
-    /// Whether the numbers make sense.
+    /// Checks the numbers.
     pub(super) fn check(self) -> Result<()> {
         let side = |name: &str, side: u32| match side {
             0 => Err(Error::config(format!("{name} of 0 pixels"))),
@@ -87,11 +85,11 @@ impl Recode {
         }
     }
 
-    /// Appends to `out` what becomes of the image `bytes`, with the name of its field if that
+    /// Recodes the image `bytes` and appends the result to `out`. Returns the new field name if it
     /// changes.
     ///
     /// # Errors
-    /// If the image cannot be treated so; what is in `out` then is of no use.
+    /// If the image cannot be recoded. The bytes appended to `out` are then unspecified.
     pub(super) fn apply(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(Treatment, Option<&'static str>)> {
         thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
         let keep = |out: &mut Vec<u8>| {
@@ -126,12 +124,12 @@ impl Recode {
 }
 
 impl Scratch {
-    /// The image as RGB pixels of the size that `to` makes of its own.
+    /// The image as RGB pixels; `to` computes the new size from the image's size.
     fn resized(&mut self, bytes: &[u8], to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
         let mut picture = standard().open(bytes)?;
         let size = picture.size();
         let output = to(size);
-        // What no loader would read is not written.
+        // An image that no loader would read is not written.
         let limit = standard().most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;

@@ -1,7 +1,7 @@
 //! One tar file, or numbered shards.
 //!
-//! Headers are written by hand. The library reads them by hand too (`source::tar` says why), and
-//! the crate `tar` would be a dependency for the few lines at the end of this file alone.
+//! Headers are written by hand, in the few lines at the end of this file. The library also reads
+//! them by hand (`source::tar` says why), so the crate `tar` would serve this file alone.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -22,33 +22,34 @@ const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 /// Writes WebDataset shards that [`Tar`](crate::source::Tar), WebDataset and `tar` read.
 ///
 /// A sample's fields are the files `KEY.FIELD`, its label the file `KEY.cls`. Headers are POSIX
-/// ustar, with a PAX header where a name or size needs one; owner and time are zero, so that the
-/// same samples give the same bytes.
+/// ustar, with a PAX header where a name or size needs one. Owner and time are zero, so the same
+/// samples give the same bytes.
 ///
-/// **Keys.** WebDataset ends a key at the first dot of its last component and makes one sample of
-/// neighbours with one key. A key that would be misread (it has such a dot, an empty component,
-/// `..`, or is the key of the sample before) is written under a similar name, and
-/// [`Tar`](crate::source::Tar) finds the key itself in the PAX record `WARPFEED.key`, which other
-/// readers pass over.
+/// **Keys.** WebDataset ends a key at the first dot of its last component and joins neighbours with
+/// one key into one sample. So it would misread a key with such a dot, with an empty component or
+/// `..`, or equal to the key of the sample before. Such a key is written under a similar name. The
+/// PAX record `WARPFEED.key` holds the true key for [`Tar`](crate::source::Tar); other readers
+/// ignore it.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
-/// `OUT-000001.tar`, …, none larger unless a single sample is. The names of the classes stand in
-/// each, in the member `__classes__`.
+/// `OUT-000001.tar`, … A shard exceeds the size only if a single sample does. Each shard holds the
+/// class names in the member `__classes__`.
 pub struct TarWriter {
     target: PathBuf,
     options: WriteOptions,
-    /// Those written so far, under their final names; the last is open.
+    /// The shards so far, under their final names. The last one is open.
     paths: Vec<PathBuf>,
     open: Option<BufWriter<File>>,
-    /// Bytes of the open shard, and of those before it.
+    /// Bytes of the open shard, and of the shards before it.
     shard_bytes: u64,
     bytes: u64,
     samples: u64,
     /// Name of the last sample's files, without the extension.
     last_stem: String,
-    /// Why the open shard may end in half a sample; nothing can be added or finished then.
+    /// The error after which the open shard may end in half a sample. Then nothing can be added or
+    /// finished.
     failed: Option<Error>,
-    /// The sample being written, so that one that cannot be written whole is not written at all.
+    /// The gathered sample. It is written whole or not at all.
     gathered: Vec<u8>,
 }
 
@@ -63,7 +64,7 @@ impl std::fmt::Debug for TarWriter {
 
 impl TarWriter {
     /// Begins a tar file that will be at `target`, or shards with numbers before its extension.
-    /// `.partial` files that an interrupted run left are written over.
+    /// `.partial` files of an interrupted run are overwritten.
     ///
     /// # Errors
     /// If the target, or a shard of that name, exists and `force` is not set.
@@ -87,7 +88,7 @@ impl TarWriter {
         }
     }
 
-    /// What is there under the names that this writer gives.
+    /// Existing files under this writer's names.
     fn old_shards(&self) -> Result<Vec<PathBuf>> {
         if self.options.shard_size.is_none() {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
@@ -185,7 +186,7 @@ impl Writer for TarWriter {
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
         for &(name, bytes) in sample.fields() {
-            // What would come back under another name, or as part of another path.
+            // Such a name would come back as another name or as part of another path.
             if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
                 return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
             }
@@ -198,8 +199,8 @@ impl Writer for TarWriter {
         self.check_whole()?;
         let after = self.shard_bytes + (gathered.len() + END.len()) as u64;
         let full = self.options.shard_size.is_some_and(|limit| after > limit);
-        // A shard without samples is never full: a sample larger than the limit gets a shard of its
-        // own.
+        // A shard without samples is never full, so a sample larger than the limit gets its own
+        // shard.
         if self.open.is_none() || full && !self.last_stem.is_empty() {
             self.end_shard()?;
             self.begin_shard()?;
@@ -221,12 +222,11 @@ impl Writer for TarWriter {
         if let (Some(old), false) = (old.first(), self.options.force) {
             return Err(exists(old));
         }
-        // Of a longer set that is replaced nothing may stay, or its last shards would join the new
-        // ones.
+        // If a longer set is replaced, its last shards must go too. They would join the new set.
         for path in old.iter().filter(|path| !self.paths.contains(path)) {
             remove_if_there(path)?;
         }
-        // From the last to the first: if this is cut off, the set visibly lacks its beginning.
+        // From the last to the first: after an interruption the set visibly lacks its beginning.
         for path in self.paths.iter().rev() {
             fs::rename(partial(path), path).map_err(|e| Error::io(path, &e))?;
         }
@@ -236,7 +236,7 @@ impl Writer for TarWriter {
 }
 
 impl Drop for TarWriter {
-    /// Removes what is not finished; after [`finish`](Writer::finish) no `.partial` is left.
+    /// Removes `.partial` files that are not finished.
     fn drop(&mut self) {
         self.open = None;
         for path in &self.paths {
@@ -245,8 +245,8 @@ impl Drop for TarWriter {
     }
 }
 
-/// The path under which the files of `key` are written: `key` itself, unless it would be misread or
-/// lead out of the folder.
+/// The path of the files of `key`: `key` itself, unless it would be misread or would lead out of
+/// the folder.
 fn stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
     let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
@@ -279,7 +279,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
         out.extend_from_slice(records.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
-    // Readers that know no PAX see the beginning of the name, cut between two characters.
+    // Readers without PAX support see the beginning of the name, cut between two characters.
     let (prefix, name) = split.unwrap_or_else(|| {
         let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
         ("", &path[..end])

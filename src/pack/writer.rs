@@ -4,33 +4,31 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// A sink for samples. Dropped without [`finish`](Writer::finish), it removes what it wrote.
+/// A sink for samples. If dropped without [`finish`](Writer::finish), it removes what it wrote.
 pub trait Writer: Send {
-    /// Adds a sample behind those before it.
+    /// Appends a sample.
     ///
     /// # Errors
     /// If the disk does not take it, its label is not a number, or it is of a form that the target
     /// cannot hold.
     fn put(&mut self, sample: &Sample<'_>) -> Result<()>;
 
-    /// Writes what is outstanding to the disk and gives the target its name.
+    /// Writes the rest to the disk and gives the target its name.
     ///
     /// # Errors
-    /// If there were no samples, or the disk does not take it; the target is then not there, or as
-    /// it was before.
+    /// If no samples were put, or if the disk refuses. The target is then unchanged.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// What a [`Writer`] is told beforehand.
+/// Options of a [`Writer`].
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     /// Names of the classes by label; they come back from
     /// [`Source::classes`](crate::source::Source::classes).
     pub classes: Vec<String>,
-    /// Whether a data set of the same kind that is there already is replaced, once the new one is
-    /// whole.
+    /// Whether to replace an existing data set of the same kind once the new one is complete.
     pub force: bool,
-    /// Bytes after which a new tar shard is begun, a single file if `None`. No effect on LMDB.
+    /// Bytes after which a new tar shard is begun; `None` means one file. LMDB ignores it.
     pub shard_size: Option<u64>,
 }
 
@@ -54,7 +52,7 @@ pub(super) fn exists(target: &Path) -> Error {
         .at_path(target)
 }
 
-/// `target` without a slash at its end, behind which no name can be continued.
+/// `target` without a slash at its end, so the name can be continued.
 pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
@@ -66,8 +64,8 @@ pub(super) fn partial(target: &Path) -> PathBuf {
     path.into()
 }
 
-/// Makes the names in the folder of `target` survive a power cut. Not every file system can do it,
-/// and none loses data for want of it.
+/// Makes the names in the folder of `target` survive a power cut. Some file systems cannot do it;
+/// that is not an error.
 pub(super) fn sync_folder_of(target: &Path) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _ = File::open(folder).and_then(|folder| folder.sync_all());

@@ -162,7 +162,7 @@ fn not_a_data_set(start: &[u8]) -> String {
         _ => format!("{:02x?}", &shown[..shown.len().min(8)]),
     };
     format!(
-        "not a data set: neither an lmdb file (magic number at byte 16) nor a tar (checksum of the first header), \
-         and no folder; it begins with {shown}"
+        "not a data set: not a folder, an lmdb file (magic number at byte 16) or a tar (checksum of the first header); \
+         it begins with {shown}"
     )
 }

@@ -1,8 +1,8 @@
 //! Spans, and the file of Chrome trace events they become.
 //!
 //! The format: <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>,
-//! complete events (`"ph": "X"`) in a JSON object. The file is a whole JSON document after every
-//! window, whatever comes after.
+//! complete events (`"ph": "X"`) in a JSON object. After every window the file is a complete JSON
+//! document.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ use super::schedule::Phase;
 use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
-/// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number, by
-/// which TensorBoard's plug-in knows steps.
+/// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number;
+/// TensorBoard's plug-in recognises steps by this name.
 pub(super) const STEP: &str = "ProfilerStep#";
 
 /// Ends the document; the next window is written over it.
@@ -57,7 +57,7 @@ impl Row {
     }
 }
 
-/// What a span says of itself.
+/// The details of a span.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Args {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     pub(crate) sample: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<Box<str>>,
-    /// Samples, where it is about more than one.
+    /// Number of samples, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) samples: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ struct Complete<'a> {
 
 /// The spans of one loader, and the file they go to.
 pub(crate) struct Trace {
-    /// Whether a window is open. All that a thread asks outside of windows.
+    /// Whether a window is open. Outside of windows a thread reads only this.
     on: AtomicBool,
     /// Counts the windows, for clocks that are set anew in each.
     window: AtomicU64,
@@ -118,15 +118,15 @@ struct Machine {
     phase: Phase,
     /// Beginning of the window that is open or waits to be written.
     begin: u64,
-    /// Its end, and after how many batches it is written: what the device did is known a little
-    /// later.
+    /// Its end, and the number of batches after which it is written. The device's times arrive a
+    /// little later.
     closed: Option<(u64, u64)>,
     path: PathBuf,
     /// None after it could not be written.
     file: Option<File>,
-    /// Rows that have their names in the file.
+    /// Rows whose names are in the file.
     named: BTreeMap<Row, String>,
-    /// Names of the program's threads, as far as they are known.
+    /// The known names of the program's threads.
     threads: BTreeMap<u64, String>,
     empty: bool,
 }
@@ -137,7 +137,7 @@ impl Trace {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
         let other = json!({ "program": program });
-        // Left open, for what the windows bring.
+        // The array stays open for the windows.
         let head = format!(r#"{{"schemaVersion": 1, "displayTimeUnit": "ms", "otherData": {other}, "traceEvents": ["#);
         let make = || {
             let mut file = File::create(path)?;
@@ -191,7 +191,7 @@ impl Trace {
         self.record_at(row, name, self.at(begin), self.at(end), args);
     }
 
-    /// The same with times in ns after the trace was made.
+    /// The same, with times in ns after the trace was made.
     pub(crate) fn record_at(&self, row: Row, name: &'static str, begin: u64, end: u64, args: Args) {
         if let Row::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();
@@ -236,7 +236,7 @@ impl Trace {
         }
     }
 
-    /// Takes what the threads recorded, and writes what lies in the closed window, if there is one.
+    /// Takes the recorded spans and writes those in the closed window, if there is one.
     fn write(&self, machine: &mut Machine) {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();
@@ -331,7 +331,7 @@ impl Event {
 }
 
 impl Drop for Trace {
-    /// A window that is open is written as far as it came.
+    /// An open window is written up to here.
     fn drop(&mut self) {
         let now = self.at(Instant::now());
         let on = std::mem::take(self.on.get_mut());

@@ -18,36 +18,37 @@ const HALF_LIFE: f64 = 30.0;
 /// Ready batches that are told apart.
 const READY: usize = 64;
 
-/// One worker's sums; cache lines of its own each, so that counting costs no traffic between cores.
+/// One worker's sums. Each worker has its own cache lines, so counting causes no traffic between
+/// cores.
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
     samples: AtomicU64,
     plain_jpegs: AtomicU64,
-    /// What it is at: sample + 1, or 0 when it waits for work.
+    /// The current sample + 1, or 0 while it waits for work.
     sample: AtomicU64,
     stage: AtomicU8,
 }
 
-/// One reader's sums, and what it is at.
+/// One reader's sums and its current sample.
 #[derive(Default)]
 pub(crate) struct ReaderCounters {
     read: Tally,
-    /// Sample + 1, or 0 when it reads none.
+    /// The current sample + 1, or 0 while it is idle.
     sample: AtomicU64,
-    /// When it began with that one, in ns after the loader was opened.
+    /// When that read began, in ns after the loader was opened.
     since: AtomicU64,
 }
 
 /// The consumer's side, touched once a batch.
 struct Consumer {
-    /// When the last batch was delivered, its epoch and its number, unless an epoch began since:
-    /// what lies between epochs is no step.
+    /// When the last batch was delivered, with its epoch and number. Cleared when an epoch begins,
+    /// because the time between epochs is not a step.
     delivered: Option<(Instant, u64, u64)>,
     starting: bool,
     start_ns: u64,
     epochs: u64,
-    /// How often so many batches were ready when one was asked for; the last counts all above.
+    /// How often n batches were ready when one was asked for. The last entry counts all larger n.
     ready: [u64; READY],
     timeline: Timeline,
 }
@@ -71,7 +72,8 @@ pub(crate) struct Counters {
     pub(crate) convert: Tally,
     pub(crate) stall: Tally,
     consumer: Mutex<Consumer>,
-    /// A sample that takes longer is a straggler: it rises until few are, and falls with time.
+    /// The threshold above which a sample is a straggler. It rises until few samples exceed it and
+    /// falls with time.
     slow_ns: AtomicU64,
     slowest: Mutex<Vec<Slow>>,
     trace: OnceLock<Arc<Trace>>,
@@ -165,7 +167,7 @@ impl Counters {
         }
         let Some(trace) = self.trace() else { return now };
         trace.step(self.batches.load(Relaxed), now);
-        // At the end of a window it writes, which is no wait for a batch.
+        // At the end of a window the trace is written; that time is not a wait for a batch.
         Instant::now()
     }
 
@@ -245,7 +247,7 @@ impl Counters {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// What each worker and reader that is not idle is at: `worker 3 in decode of sample 18231`,
+    /// The current work of each busy worker and reader: `worker 3 in decode of sample 18231`,
     /// `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
         let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
@@ -278,8 +280,8 @@ impl Counters {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
-    /// Everything but what only the loader knows: its memory, the workers and batches ahead that
-    /// are in use, and the time of its epochs.
+    /// All statistics except those that only the loader knows: its memory, its workers and batches
+    /// ahead in use, and the time of its epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
@@ -331,12 +333,12 @@ impl WorkerCounters {
         self.stage.store(stage as u8, Relaxed);
     }
 
-    /// Adds a sample's time in `stage`, out of which came `bytes` bytes.
+    /// Adds a sample's time in `stage`, which produced `bytes` bytes.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// Adds the time that mixing a whole batch took to the writing of its samples.
+    /// Adds the time of mixing a whole batch to the write stage.
     pub(crate) fn mixed(&self, ns: u64) {
         self.stages[Stage::Write].add_time(ns);
     }
@@ -348,7 +350,7 @@ impl WorkerCounters {
 
     /// A sample is done.
     pub(crate) fn sample(&self) {
-        // Only the worker itself adds to its sums, so that a load and a store do; others read.
+        // Only the worker writes its sums, so a load and a store are enough. Others read.
         self.samples.store(self.samples.load(Relaxed) + 1, Relaxed);
     }
 
@@ -365,11 +367,10 @@ impl WorkerCounters {
     }
 }
 
-/// Keeps the stragglers that count most at `now`, and gives the time in ns above which a sample is
-/// one of them.
+/// Keeps the stragglers that count most at `now`. Returns the threshold in ns.
 ///
-/// What was slow counts for half as much after every [`HALF_LIFE`]: a slow start must not hide the
-/// stragglers of the rest of the run.
+/// A straggler counts half after every [`HALF_LIFE`]. So a slow start does not hide later
+/// stragglers.
 fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
     slowest.sort_by(|a, b| b.counts(now).total_cmp(&a.counts(now)));
     slowest.truncate(STRAGGLERS);
@@ -379,13 +380,13 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 /// One of the slowest samples.
 struct Slow {
     of: Straggler,
-    /// When it took its longest time, in seconds after the loader was opened. It may have been slow
-    /// again since, but less so.
+    /// When it took its longest time, in seconds after the loader was opened. It may have been less
+    /// slow again later.
     longest_at: f64,
 }
 
 impl Slow {
-    /// What its longest time counts for `now`.
+    /// The weight of its longest time at `now`.
     fn counts(&self, now: f64) -> f64 {
         self.of.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }

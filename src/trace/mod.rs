@@ -1,17 +1,18 @@
-//! What the loader did with its time.
+//! How the loader spent its time.
 //!
-//! 1. `stage`: [`Stage`], what a worker does with a sample, and [`StageMap`], one value for each.
-//! 2. `tally`: count, sum and histogram of one stage, for one thread that writes; [`StageStats`] is
-//!    what is read from it.
-//! 3. `counters`: what workers, coordinator, ring and consumer add up while they run, always on.
-//! 4. `timeline`: the run in equal intervals, [`Interval`].
-//! 5. `process`: what the operating system counts, [`ProcessStats`].
-//! 6. `stats`: [`Stats`], all of it for a person or a program, with the slowest samples.
-//! 7. `verdict`: [`Verdict`], what it means: the stage that limits, and what would lift it.
+//! 1. `stage`: [`Stage`], a step of a worker's work on a sample, and [`StageMap`], one value per
+//!    stage.
+//! 2. `tally`: count, sum and histogram of one stage, written by one thread. [`StageStats`] is the
+//!    result.
+//! 3. `counters`: the running sums of workers, coordinator, ring and consumer. They are always on.
+//! 4. `timeline`: [`Interval`], the run cut into equal intervals.
+//! 5. `process`: [`ProcessStats`], the operating system's counts.
+//! 6. `stats`: [`Stats`], all numbers together, with the slowest samples.
+//! 7. `verdict`: [`Verdict`], the stage that limits the loader and what would lift the limit.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
-//! 9. `chrome`: the spans of those, and the file of Chrome trace events they become.
-//! 10. `span`: [`span()`], the program's own stretches in that file.
-//! 11. `nvtx`: the same stretches for Nsight Systems.
+//! 9. `chrome`: the spans of the traced batches, and their file of Chrome trace events.
+//! 10. `span`: [`span()`], the program's own spans in that file.
+//! 11. `nvtx`: the same spans for Nsight Systems.
 
 mod chrome;
 mod counters;

@@ -1,14 +1,14 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
-//! Ranges for Nsight Systems, under the names that a trace has, on the threads that do the work.
-//! Without the feature `nvtx` nothing is left of them.
+//! Ranges for Nsight Systems. They have the names of the trace and lie on the threads that do the
+//! work. Without the feature `nvtx` they compile to nothing.
 //!
-//! The tool names a library in `NVTX_INJECTION64_PATH`. It is loaded with the first range, asked to
-//! `InitializeInjectionNvtx2`, and puts its functions into a table: the protocol of NVIDIA's NVTX 3
-//! headers (`nvtxTypes.h`, `nvtxInit.h`), spoken without them, so that neither CUDA nor a C
-//! compiler is needed. Where no tool is there, a range costs two loads.
+//! The tool names a library in `NVTX_INJECTION64_PATH`. The first range loads the library and calls
+//! its `InitializeInjectionNvtx2`. The library then puts its functions into a table. This is the
+//! protocol of NVIDIA's NVTX 3 headers (`nvtxTypes.h`, `nvtxInit.h`), written here in Rust, so
+//! neither CUDA nor a C compiler is needed. Without a tool, a range costs two loads.
 //!
 //! **Invariants**
-//! 1. The library stays loaded for as long as the process lives, as tools expect.
+//! 1. The library stays loaded until the process ends, as tools expect.
 //! 2. What the tool puts into slot n of a module's table is null or a function of the type that the
 //!    protocol gives slot n.
 
@@ -132,7 +132,7 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// The tool that the environment names, if there is one that wants ranges.
+    /// The tool that the environment names, if it wants ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());

@@ -1,6 +1,5 @@
 #![allow(unsafe_code)]
-//! What the operating system counts for this process. On systems other than Unix it is asked
-//! nothing, and all counts are 0.
+//! What the operating system counts for this process. On systems other than Unix all counts are 0.
 //!
 //! **Invariants**
 //! 1. `getrusage` fills the whole structure it is given when it returns 0.
@@ -10,22 +9,21 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// What the operating system says of the whole process, not of the loader alone.
+/// The operating system's counts for the whole process, not only for the loader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ProcessStats {
-    /// Seconds of processor time, all threads, user and system (Unix; elsewhere 0, as page faults
-    /// are).
+    /// Seconds of processor time of all threads, user and system. On systems other than Unix this
+    /// and the page faults are 0.
     pub cpu_seconds: f64,
     /// Page faults served from memory.
     pub minor_faults: u64,
     /// Page faults that waited for the disk.
     pub major_faults: u64,
-    /// Bytes that came from storage rather than from the page cache, if the system says so (Linux).
+    /// Bytes that came from storage and not from the page cache; known on Linux.
     pub disk_bytes: Option<u64>,
-    /// Resident memory that no file backs, in bytes: pages of a mapped data set do not count
-    /// (Linux).
+    /// Resident anonymous memory in bytes, without the pages of mapped data sets; known on Linux.
     pub anonymous_bytes: Option<u64>,
 }
 
@@ -56,19 +54,17 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// What a thread has done so far that tells whether it waited: counts that only grow.
+/// Counts that show whether a thread waited. They only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
     /// Processor time in ns.
     pub(crate) cpu_ns: u64,
-    /// How often it gave its processor away to wait for something, and how many of its page faults
-    /// waited for a medium.
+    /// How often it gave its processor away to wait, plus its page faults that waited for a medium.
     pub(crate) waits: u64,
 }
 
 impl ThreadUsage {
-    /// The calling thread's, for about 0.3 us. None where the system does not say (it does on
-    /// Linux).
+    /// The calling thread's counts; costs about 0.3 us. Known on Linux; `None` elsewhere.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
         // SAFETY: zeroed bytes are a valid `rusage`, which is integers.
@@ -95,8 +91,9 @@ impl Task {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?)))
     }
 
-    /// Seconds that it was ready to run and had no processor: the second number of its `schedstat`,
-    /// in ns (the kernel's `sched-stats.rst`). None after its end.
+    /// Seconds that it was ready to run and waited for a processor. This is the second number of
+    /// its `schedstat`, which counts ns (the kernel's `sched-stats.rst`). `None` after the thread's
+    /// end.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
         let line = fs::read_to_string(self.0.join("schedstat")).ok()?;
         Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? as f64 * 1e-9)
@@ -104,7 +101,7 @@ impl Task {
 }
 
 impl ProcessStats {
-    /// Seconds of processor time so far, which cost a system call and no more.
+    /// Seconds of processor time so far; costs one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }
@@ -124,7 +121,7 @@ impl ProcessStats {
         }
     }
 
-    /// What was added after `earlier`; resident memory is as it is now.
+    /// The difference from `earlier`; resident memory is the current value.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let less = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
         ProcessStats {

@@ -1,19 +1,19 @@
 use crate::error::{Error, Result};
 
-/// Which batches are traced, as `torch.profiler.schedule` says it: of every `wait + warmup +
-/// active` batches the last `active`, `repeat` times.
+/// Which batches are traced, as in `torch.profiler.schedule`: the last `active` of every `wait +
+/// warmup + active` batches, `repeat` times.
 ///
-/// Counted over the life of the loader, from the first batch of its first epoch.
+/// The count runs over the loader's life, from the first batch of its first epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
     /// Batches that are not traced.
     pub wait: u64,
-    /// Batches that are traced and thrown away, so that what tracing takes for itself at its
-    /// beginning is not in the picture.
+    /// Batches that are traced and discarded, so the start-up cost of tracing stays out of the
+    /// trace.
     pub warmup: u64,
     /// Batches that are traced and written; at least one.
     pub active: u64,
-    /// How many times that is done; 0 is for as long as the loader lives.
+    /// The number of cycles; 0 means as long as the loader lives.
     pub repeat: u64,
 }
 

@@ -9,18 +9,17 @@ use super::nvtx;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
 
-/// Who is told of the program's spans.
+/// Receives the program's spans.
 pub(super) trait Listener: Send + Sync {
     /// A span of this thread has ended.
     fn heard(&self, name: &'static str, start: Instant, end: Instant);
 }
 
-/// A stretch of your own code in the trace, beside the loader's: from here until the guard is
-/// dropped, on the row of this thread.
+/// Marks a span of your own code in the trace. It lasts until the guard is dropped and appears on
+/// this thread's row.
 ///
-/// It is written into every trace ([`Loader::trace`](crate::Loader::trace)) whose window is open.
-/// Outside of windows it costs one load. With the feature `nvtx` it is also a range in Nsight
-/// Systems.
+/// Every trace ([`Loader::trace`](crate::Loader::trace)) with an open window records it. Outside of
+/// windows it costs one load. With the feature `nvtx` it is also a range in Nsight Systems.
 ///
 /// ```
 /// let forward = warpfeed::trace::span("forward");
@@ -39,7 +38,7 @@ pub struct Span {
     name: &'static str,
     start: Option<Instant>,
     _range: nvtx::Range,
-    /// A span begins and ends on one thread, so that spans of a thread nest.
+    /// A span begins and ends on one thread, so the spans of a thread nest.
     stays: PhantomData<*const ()>,
 }
 
@@ -47,7 +46,7 @@ impl Drop for Span {
     fn drop(&mut self) {
         let Some(start) = self.start else { return };
         let end = Instant::now();
-        // Writing happens elsewhere: nothing that can panic is done while this is held.
+        // Writing happens elsewhere. Nothing here can panic while the lock is held.
         let listeners: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.heard(self.name, start, end));
     }
@@ -57,7 +56,7 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Weak<dyn Listener>>> {
     LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From here on `listener` is told of the program's spans too.
+/// Adds `listener` to those that receive the program's spans.
 pub(super) fn listen(listener: Weak<dyn Listener>) {
     let mut listeners = lock();
     listeners.retain(|listener| listener.strong_count() > 0);

@@ -3,10 +3,10 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// The stages, in the order in which a sample goes through them: one line each.
+/// The stages, one line each, in the order in which a sample passes them.
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident $name:literal,)*) => {
-        /// A stage of a worker's way through a sample.
+        /// A stage of a worker's work on a sample.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u8)]
@@ -15,7 +15,7 @@ macro_rules! stages {
         }
 
         impl Stage {
-            /// All of them, in order.
+            /// All stages, in order.
             pub const ALL: [Stage; [$($name),*].len()] = [$(Stage::$stage),*];
 
             /// Its name in statistics, traces and verdicts: `read`, `decode`, ...
@@ -29,7 +29,7 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The source reads the sample, and its headers say what happens to it.
+    /// The source reads the sample, and its plan is made from its headers.
     Read "read",
     /// Encoded bytes become pixels.
     Decode "decode",
@@ -51,7 +51,7 @@ impl fmt::Display for Stage {
 pub struct StageMap<T>([T; Stage::ALL.len()]);
 
 impl<T> StageMap<T> {
-    /// The value that `of` gives for each stage.
+    /// Calls `of` for each stage.
     pub fn from_fn(of: impl FnMut(Stage) -> T) -> Self {
         StageMap(Stage::ALL.map(of))
     }

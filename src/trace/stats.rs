@@ -4,37 +4,38 @@ use serde::{Deserialize, Serialize};
 
 use super::{Interval, ProcessStats, Stage, StageMap, StageStats};
 
-/// What a loader did in its epochs since it was opened; [`since`](Stats::since) gives what it did
-/// in between.
+/// What a loader did in its epochs since it was opened. [`since`](Stats::since) gives the
+/// difference between two `Stats`.
 ///
-/// It is counted always, at about 60 ns a stage and sample. [`verdict`](Stats::verdict) says what
-/// it means.
+/// Counting is always on and costs about 60 ns per stage and sample. [`verdict`](Stats::verdict)
+/// interprets the numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Worker threads.
     pub workers: usize,
-    /// The time that workers had within epochs, in seconds: their number times
+    /// The workers' time within epochs, in seconds: the number of workers times
     /// [`seconds`](Stats::seconds).
     pub worker_seconds: f64,
-    /// Seconds that workers were ready to run and had no processor, since other threads or programs
-    /// used it or a container's limit (`cpu.max`) held them; 0 where the system does not say (it
-    /// does on Linux).
+    /// Seconds that workers were ready to run and waited for a processor. Other threads, other
+    /// programs or a container's limit (`cpu.max`) cause this. Known on Linux; 0 elsewhere.
     pub delayed_seconds: f64,
-    /// Processors that this process may use; of those it shares with other ranks, its share.
+    /// Processors that this process may use. Processors shared with other ranks count by this
+    /// rank's share.
     pub processors: usize,
-    /// Batches made ahead of the consumer, as of now where their number is
-    /// [automatic](crate::Loader::prefetch).
+    /// Batches made ahead of the consumer. If the number is [automatic](crate::Loader::prefetch),
+    /// this is its current value.
     pub prefetch: usize,
-    /// The most there may be; as many as [`prefetch`](Stats::prefetch) where their number was set.
+    /// With automatic `prefetch`, the maximum it may reach; otherwise equal to
+    /// [`prefetch`](Stats::prefetch).
     pub most_prefetch: usize,
-    /// Batch buffers on the host that are in use.
+    /// Batch buffers in use on the host.
     pub slots: usize,
     /// Seconds in which an epoch was under way: from when it was asked for until it had no more
     /// batches or was dropped. Time outside epochs is excluded from all rates and shares.
     pub seconds: f64,
-    /// When these were taken, in seconds after the loader was opened.
+    /// When the statistics were taken, in seconds after the loader was opened.
     pub until_seconds: f64,
     /// Batches delivered to the consumer.
     pub batches: u64,
@@ -44,8 +45,8 @@ pub struct Stats {
     pub prepared: u64,
     /// Encoded bytes of those samples.
     pub bytes_read: u64,
-    /// Samples of those that are JPEGs without restart markers, of which a crop cannot be decoded
-    /// alone; `warpfeed pack` gives them some.
+    /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
+    /// decoded alone. `warpfeed pack` adds restart markers.
     pub plain_jpegs: u64,
     /// How often a sample was read again after a transient error; see
     /// [`Loader::retries`](crate::Loader::retries).
@@ -54,36 +55,36 @@ pub struct Stats {
     pub waited_seconds: f64,
     /// Epochs that delivered a batch.
     pub epochs: u64,
-    /// How much of the wait was for the first batch of an epoch.
+    /// The part of the wait that was for the first batches of epochs, in seconds.
     pub start_seconds: f64,
-    /// A worker's reading of a sample, with the choice of its crop. A memory-mapped page that must
-    /// come from the disk counts where it is touched first, which may be in decoding. Of a sample
-    /// that was read [ahead](Stats::ahead) it is the choice of its crop alone.
+    /// A worker's reading of a sample, and the choice of its crop. A memory-mapped page that comes
+    /// from the disk counts where it is first touched, which may be in decoding. For a sample that
+    /// was read [ahead](Stats::ahead) only the choice of the crop counts.
     pub read: StageStats,
-    /// Reading by threads of its own, where reads are seen to wait: their time, of which several
-    /// pass at once. None as long as workers read.
+    /// Reading by separate threads, which start when reads are seen to wait. The times of parallel
+    /// reads are added up. `None` as long as workers read.
     pub ahead: Option<StageStats>,
-    /// Decoding. Of pictures that are decoded side by side each is given a share of the time by its
-    /// encoded bytes.
+    /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
+    /// bytes.
     pub decode: StageStats,
     /// Crop, resize, flip, colour and the user's transforms.
     pub transform: StageStats,
     /// Normalising, casting, and writing into the batch.
     pub write: StageStats,
-    /// The coordinator's waits for a free slot: long where the loader is faster than the consumer,
-    /// which is healthy.
+    /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
+    /// the consumer.
     pub slot: StageStats,
-    /// Copies to the device, on its own clock; none for batches in host memory.
+    /// Copies to the device, on the device's clock; `None` for batches in host memory.
     pub copy: Option<StageStats>,
-    /// Conversions on the device, on its own clock.
+    /// Conversions on the device, on the device's clock.
     pub convert: Option<StageStats>,
     /// The consumer's waits for batches, on the host.
     pub wait: StageStats,
-    /// Waits of the consumer's stream, from asking for a batch until it is there, on the device's
-    /// clock.
+    /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
+    /// device's clock.
     pub stall: Option<StageStats>,
-    /// The consumer's time from a batch to asking for the next: the training step, as the host sees
-    /// it. An epoch's last has no end.
+    /// The consumer's time from receiving a batch to asking for the next one: the training step as
+    /// the host sees it. The step of an epoch's last batch is not counted.
     pub step: StageStats,
     /// `ready[n]` times, n batches were ready when the consumer asked for one.
     pub ready: Vec<u64>,
@@ -93,10 +94,9 @@ pub struct Stats {
     pub host_bytes: usize,
     /// Bytes taken from the device.
     pub device_bytes: usize,
-    /// What the operating system says.
+    /// The operating system's counts.
     pub process: ProcessStats,
-    /// The samples that took longest, longest first; those of long ago only if they took much
-    /// longer than the ones since.
+    /// The samples that took longest, longest first. Older samples count less.
     pub slowest: Vec<Straggler>,
     /// The run in equal intervals, at most 240.
     pub timeline: Vec<Interval>,
@@ -113,14 +113,13 @@ pub struct Straggler {
     pub key: String,
     /// The stage that took most of the time.
     pub stage: String,
-    /// Seconds it took, the longest time of late: what was long ago gives way to what is half as
-    /// long every 30 s.
+    /// The longest recent time, in seconds. A time counts half after every 30 s.
     pub seconds: f64,
-    /// How often it was among the slowest.
+    /// How often the sample was among the slowest.
     pub times: u64,
-    /// Seconds it took those times together.
+    /// Seconds it took in all those times together.
     pub total_seconds: f64,
-    /// When it last was, in seconds after the loader was opened.
+    /// When it was last among the slowest, in seconds after the loader was opened.
     pub at_seconds: f64,
 }
 

@@ -55,7 +55,7 @@ impl Tally {
         self.add_time(ns);
     }
 
-    /// Adds time that is no entry of its own.
+    /// Adds time without an entry.
     pub(crate) fn add_time(&self, ns: u64) {
         bump(&self.ns, ns);
     }
@@ -79,24 +79,23 @@ impl Tally {
     }
 }
 
-/// What went through one stage: how often, for how long, how much.
+/// Count, time and bytes of one stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct StageStats {
     /// Entries: samples in the workers' stages, batches in all others.
     pub count: u64,
-    /// Seconds in it, summed over all threads.
+    /// Seconds in the stage, summed over all threads.
     pub seconds: f64,
-    /// Bytes that came out of it; 0 where it moves none.
+    /// Bytes that the stage produced; 0 if it moves no bytes.
     pub bytes: u64,
     /// Half of the entries took no longer, in seconds; to 12.5 %.
     pub p50_seconds: f64,
     /// 99 of 100 entries took no longer, in seconds; to 12.5 %.
     pub p99_seconds: f64,
-    /// Pairs of the least time of a bucket, in ns, and the entries in it; empty buckets are left
-    /// out. A bucket reaches to the next 1/4 of a power of two, so that its middle is at most 12.5
-    /// % off.
+    /// Pairs of a bucket's least time in ns and its entries. Empty buckets are left out. There are
+    /// four buckets per power of two, so a bucket's middle is at most 12.5 % off.
     pub histogram: Vec<[u64; 2]>,
 }
 
@@ -107,7 +106,7 @@ impl StageStats {
         stats
     }
 
-    /// Seconds an entry, on average; 0 without any.
+    /// Mean seconds per entry; 0 if empty.
     pub fn mean_seconds(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.seconds / self.count as f64 }
     }

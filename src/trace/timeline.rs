@@ -2,18 +2,18 @@ use serde::{Deserialize, Serialize};
 
 use super::StageMap;
 
-/// Intervals kept at most; beyond that they are merged in pairs, so that a run of any length keeps
-/// between half as many and as many.
+/// The most intervals kept. When full, they are merged in pairs, so a long run has between half of
+/// this number and this number.
 const INTERVALS: usize = 240;
 
-/// A stretch of a run.
+/// One interval of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Interval {
-    /// Where it begins, in seconds after the loader was opened.
+    /// Its start, in seconds after the loader was opened.
     pub start: f64,
-    /// How long it is, in seconds. The last one is as long as the others, and may not be over yet.
+    /// Its length in seconds. The last interval has the same length and may still be running.
     pub seconds: f64,
     /// Batches delivered in it.
     pub batches: u64,
@@ -25,7 +25,7 @@ pub struct Interval {
     pub busy: StageMap<f64>,
 }
 
-/// A run cut into equal intervals; its memory does not grow.
+/// A run cut into equal intervals, in constant memory.
 pub(super) struct Timeline {
     width: f64,
     intervals: Vec<Interval>,
@@ -39,8 +39,8 @@ impl Timeline {
         Timeline { width: 0.05, intervals: Vec::with_capacity(INTERVALS), busy: StageMap::default(), settled: 0.0 }
     }
 
-    /// A batch came at `now`, after `waited` (both in seconds). `busy` gives the workers' sums in
-    /// ns, and is asked once an interval.
+    /// A batch came at `now`, after `waited` (both in seconds). `busy` returns the workers' sums in
+    /// ns; it is called once per interval.
     pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
         while now >= self.width * INTERVALS as f64 {
             self.halve();
@@ -58,7 +58,7 @@ impl Timeline {
         self.spread(now - waited, now, |interval, share| interval.waited += waited * share);
     }
 
-    /// Books what the workers did since the last time on the intervals since then.
+    /// Spreads the workers' time since the last call over the intervals since then.
     fn settle(&mut self, now: f64, busy: StageMap<u64>) {
         let new = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.busy[stage]) as f64 * 1e-9);
         self.spread(self.settled, now, |interval, share| {
@@ -67,8 +67,8 @@ impl Timeline {
         (self.busy, self.settled) = (busy, now);
     }
 
-    /// Gives each interval its share of what lasted from `from` to `to`; the last has also what
-    /// lies behind it.
+    /// Spreads the time from `from` to `to` over the intervals. The last interval also gets the
+    /// time after its end.
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);

@@ -6,21 +6,21 @@ use super::StageStats;
 use super::stats::ratio;
 use super::{Stage, Stats, Straggler};
 
-/// A wait of less than this share of the time is none worth lifting.
+/// A wait below this share of the time is too short to matter.
 const STALLED: f64 = 0.05;
-/// Workers that are busy for this share of the time have no more to give.
+/// Workers that are busy for this share of the time are saturated.
 const SATURATED: f64 = 0.75;
-/// A copy or convert stream that is busy for this share of the time has no more to give.
+/// A copy or convert stream that is busy for this share of the time is saturated.
 const STREAM_SATURATED: f64 = 0.8;
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
-/// How many times as fast random crops of packed photographs are decoded as those of plain ones: on
-/// two cores the whole path, of which decoding was 80 %, was 1.66 times as fast, on sixteen 2.03
+/// How many times as fast random crops of packed photographs decode, compared with plain ones. On
+/// two cores the whole path, 80 % of it decoding, was 1.66 times as fast; on sixteen, 2.03 times
 /// (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
-/// So many reads under way on average are waited for, and not only done.
+/// With this many reads under way on average, reading is the bottleneck.
 const READS: f64 = 2.0;
-/// With fewer batches than this nothing is said.
+/// The verdict needs at least this many batches.
 const LEAST_BATCHES: u64 = 4;
 
 /// The stage that limits a loader.
@@ -28,7 +28,7 @@ const LEAST_BATCHES: u64 = 4;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Limit {
-    /// The consumer: it hardly waits.
+    /// The consumer. It hardly waits.
     Step,
     /// Reading samples.
     Read,
@@ -42,24 +42,24 @@ pub enum Limit {
     Copy,
     /// The conversion on the device.
     Convert,
-    /// Too few workers for the processors there are.
+    /// Fewer workers than processors.
     Workers,
-    /// Too few batches ahead to even out steps or samples that take unequal times.
+    /// Too few batches ahead to even out uneven steps or samples.
     Slots,
     /// One or a few samples that take very long.
     Straggler,
     /// The beginnings of epochs.
     EpochStart,
-    /// Nothing that these numbers show.
+    /// The numbers show no single cause.
     Unclear,
 }
 
-/// What limits a loader, in a sentence, with its numbers. Its `Display` is that sentence.
+/// What limits a loader, with the numbers. Its `Display` is one sentence.
 ///
-/// The first rule that holds decides. *Waited* is the time that the consumer's stream waited on the
-/// device, as a share of the time, once half of its batches were timed there; for batches in host
-/// memory it is the consumer's wait on the host. *Busy* is the workers' time in their four stages,
-/// as a share of the time they had.
+/// The first rule that holds decides. *Waited* is the share of the time that the consumer's stream
+/// waited on the device, once half of the batches were timed there. For batches in host memory it
+/// is the consumer's wait on the host. *Busy* is the share of the workers' time spent in their four
+/// stages.
 ///
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Limit::Step).
@@ -86,10 +86,10 @@ pub enum Limit {
 pub struct Verdict {
     /// The stage.
     pub limit: Limit,
-    /// How many times as fast the loop would be at most if the consumer never waited: then the step
-    /// alone is the limit. None where there is hardly a step.
+    /// The most that the loop could speed up if the consumer never waited, as a factor. `None` if
+    /// the step takes almost no time.
     pub max_skipped: Option<f64>,
-    /// The evidence and what would lift the limit.
+    /// The evidence, and what would lift the limit.
     pub text: String,
 }
 
@@ -121,7 +121,7 @@ impl Verdict {
     fn of(stats: &Stats) -> Verdict {
         let host = stats.stall_fraction();
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // A host that runs ahead of its device waits for it, and that costs nothing.
+            // A host that runs ahead of its device waits for the device. That wait costs nothing.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => host.max(device.unwrap_or(0.0)),
         };
@@ -130,7 +130,7 @@ impl Verdict {
         let step_waited = format!("the step waited {:.0} % of the time", 100.0 * waited);
         let evidence = Evidence { stats, waited, busy, step_waited };
         let (limit, text) = evidence.judge();
-        // What is left without the wait is the step.
+        // Without the wait, only the step remains.
         let max_skipped = (waited < 0.98).then(|| 1.0 / (1.0 - waited));
         Verdict { limit, max_skipped, text }
     }
@@ -222,12 +222,12 @@ impl Evidence<'_> {
     fn step_bound(&self) -> String {
         let Evidence { stats, step_waited, .. } = self;
         let (rate, capacity) = (stats.samples_per_second(), self.capacity());
-        // On a device the host does not see when a step ends.
+        // On a device, the host cannot see when a step ends.
         let on_device = ratio((1.0 - self.waited) * stats.seconds, stats.batches as f64);
         let step = 1e3 * if stats.stall.is_some() { on_device } else { stats.step.mean_seconds() };
         format!(
             "step-bound: {step_waited}; a step takes {step:.1} ms, {rate:.0} samples/s. {:.1} of {} workers are busy: the loader could give about {capacity:.0} \
-             samples/s, {:.1} times as many; there is nothing to lift in it",
+             samples/s, {:.1} times as many; the loader is not the limit",
             stats.busy_workers(),
             stats.workers,
             ratio(capacity, rate)
@@ -257,7 +257,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// Share of their busy time in which workers were ready to run and had no processor.
+    /// Share of the workers' busy time in which they were ready to run and waited for a processor.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.busy_workers() * self.stats.seconds)
     }
@@ -268,9 +268,9 @@ impl Evidence<'_> {
         ahead + self.stats.stages().values().map(|stage| stage.p50_seconds).sum::<f64>()
     }
 
-    /// Samples that took so much longer than a usual one that their batch waits for them:
-    /// `together` those that ended at the same moment as another, or those that did not. With the
-    /// seconds they took beyond what is usual.
+    /// Samples so slow that their batch waits for them, each with the seconds beyond the usual
+    /// time. With `together`, only samples that were slow at the same moment as another; otherwise
+    /// only the rest.
     fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
         let (stats, usual) = (self.stats, self.usual());
         let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
@@ -287,10 +287,10 @@ impl Evidence<'_> {
         let (stats, usual, slow) = (self.stats, self.usual(), self.slow(false));
         let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let excess: f64 = slow.iter().map(|(_, seconds)| seconds).sum();
-        // A sample during which its thread had no processor looks slow too.
+        // A sample also looks slow if its thread waited for a processor.
         (excess - stats.delayed_seconds >= 0.5 * self.waited * stats.seconds).then(|| {
             let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
-            // What is a tenth of the worst is not worth a name beside it.
+            // Samples below a tenth of the worst are not counted.
             let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
             format!(
                 "bound by {count} slow sample{}: {} takes {ms:.1} ms, most of it in {}, where others take {usual:.2} ms, and its batch waits for it; {}; \
@@ -364,8 +364,7 @@ impl Evidence<'_> {
                         "decoding in half the time would give {halved:.1} times as much: more processors, or smaller pictures"
                     )
                 } else {
-                    // Where crops are small against the picture it is more, where there are none it
-                    // is nothing.
+                    // Small crops gain more; whole pictures gain nothing.
                     let times = 1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKING));
                     format!(
                         "{:.0} % of the samples are JPEGs without restart markers: `warpfeed pack` lets crops of them be decoded alone, which with \

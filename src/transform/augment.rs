@@ -7,11 +7,12 @@ use crate::transform::{ColorJitter, ImageMut, Mix, Mixing, Plan, RandomErasing, 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
 
-/// What is done to every sample between decoding and the batch, and how large the result is.
+/// The steps between decoding and the batch, and the size of the result.
 ///
 /// Start from [`train`](Augment::train), [`eval`](Augment::eval),
-/// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or [`pass_through`](Augment::pass_through),
-/// then add to it. Nothing fails here: the loader checks all of it when it is opened.
+/// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
+/// [`pass_through`](Augment::pass_through), then add to it. The setters never fail. The loader
+/// checks the options when it is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -20,8 +21,8 @@ const MAX_SIDE: u32 = 65_535;
 /// assert_eq!(augment.output_size().width, 224);
 /// ```
 ///
-/// Resizing is antialiased bilinear (a triangle filter that widens as the picture shrinks), as
-/// Pillow's and torchvision's `antialias=True`.
+/// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: a
+/// triangle filter that widens as the picture shrinks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Augment {
     crop: Crop,
@@ -31,7 +32,7 @@ pub struct Augment {
     jitter: Option<ColorJitter>,
     erase: Option<RandomErasing>,
     mix: Option<Mix>,
-    /// A setter that does not belong to the crop it was called on.
+    /// A setter that was called on a crop that does not support it.
     misuse: Option<&'static str>,
 }
 
@@ -39,13 +40,13 @@ pub struct Augment {
 enum Crop {
     /// A random box, resized to the output.
     Random { scale: Interval, ratio: Interval },
-    /// The shorter side resized to so many pixels, then the centre.
+    /// The shorter side is resized to this many pixels, then the centre is cropped.
     Shorter(u32),
-    /// The centre as it is.
+    /// The centre, without resizing.
     Center,
-    /// All of it, resized without regard to its shape.
+    /// The whole picture, resized; the aspect ratio may change.
     Stretch,
-    /// All of it, which must have the output's size already.
+    /// The whole picture, which must already have the output's size.
     Exact,
 }
 
@@ -77,24 +78,25 @@ impl Augment {
         Self::new(Crop::Shorter(shorter), side, side)
     }
 
-    /// The central `side` by `side` pixels, not resized: torchvision's `CenterCrop(side)`. A
-    /// smaller picture is an error, not padded.
+    /// The central `side` by `side` pixels without resizing, as torchvision's `CenterCrop(side)`. A
+    /// smaller picture is an error; it is not padded.
     pub fn center_crop(side: u32) -> Self {
         Self::new(Crop::Center, side, side)
     }
 
-    /// The whole picture resized to `width` by `height` pixels, whatever its shape: torchvision's
-    /// `Resize((height, width))`.
+    /// The whole picture, resized to `width` by `height` pixels, as torchvision's `Resize((height,
+    /// width))`. The aspect ratio may change.
     pub fn resize(width: u32, height: u32) -> Self {
         Self::new(Crop::Stretch, width, height)
     }
 
-    /// The whole picture as it is. One that is not `width` by `height` pixels is an error.
+    /// The whole picture, unchanged. A picture of another size than `width` by `height` pixels is
+    /// an error.
     pub fn pass_through(width: u32, height: u32) -> Self {
         Self::new(Crop::Exact, width, height)
     }
 
-    /// Output of another shape than the square that the constructor made.
+    /// Sets the output size, for outputs that are not square.
     #[must_use]
     pub fn output(mut self, width: u32, height: u32) -> Self {
         self.output = Size::new(width, height);
@@ -123,8 +125,8 @@ impl Augment {
         self
     }
 
-    /// Probability of mirroring left and right; 0.5 for [`Augment::train`], 0 else. It costs
-    /// nothing: the resize writes mirrored.
+    /// Probability of mirroring left and right; 0.5 for [`Augment::train`], otherwise 0. It costs
+    /// nothing, because the resize writes mirrored rows.
     #[must_use]
     pub fn flip(mut self, probability: f64) -> Self {
         self.flip = probability;
@@ -152,20 +154,20 @@ impl Augment {
         self
     }
 
-    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch then
-    /// says with which weight, for the labels.
+    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch gives
+    /// the weight for the labels.
     #[must_use]
     pub fn mix(mut self, mix: Mix) -> Self {
         self.mix = Some(mix);
         self
     }
 
-    /// Size of the images this makes.
+    /// Size of the output images.
     pub fn output_size(&self) -> Size {
         self.output
     }
 
-    /// Whether the options can work; the loader calls it when it is opened.
+    /// Checks the options. The loader calls it when it is opened.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] naming the option and its value.
@@ -205,14 +207,14 @@ impl Augment {
         }
     }
 
-    /// Decides what happens to a sample whose picture is of `size`, before it is decoded.
+    /// Decides, before decoding, what happens to a sample whose picture has the size `size`.
     ///
-    /// Draws from `rng` in this order: the random box, flip, vertical flip, erasing; an option that
-    /// is off draws nothing.
+    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing. An option that is
+    /// off draws nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] where the picture cannot give the output: a centre crop larger than
-    /// it, or another size than [`Augment::pass_through`] says.
+    /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
+    /// size differs from [`Augment::pass_through`]'s.
     pub fn plan(&self, size: Size, rng: &mut Rng) -> Result<Plan> {
         if size.area() == 0 {
             return Err(Error::new(
@@ -256,7 +258,7 @@ impl Augment {
         })
     }
 
-    /// Changes the colours of a sample's image after the resize, drawing from the same `rng` that
+    /// Changes the colours of a sample's image after the resize. Draws from the `rng` that
     /// [`plan`](Augment::plan) drew from.
     pub fn colour(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
         if let Some(jitter) = &self.jitter {
@@ -264,7 +266,7 @@ impl Augment {
         }
     }
 
-    /// Whether samples may get a rectangle to erase, which belongs after normalisation.
+    /// Whether samples may get a rectangle to erase. Erasing comes after normalisation.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn erases(&self) -> bool {
         self.erase.is_some()

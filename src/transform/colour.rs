@@ -3,12 +3,12 @@ use crate::order::Rng;
 use crate::transform::ImageMut;
 use crate::transform::geometry::Interval;
 
-/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors): brightness, contrast,
-/// saturation and hue, each by a factor of its own, in an order drawn anew for each sample.
+/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Brightness, contrast,
+/// saturation and hue each get a random factor. Their order is drawn for each sample.
 ///
-/// After the resize, so a sample costs the same whatever its picture's size. Each step rounds as
-/// torchvision does; within one level of it, because sums of 32-bit floats may round differently
-/// there.
+/// It runs after the resize, so its cost does not depend on the picture's size. Each step rounds as
+/// torchvision does. Results may differ from torchvision by one level, because its sums of 32-bit
+/// floats may round differently.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ColorJitter {
     brightness: Option<Interval>,
@@ -18,7 +18,7 @@ pub struct ColorJitter {
 }
 
 impl ColorJitter {
-    /// Nothing yet.
+    /// A jitter with all steps off.
     pub fn new() -> Self {
         Self::default()
     }
@@ -45,8 +45,8 @@ impl ColorJitter {
         self
     }
 
-    /// A turn of the colour circle uniform in `-amount` to `amount`, at most half of it: 0.5. By
-    /// far the dearest of the four.
+    /// A turn of the colour circle, uniform in `-amount` to `amount`. The most is half a circle,
+    /// 0.5. This is by far the slowest of the four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
         self.hue = Some([-amount, amount]);
@@ -94,7 +94,7 @@ impl ColorJitter {
     }
 }
 
-/// Replaces each channel value by what `f` makes of it.
+/// Applies `f` to each channel value.
 fn map_levels(image: &mut ImageMut<'_>, f: impl Fn(f32) -> f32) {
     let table: [u8; 256] = std::array::from_fn(|v| f(v as f32) as u8);
     image.data_mut().iter_mut().for_each(|v| *v = table[usize::from(*v)]);

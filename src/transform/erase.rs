@@ -16,9 +16,10 @@ pub struct Erase {
 /// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017),
 /// applied after normalisation.
 ///
-/// With probability `p` a rectangle is filled: its area uniform in `scale` (0.02 to 0.33) times the
-/// image's, its height / width log-uniform in `ratio` (0.3 to 3.3), ten tries until it is smaller
-/// than the image; no rectangle if all fail.
+/// With probability `p` it fills a rectangle. The rectangle's area is uniform in `scale` (0.02 to
+/// 0.33) times the image's area. Its height / width is log-uniform in `ratio` (0.3 to 3.3). It is
+/// drawn up to ten times, until it is smaller than the image. If all ten tries fail, nothing is
+/// filled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomErasing {
     probability: f64,
@@ -28,7 +29,7 @@ pub struct RandomErasing {
 }
 
 impl RandomErasing {
-    /// With probability `probability`, filled with 0, which is the mean colour after normalisation.
+    /// Erases with probability `probability` and fills with 0, the mean colour after normalisation.
     pub fn new(probability: f64) -> Self {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3] }
     }
@@ -47,7 +48,7 @@ impl RandomErasing {
         self
     }
 
-    /// What the rectangle is filled with, in the units of [`Erase::value`]; 0 by default.
+    /// The fill value, in the units of [`Erase::value`]; 0 by default.
     #[must_use]
     pub fn value(mut self, value: [f32; 3]) -> Self {
         self.value = value;
@@ -68,7 +69,7 @@ impl RandomErasing {
         Ok(())
     }
 
-    /// Draws one number, and if it says so two a try and two for the place.
+    /// Draws one number to decide. To erase, draws two more per try and two for the place.
     pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> Option<Erase> {
         if !rng.chance(self.probability) {
             return None;

@@ -1,5 +1,5 @@
-//! Where a crop lies. Python's `round` is half to even and its `int` truncates; both are kept, so
-//! that the boxes are torchvision's.
+//! Where a crop lies. Python's `round` rounds half to even and its `int` truncates. This module
+//! does the same, so the boxes equal torchvision's.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,7 +32,7 @@ pub(super) type Interval = [f64; 2];
 /// `scale` times the picture's and an aspect ratio (width / height) log-uniform in `ratio`; then
 /// the largest central box whose ratio is allowed.
 ///
-/// Draws two numbers a try and two for the place: four to 22 in all.
+/// Draws two numbers per try and two for the place: four to 22 in all.
 pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     for _ in 0..10 {
@@ -56,8 +56,8 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// The central box of torchvision's `CenterCrop`, without its padding: a picture smaller than the
-/// box is an error.
+/// The central box of torchvision's `CenterCrop`. A picture smaller than the box is an error; it is
+/// not padded.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(
@@ -84,7 +84,7 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
-/// Where `inner`, a box of the picture resized to `resized`, comes from in the picture of `size`.
+/// Maps `inner`, a box in the picture resized to `resized`, back to the picture of `size`.
 pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
         (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
@@ -98,8 +98,8 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
 }
 
 /// The pixels that an antialiased triangle filter reads when it maps `window` to `output`: the
-/// window and half a filter around it, as far as the picture goes. Taking no more than these gives
-/// the same numbers as resizing the whole picture and cropping then.
+/// window and half a filter around it, as far as the picture goes. These pixels are enough: the
+/// result equals resizing the whole picture and then cropping.
 pub(super) fn support_of(size: Size, window: Window, output: Size) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = (length / f64::from(outputs)).max(1.0);

@@ -4,9 +4,9 @@ use crate::order::Rng;
 
 /// Mixing of neighbours in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
 ///
-/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, all of a batch with the
-/// same weight (torchvision rolls the batch by one). The numbers are drawn from (seed, epoch,
-/// batch), so they depend neither on the workers nor on the samples.
+/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, as torchvision rolls the
+/// batch by one. All samples of a batch share one weight. The numbers are drawn from (seed, epoch,
+/// batch), so they do not depend on workers or samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mix {
     mixup: Option<f64>,
@@ -34,7 +34,7 @@ impl Mix {
         Mix { mixup: Some(mixup_alpha), cutmix: Some(cutmix_alpha), probability: 1.0 }
     }
 
-    /// Share of the batches that are mixed at all; 1 by default.
+    /// Share of the batches that are mixed; 1 by default.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
@@ -55,10 +55,10 @@ impl Mix {
         Ok(())
     }
 
-    /// How batch number `batch` of epoch `epoch` is mixed, its images being of `size`; `None` if it
-    /// is not.
+    /// How batch number `batch` of epoch `epoch` is mixed, with images of `size`; `None` if it is
+    /// not mixed.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
-        // Not the generator of sample number `batch`.
+        // This generator must differ from that of sample number `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
         if !rng.chance(self.probability) {
             return None;
@@ -75,26 +75,26 @@ impl Mix {
     }
 }
 
-/// How one batch is mixed, and with it its labels: sample `i` is `weight` its own class and `1 -
-/// weight` that of its [`partner`](Mixing::partner).
+/// How one batch and its labels are mixed. Sample `i` belongs with `weight` to its own class and
+/// with `1 - weight` to the class of its [`partner`](Mixing::partner).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
     /// The sample's own share, 0 to 1; torchvision's `lam`.
     pub weight: f32,
-    /// The rectangle that comes from the partner (`CutMix`); none means a weighted sum (`MixUp`).
+    /// The rectangle that comes from the partner (`CutMix`); `None` means a weighted sum (`MixUp`).
     pub cut: Option<Rect>,
 }
 
 impl Mixing {
-    /// The sample that sample `index` of a batch of `count` is mixed with: the one before it, and
-    /// the last for the first.
+    /// The partner of sample `index` in a batch of `count`: the sample before it. The first
+    /// sample's partner is the last sample.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }
 }
 
-/// torchvision's `CutMix.make_params`: a box around a uniform centre, cut off at the image's edges,
-/// and the weight that is left.
+/// torchvision's `CutMix.make_params`: a box around a uniform centre, clipped to the image, and the
+/// remaining weight.
 fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let weight = beta(alpha, rng);
     let (w, h) = (i64::from(size.width), i64::from(size.height));

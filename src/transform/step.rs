@@ -2,10 +2,10 @@ use crate::error::Result;
 use crate::order::Rng;
 use crate::transform::ImageMut;
 
-/// A step of the user's own on the image after crop, resize and colour, before it is normalised and
-/// written into the batch.
+/// Your own step. It changes the image after crop, resize and colour, before the image is
+/// normalised and written into the batch.
 ///
-/// Called from many worker threads at once. A closure of the same signature is a `Transform`:
+/// Many worker threads call it at once. A closure with the same signature is a `Transform`:
 ///
 /// ```
 /// use warpfeed::order::Rng;
@@ -22,12 +22,12 @@ use crate::transform::ImageMut;
 /// # boxed.apply(&mut ImageMut::new(&mut pixels, 2, 2), &mut Rng::new(0, 0, 0)).unwrap();
 /// ```
 pub trait Transform: Send + Sync {
-    /// Changes `image` in place: `u8`, HWC, RGB, of the batch's size. All randomness must come from
-    /// `rng`, so that the pixels depend on (seed, epoch, sample) alone.
+    /// Changes `image` in place: `u8`, HWC, RGB, of the batch's size. Take all randomness from
+    /// `rng`, so the pixels depend only on (seed, epoch, sample).
     ///
     /// # Errors
-    /// Any; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds the
-    /// sample.
+    /// Any error; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds
+    /// the sample to the error.
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
 }
 

@@ -1,6 +1,6 @@
 use crate::decode::Size;
 
-/// One RGB image being worked on: `u8`, HWC, rows without padding, of the batch's size.
+/// One RGB image in work: `u8`, HWC, rows without padding, in the batch's image size.
 #[derive(Debug)]
 pub struct ImageMut<'a> {
     data: &'a mut [u8],
@@ -8,7 +8,7 @@ pub struct ImageMut<'a> {
 }
 
 impl<'a> ImageMut<'a> {
-    /// `data` seen as an image.
+    /// Views `data` as an image.
     ///
     /// # Panics
     /// If `data` is not `width * height * 3` bytes long.

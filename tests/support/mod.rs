@@ -49,7 +49,7 @@ pub struct Draw;
 
 impl Draw {
     pub fn number(bytes: &[u8]) -> Result<u64> {
-        let bytes = bytes.try_into().map_err(|_| Error::decode(format!("{} bytes are no number", bytes.len())))?;
+        let bytes = bytes.try_into().map_err(|_| Error::decode(format!("{} bytes are not a number", bytes.len())))?;
         Ok(u64::from_le_bytes(bytes))
     }
 }

@@ -14,25 +14,24 @@ use crate::progress::Measuring;
 
 /// Measure how fast batches come
 ///
-/// Runs the loader, with batches in host memory, in a loop that throws them away, and prints what
-/// it did after a warm-up. With --step it waits on each batch as a training step would, and the
-/// stall fraction says what share of the time the step had to wait for data. The last line says
-/// what limits it.
+/// Runs the loader with batches in host memory, discards the batches, and prints statistics from
+/// after a warm-up. --step waits on each batch as a training step would; the stall fraction is then
+/// the share of the time that the step waited for data. The last line says what limits the loader.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed bench pictures
   warpfeed bench train.lmdb --batch-size 256 --size 224 --augment train --dtype f16 --layout nchw --seconds 20
-  warpfeed bench train.lmdb --step 120                    a training step of 120 ms: does it wait?
+  warpfeed bench train.lmdb --step 120                    with a training step of 120 ms
   warpfeed bench train.lmdb --report report.html --trace trace.json
   for n in 1 2 4 8; do warpfeed bench train.lmdb --workers $n --json; done | jq -c '[.workers, .samples_per_second]'")]
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
-    /// What is done to each picture
+    /// Augmentation of each picture
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
     augment: Recipe,
-    /// Worker threads; 0 is automatic: one for each processor, and more where they wait
+    /// Worker threads; 0 is automatic: one per processor, more if they wait
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// Batches made ahead; 0 is automatic
@@ -47,16 +46,17 @@ pub(crate) struct Args {
     /// Seed of the shuffle and the augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Time that is measured
+    /// Measured time
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     seconds: f64,
-    /// Time before that is not
+    /// Warm-up time before the measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     warmup: f64,
-    /// A page about the measurement: one HTML file
+    /// Write a report of the measurement as one HTML file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// A trace of batches 12 to 19 as Chrome trace events, for Perfetto; drawn in the report too
+    /// Write a trace of batches 12 to 19 as Chrome trace events, for Perfetto; the report shows it
+    /// too
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
@@ -69,13 +69,13 @@ pub(crate) struct Measured {
     /// Samples in a batch
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) batch_size: usize,
-    /// Side of the images that are made, in pixels
+    /// Side of the output images, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 224)]
     pub(crate) size: u32,
-    /// Time that a training step takes, waited on each batch
+    /// Time of a training step; the program waits this long on each batch
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub(crate) step: u64,
-    /// One JSON object, for programs
+    /// Print one JSON object, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -130,7 +130,7 @@ impl Args {
             Element::F16 => Dtype::F16,
             Element::Bf16 => Dtype::Bf16,
         };
-        // What is measured reads no labels.
+        // The measurement ignores labels.
         let mut loader = Loader::shared_source(source)
             .unlabelled(true)
             .batch_size(self.measured.batch_size)
@@ -149,7 +149,7 @@ impl Args {
         let mut batches = loader.host()?;
         let stats = self.measure(&mut batches)?;
         let (samples, prefetch, plan) = (batches.source_len(), batches.prefetch(), batches.memory_plan());
-        // With it the trace ends.
+        // Dropping it ends the trace.
         drop(batches);
         let verdict = stats.verdict();
         if let Some(out) = &self.report {

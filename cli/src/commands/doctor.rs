@@ -1,5 +1,5 @@
-//! What this machine can do with a data set, piece by piece and together, and the settings that
-//! follow.
+//! Measures what this machine can do with a data set, piece by piece and together, and derives the
+//! settings.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -21,17 +21,18 @@ use crate::size::bytes;
 
 /// Find out what limits a data set on this machine
 ///
-/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to it, each alone; then
-/// the loader with different numbers of workers. Says what limits it, and prints the settings to
-/// use as a line of Rust. Takes about half a minute, and uses all processors.
+/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to the GPU, each alone.
+/// Then measures the loader with different numbers of workers. Says what limits the loader and
+/// prints the settings to use as a line of Rust. Takes about half a minute and uses all processors.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed doctor train.lmdb
-  warpfeed doctor train.lmdb --step 120       does a training step of 120 ms have to wait
+  warpfeed doctor train.lmdb --step 120       with a training step of 120 ms
   warpfeed doctor train.lmdb --json | jq -r .settings
 
-What the disk gives shows only if the data set is not in memory yet: the first reading says how much of it came from the disk.")]
+The speed of the disk shows only if the data set is not yet in memory.
+The first reading says how much came from the disk.")]
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
@@ -43,7 +44,7 @@ const RUN: Duration = Duration::from_secs(3);
 /// Samples that are read and decoded alone, and their bytes, at most.
 const SAMPLES: usize = 2000;
 const BYTES: usize = 512 << 20;
-/// Bytes of the blocks that are copied to measure memory: more than caches hold.
+/// Bytes of the blocks that are copied to measure memory. They exceed the caches.
 const BLOCK: usize = 64 << 20;
 
 impl Args {
@@ -63,7 +64,7 @@ impl Args {
         // The fewest workers that come close to the best.
         let chosen = runs.iter().find(|(_, stats)| stats.samples_per_second() >= 0.97 * best).expect("one is the best");
         let (workers, stats) = (chosen.0, &chosen.1);
-        // As many batches ahead as the slowest of 100 takes in place of one.
+        // As many batches ahead as fit into the time of the slowest of 100.
         let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
         let prefetch = (uneven as usize).clamp(2, 8);
         let verdict = match self.measured.step {
@@ -112,7 +113,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What the loader does in [`RUN`], after a quarter of that.
+    /// The loader's statistics over [`RUN`], after a warm-up of a quarter of it.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
         let mut batches = Loader::shared_source(source.clone())
             .batch_size(self.measured.batch_size)
@@ -120,7 +121,7 @@ impl Args {
             .augment(Augment::train(self.measured.size))
             .workers(workers)
             .prefetch(prefetch)
-            // What is measured reads no labels.
+            // The measurement ignores labels.
             .unlabelled(true)
             .host()?;
         let (start, mut warm) = (Instant::now(), None);
@@ -147,11 +148,10 @@ impl Args {
 struct Alone {
     samples: usize,
     bytes: usize,
-    /// Seconds of the first reading, and the bytes that came from the disk in it, if the system
-    /// says so.
+    /// Seconds of the first reading, and the bytes that came from the disk, if the system tells.
     first: f64,
     from_disk: Option<u64>,
-    /// Seconds of reading the same again.
+    /// Seconds of the second reading.
     again: f64,
     decoded: usize,
     decode: f64,
@@ -225,7 +225,7 @@ impl Alone {
     }
 }
 
-/// Reads a sample and a byte of every cache line of it, so that a mapped one is really read.
+/// Reads a sample and one byte of each of its cache lines, so a mapped sample is really read.
 /// Returns its bytes.
 fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
@@ -246,7 +246,7 @@ fn disk_bytes() -> Option<u64> {
 /// Samples that are decoded side by side, as the loader does.
 const GROUP: usize = 8;
 
-/// What a worker has on its bench.
+/// A worker's tools.
 struct Workbench {
     augment: Augment,
     encoded: [Vec<u8>; GROUP],

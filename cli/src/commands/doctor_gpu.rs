@@ -2,8 +2,8 @@
 //! The copy to the GPU, alone.
 //!
 //! **Invariants**
-//! 1. Page-locked memory that is being copied from lives, unchanged, until its stream has been
-//!    waited for.
+//! 1. While a copy from page-locked memory runs, the memory lives unchanged until the stream has
+//!    been waited for.
 
 use warpfeed::Result;
 
@@ -20,7 +20,7 @@ pub(crate) fn copy_speed() -> Result<f64> {
     let pinned = Pinned::new(&context, BYTES)?;
     let (memory, stream) = (Memory::new(&context, BYTES)?, Stream::new(&context)?);
     let mut seconds = 0.0;
-    // The first round is for warming up.
+    // The first round is the warm-up.
     for _ in 0..2 {
         let start = Instant::now();
         for _ in 0..COPIES {
@@ -33,7 +33,7 @@ pub(crate) fn copy_speed() -> Result<f64> {
     Ok((COPIES * BYTES) as f64 / seconds)
 }
 
-/// There is no way to a GPU in this build.
+/// This build cannot use a GPU.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn copy_speed() -> Result<f64> {
     Err(warpfeed::Error::config("this build is without the feature \"cuda\""))

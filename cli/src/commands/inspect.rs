@@ -12,10 +12,10 @@ use super::verify::{self, Found};
 use crate::size::bytes;
 use crate::{Outcome, progress};
 
-/// Say what is in a data set: count, classes, formats, sizes
+/// Describe a data set: count, classes, formats, sizes
 ///
-/// Also says which samples do not decode or are damaged, as verify does, for which every image is
-/// read as a whole. With --headers it decodes nothing.
+/// Also lists samples that do not decode or are damaged, as verify does. For this every image is
+/// read in full. With --headers only headers are read.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,10 +25,10 @@ Examples:
 pub(crate) struct Args {
     /// The data set
     path: PathBuf,
-    /// One JSON object, for programs
+    /// Print one JSON object, for programs
     #[arg(long)]
     json: bool,
-    /// Read headers alone, which takes a fraction of the time and finds no damage behind them
+    /// Read only headers; takes a fraction of the time, and misses damage behind them
     #[arg(long)]
     headers: bool,
     /// End with exit code 1 if a sample cannot be read or is damaged
@@ -39,12 +39,12 @@ pub(crate) struct Args {
 /// Lines of a list that are printed.
 const SHOWN: usize = 20;
 
-/// What is known of all samples together.
+/// The facts about all samples together.
 #[derive(Default, Serialize)]
 struct Report {
     source: &'static str,
     samples: usize,
-    /// Samples by label; `null` is no label.
+    /// Samples by label; `null` means without a label.
     labels: BTreeMap<String, usize>,
     classes: Vec<String>,
     formats: BTreeMap<&'static str, usize>,
@@ -58,7 +58,7 @@ struct Report {
     unreadable: usize,
     /// Samples that decode, but are damaged.
     damaged: usize,
-    /// What is wrong with both, each as verify prints it.
+    /// The problems of both, in the words of verify.
     findings: Vec<String>,
     bytes: Spread,
     width: Spread,
@@ -88,7 +88,7 @@ impl Spread {
     }
 }
 
-/// What is kept of one sample.
+/// The facts about one sample.
 struct Seen {
     label: Option<i64>,
     bytes: u64,
@@ -112,7 +112,7 @@ impl Args {
     }
 }
 
-/// Reads what there is to know of sample `index`, if that can be had.
+/// Reads the facts about sample `index`, as far as possible.
 fn see(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let Some((image, bytes)) = sample.image() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The sub-commands: what each takes and prints.
+//! The sub-commands, with their arguments and output.
 
 pub(crate) mod bench;
 pub(crate) mod doctor;

@@ -7,11 +7,10 @@ use warpfeed_cli::occupancy::{Capability, Limits, Table, Usage};
 
 use crate::{Outcome, size};
 
-/// Tell how many warps of a CUDA kernel a multiprocessor holds, for each block size
+/// Show how many warps of a CUDA kernel a multiprocessor holds, for each block size
 ///
-/// Calculates as the CUDA Occupancy Calculator does; needs neither a GPU nor a driver. Registers
-/// and shared memory of a kernel are what `nvcc -Xptxas -v` or `cuobjdump --dump-resource-usage`
-/// print.
+/// Calculates as the CUDA Occupancy Calculator does, without a GPU or a driver. `nvcc -Xptxas -v`
+/// and `cuobjdump --dump-resource-usage` print a kernel's registers and shared memory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,16 +18,16 @@ Examples:
   warpfeed occupancy --regs 64 --smem 48KiB --cc 8.0
   warpfeed occupancy --regs 32 --cc 9.0 --out occupancy.svg    a plot beside the table")]
 pub(crate) struct Args {
-    /// Registers a thread
+    /// Registers per thread
     #[arg(long, value_name = "N")]
     regs: u32,
-    /// Shared memory a block, static and dynamic together, such as 4096 or 48KiB
+    /// Shared memory per block, static and dynamic together, such as 4096 or 48KiB
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = shared)]
     smem: usize,
-    /// Compute capability of the GPU; 9.0 is the H100's and the H200's
+    /// Compute capability of the GPU; H100 and H200 have 9.0
     #[arg(long, value_name = "X.Y", default_value = "9.0")]
     cc: Capability,
-    /// SVG file for a plot
+    /// Write a plot to this SVG file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

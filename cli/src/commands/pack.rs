@@ -10,12 +10,12 @@ use crate::log::say;
 use crate::size::{bytes, parse_bytes};
 use crate::{Outcome, progress};
 
-/// Pack a data set into an LMDB or tar shards, from any kind to any kind
+/// Pack a data set of any kind into an LMDB or tar shards
 ///
-/// JPEGs keep their pixels: by default they are rewritten, without loss, in a form from which crops
-/// are cut fast, and which every other program reads too. The new data set is written beside its
-/// place and renamed at the end, so that an interrupted run leaves nothing that looks whole. If
-/// images do not decode, nothing is packed, and they are listed; see --keep-bad.
+/// By default JPEGs are rewritten without loss, so that crops decode faster. They keep their
+/// pixels, and every other program reads them. The new data set is written beside its place and
+/// renamed at the end, so an interrupted run never leaves a data set that looks complete. If images
+/// do not decode, they are listed and nothing is packed; see --keep-bad.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,40 +25,41 @@ Examples:
   warpfeed pack photos small.lmdb --max-side 500           photographs larger than the training needs
   warpfeed pack --from pictures --to raw.lmdb --raw 64x64  nothing left to decode, for small pictures")]
 pub(crate) struct Args {
-    /// The data set, and what to make of it; the latter's name ends in .lmdb or .tar
+    /// The data set and the output; the output's name ends in .lmdb or .tar
     #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
-    /// The data set, by name
+    /// The data set, as an option
     #[arg(long, value_name = "PATH", requires = "to")]
     from: Option<PathBuf>,
-    /// What to make, by name
+    /// The output, as an option
     #[arg(long, value_name = "OUT", requires = "from")]
     to: Option<PathBuf>,
-    /// Begin a new shard before one exceeds this, such as 1GB or 512MiB; for .tar
+    /// For .tar: begin a new shard before a shard exceeds this size, such as 1GB or 512MiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shard_size: Option<u64>,
-    /// Replace what is there, once the new one is whole
+    /// Replace an existing output once the new one is complete
     #[arg(long)]
     force: bool,
-    /// Pack images that do not decode too, as they are
+    /// Also pack images that do not decode, unchanged
     #[arg(long)]
     keep_bad: bool,
-    /// Take images that decode, but are damaged, for bad ones as well
+    /// Also treat images as bad that decode but are damaged
     #[arg(long, conflicts_with = "keep_bad")]
     strict: bool,
-    /// Leave images as they are, byte for byte
+    /// Leave images unchanged, byte for byte
     #[arg(long, conflicts_with_all = ["quality", "max_side", "raw"])]
     keep_bytes: bool,
     /// Encode every image as JPEG of this quality, 1 to 100; this loses detail
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "raw")]
     quality: Option<u8>,
-    /// Make images smaller whose longer side has more pixels; this loses detail
+    /// Shrink images whose longer side has more pixels than this; this loses detail
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
-    /// Store decoded pixels, resized: the shorter side as 256, or both as 224x224; takes much room
+    /// Store decoded, resized pixels; give the shorter side (256) or both (224x224); takes much
+    /// room
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
-    /// Threads that read and encode; 0 is one for each processor
+    /// Threads that read and encode; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
 }
@@ -104,19 +105,19 @@ impl Args {
         bar.finish_and_clear();
         let report = report?;
 
-        warn("could not be treated so and stay as they were", report.refused_count, &report.refused);
-        warn("are damaged, and decode all the same", report.damaged_count, &report.damaged);
+        warn("could not be recoded and stay unchanged", report.refused_count, &report.refused);
+        warn("are damaged but decode", report.damaged_count, &report.damaged);
         if report.duplicate_keys > 0 {
-            say(format_args!("warpfeed: warning: {} samples have the key of one before them", report.duplicate_keys));
+            say(format_args!("warpfeed: warning: {} samples repeat the key of an earlier one", report.duplicate_keys));
         }
 
         let done = [
             (report.repacked, "repacked"),
-            (report.encoded, "encoded anew"),
+            (report.encoded, "re-encoded"),
             (report.raw, "as arrays"),
-            (report.kept, "as they were"),
-            (report.refused_count - report.undecodable_count, "not treated, as they were"),
-            (report.undecodable_count, "undecodable, as they were"),
+            (report.kept, "kept"),
+            (report.refused_count - report.undecodable_count, "kept (not recodable)"),
+            (report.undecodable_count, "kept (undecodable)"),
         ];
         let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
         let (place, pattern) = match &report.written.paths[..] {
@@ -140,7 +141,7 @@ impl Args {
     }
 }
 
-/// Says that `count` images are so, and which.
+/// Warns about `count` images and lists them.
 fn warn(so: &str, count: u64, which: &[Refused]) {
     if count == 0 {
         return;

@@ -11,8 +11,8 @@ use crate::Outcome;
 
 /// Draw a contact sheet of an augmented batch, with its labels
 ///
-/// The pictures are those a training loop with the same batch, seed and augmentation would get. A
-/// sample that cannot be decoded is left grey.
+/// A training loop with the same batch size, seed and augmentation gets the same pictures. A sample
+/// that cannot be decoded is left grey.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,16 +22,16 @@ Examples:
 pub(crate) struct Args {
     /// The data set
     path: PathBuf,
-    /// PNG file to write, NAME.png; one that is there is replaced
+    /// PNG file to write, NAME.png; an existing file is replaced
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Samples on the sheet, up to 1024
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     images: u16,
-    /// Side of each in pixels, up to 1024
+    /// Side of each sample in pixels, up to 1024
     #[arg(long, value_name = "PIXELS", default_value_t = 160, value_parser = clap::value_parser!(u32).range(1..=1024))]
     size: u32,
-    /// What is done to each picture
+    /// Augmentation of each picture
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
     augment: Recipe,
     /// Seed of the shuffle and the augmentation
@@ -95,7 +95,7 @@ impl Args {
             draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size);
         }
 
-        // Encoded first, so that no half picture is left behind.
+        // Encoded first, so a failure never leaves half a picture.
         let mut png = Cursor::new(Vec::new());
         sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::config(e.to_string()).at_path(&self.out))?;
         std::fs::write(&self.out, png.into_inner()).map_err(|e| Error::io(&self.out, &e))?;
@@ -111,8 +111,8 @@ impl Args {
     }
 }
 
-/// Draws `text` with its upper left corner at `at`, in small dots if it would be wider than `room`,
-/// and cut if it is even then.
+/// Draws `text` with its upper left corner at `at`. Text wider than `room` gets small dots; if
+/// still too wide, it is cut.
 fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32) {
     let dot = if text.chars().count() as u32 * LETTER * DOT <= room + DOT { DOT } else { 1 };
     for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {

@@ -1,4 +1,4 @@
-//! The page about a run: one HTML file with its data in it, that needs no network.
+//! The page about a run: one HTML file with the data inside, for use without a network.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,12 @@ use warpfeed::{Error, Stats};
 
 use crate::Outcome;
 
-/// Make a page of what a loader did
+/// Make a report page of a loader's run
 ///
-/// One HTML file that needs no network: what limited the loader, where the workers' time went, the
-/// stall over time, the slowest samples, and with --trace a timeline of the traced batches. The
-/// statistics are what `warpfeed bench --json` prints, or `batches.stats()` as JSON.
+/// Writes one HTML file that works without a network. It shows what limited the loader, where the
+/// workers' time went, the stall over time and the slowest samples. With --trace it also shows a
+/// timeline of the traced batches. The input is the output of `warpfeed bench --json`, or
+/// `batches.stats()` as JSON.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +26,7 @@ Examples:
 pub(crate) struct Args {
     /// Statistics as JSON
     stats: PathBuf,
-    /// The page
+    /// The HTML file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// A trace of the same run, for the timeline
@@ -33,14 +34,14 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Spans in the page at most: a browser draws so many at once.
+/// The most spans in the page. A browser can draw this many at once.
 const SPANS: usize = 4000;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let document: Value = read(&self.stats)?;
         let inner = document.get("stats").unwrap_or(&document);
-        let wrong = |e| Error::in_source(format!("no statistics of a loader: {e}")).at_path(&self.stats);
+        let wrong = |e| Error::in_source(format!("not the statistics of a loader: {e}")).at_path(&self.stats);
         let stats = stats(inner).map_err(wrong)?;
         let title = match document.get("path").and_then(Value::as_str) {
             Some(path) => path.to_owned(),
@@ -53,31 +54,32 @@ impl Args {
 
 fn stats(value: &Value) -> Result<Stats, String> {
     if value.get("workers").is_none() {
-        return Err("no object with the key \"workers\"".to_owned());
+        return Err("not an object with the key \"workers\"".to_owned());
     }
     serde_json::from_value(value.clone()).map_err(|e| e.to_string())
 }
 
 fn read(path: &Path) -> warpfeed::Result<Value> {
     let bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
-    serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("no JSON: {e}")).at_path(path))
+    serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
 /// Writes the page about `stats` to `out`.
 pub(crate) fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
-    // Without this character nothing in a script element can end it.
+    // Without this character the data cannot end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
     fs::write(out, page).map_err(|e| Error::io(out, &e))
 }
 
 /// The spans of the first window of a trace, row by row: name, begin and end in microseconds,
-/// depth, and what is known of it.
+/// depth, and details.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
-    let events = events.ok_or_else(|| Error::in_source("no trace: no array \"traceEvents\"").at_path(path))?;
+    let events =
+        events.ok_or_else(|| Error::in_source("not a trace: the array \"traceEvents\" is missing").at_path(path))?;
     let id = |event: &Value| Some((event.get("pid")?.as_u64()?, event.get("tid")?.as_u64()?));
     let mut names = BTreeMap::new();
     let mut spans = Vec::new();

@@ -10,8 +10,8 @@ use crate::{Outcome, progress, size};
 
 /// Draw a learnable picture set into class folders
 ///
-/// Several figures of one outline and texture on each picture make the class. Sizes, JPEG qualities
-/// and subsampling are spread as in real sets; some pictures are grey, progressive, or PNG. The
+/// Each picture shows several figures of one outline and texture, which make the class. Sizes, JPEG
+/// qualities and subsampling vary as in real sets. Some pictures are grey, progressive, or PNG. The
 /// same options give the same bytes on every machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -20,7 +20,7 @@ Examples:
   warpfeed synth --out small --images 4000 --side 96 --classes 10 --seed 7
   warpfeed synth --out like-imagenet --images 5000 --classes 100 --side 500")]
 pub(crate) struct Args {
-    /// Folder to make; one that is there must be empty
+    /// Folder to make; an existing folder must be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Number of pictures
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Number of classes, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 10)]
     classes: usize,
-    /// Longer side of most pictures, 32 to 4096; some have half of it, some twice as much
+    /// Longer side of most pictures, 32 to 4096; some pictures have half of it, some twice as much
     #[arg(long, value_name = "PIXELS", default_value_t = 256)]
     side: u32,
     /// Another seed makes other pictures

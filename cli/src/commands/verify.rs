@@ -14,9 +14,9 @@ use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
 ///
-/// Each bad sample is a line on stdout with its number, key, file and cause, in the order of the
-/// data set; a count goes to stderr. A sample that decodes, but is damaged, is a line too, whose
-/// cause begins with 'damaged: '. The exit code is 1 if there is a bad one.
+/// Prints one line on stdout for each bad sample, in the order of the data set: its number, key,
+/// file and cause. A sample that decodes but is damaged gets a line too; its cause begins with
+/// 'damaged: '. A count goes to stderr. The exit code is 1 if a sample is bad.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,22 +24,25 @@ Examples:
   warpfeed verify train.lmdb > bad.txt || echo 'look at bad.txt'
   warpfeed verify 'train-{000..099}.tar' --json | jq -r .key
 
-Exit codes: 0 all decode, 1 some do not (with --strict: or are damaged) or the set cannot be opened, 2 a wrong command line.")]
+Exit codes:
+  0  every sample decodes
+  1  a sample does not decode (with --strict: or is damaged), or the set cannot be opened
+  2  the command line is wrong")]
 pub(crate) struct Args {
     /// The data set
     path: PathBuf,
-    /// Threads; 0 is one for each processor
+    /// Threads; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Take samples that decode, but are damaged, for bad ones
+    /// Also treat samples as bad that decode but are damaged
     #[arg(long)]
     strict: bool,
-    /// A JSON object a line for each sample found: sample, key, path, kind, error, tolerated
+    /// Print one line of JSON per sample found: sample, key, path, kind, error, tolerated
     #[arg(long)]
     json: bool,
 }
 
-/// Samples between two writes of what was found.
+/// Samples between two writes of the findings.
 const BLOCK: usize = 2048;
 
 impl Args {
@@ -63,7 +66,7 @@ impl Args {
             });
             for Found { error: e, tolerated } in found.into_iter().flatten() {
                 *(if tolerated { &mut damaged } else { &mut bad }) += 1;
-                // A bar and a result on one terminal line would spoil each other.
+                // A bar and a result must not share a terminal line.
                 bar.suspend(|| match self.json {
                     true => writeln!(
                         out,
@@ -82,15 +85,15 @@ impl Args {
     }
 }
 
-/// What is wrong with a sample.
+/// The problem of a sample.
 pub(crate) struct Found {
     pub(crate) error: Error,
-    /// It decodes all the same.
+    /// Whether it still decodes.
     pub(crate) tolerated: bool,
 }
 
-/// Whether sample `index` can be read, has a usable label, and its image decodes in full and is
-/// sound.
+/// Checks that sample `index` can be read, has a usable label, and has a sound image that decodes
+/// in full.
 pub(crate) fn check(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Option<Found> {
     let mut key = String::new();
     let body = AssertUnwindSafe(|| {

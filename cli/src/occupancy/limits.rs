@@ -85,8 +85,8 @@ impl Limits {
     /// The limits of `capability`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if it is not in the table, with those that
-    /// are.
+    /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if it is not in the table. The error
+    /// lists the known ones.
     pub fn of(capability: Capability) -> Result<Self> {
         let found = Self::all().find(|limits| limits.capability == capability);
         found.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! How many warps of a kernel a multiprocessor holds at once, and what stops it from holding more.
+//! How many warps of a kernel a multiprocessor holds at once, and what limits the number.
 //!
 //! The calculation follows the rules that NVIDIA publishes: the technical specifications per
 //! compute capability in the CUDA C++ Programming Guide, and the allocation granularities of the
@@ -87,7 +87,7 @@ impl Occupancy {
 
 impl Limits {
     /// Occupancy of blocks of `block` threads of a kernel that needs `usage`. A kernel that cannot
-    /// be launched so (too many threads, registers or bytes in a block) has 0 blocks.
+    /// be launched this way (too many threads, registers or bytes in a block) has 0 blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
         let warps = block.div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;

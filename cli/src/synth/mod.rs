@@ -1,14 +1,13 @@
-//! A data set that is drawn: learnable, with the spread of a real one, and the same bytes for the
-//! same seed on every machine.
+//! A drawn data set. It is learnable and as varied as a real one. The same seed gives the same
+//! bytes on every machine.
 //!
-//! 1. This file: which pictures there are, how each is encoded, and the writing of the class
-//!    folders.
+//! 1. This file: lists the pictures, encodes each, and writes the class folders.
 //! 2. `scene`: what is on a picture: background, noise, figures.
 //! 3. `figure`: outlines and textures, which make the class.
 //! 4. `ink`: whole-number colour and noise.
 //!
-//! All drawing is in whole numbers, and so is the JPEG encoder: nothing depends on a processor's or
-//! a library's floating point.
+//! All drawing and the JPEG encoder use whole numbers. So nothing depends on a processor's or a
+//! library's floating point.
 
 mod figure;
 mod ink;
@@ -33,12 +32,13 @@ const MAX_CLASSES: usize = 1024;
 
 /// A drawn data set.
 ///
-/// A class is an outline and a texture (`dotted-ring`, `striped-cross`; beyond 64 classes a range
-/// of hues too). Several figures of it, of any colour, size and angle, are scattered over a
-/// background that says nothing of the class, so that most crops show one, and the mean colour
-/// tells nothing. Pictures are spread as photographs in real sets are: most have one common format,
-/// the others half to twice the side and any shape from 1:2 to 2:1; JPEG of quality 60 to 95, 4:4:4
-/// and 4:2:0, some 4:2:2, grey or progressive; one in twenty is a PNG.
+/// A class is an outline and a texture, such as `dotted-ring` or `striped-cross`. Beyond 64 classes
+/// it also has a range of hues. Several figures of the class, of any colour, size and angle, are
+/// scattered over a background that does not depend on the class. So most crops show a figure, and
+/// the mean colour does not reveal the class. Pictures vary as photographs in real sets do. Most
+/// have one common format; the others have half to twice the side and any shape from 1:2 to 2:1.
+/// JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, grey or progressive. One picture
+/// in twenty is a PNG.
 ///
 /// Picture `i` depends on the seed, the number of classes, the side and `i` alone; it belongs to
 /// class `i % classes`.
@@ -99,7 +99,7 @@ impl Synth {
 
     /// Draws the set into class folders below `dir`, on all processors.
     ///
-    /// It is written beside `dir` and renamed at the end: what stands at `dir` is whole.
+    /// It is written beside `dir` and renamed at the end, so a set at `dir` is complete.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a number out of range, or if `dir` is there and not empty;
@@ -117,7 +117,7 @@ impl Synth {
         self.check()?;
         let dir = &dir.as_ref().components().collect::<PathBuf>();
         if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(Error::config("exists already, and is no empty folder").at_path(dir));
+            return Err(Error::config("exists already and is not an empty folder").at_path(dir));
         }
         let mut beside = dir.clone().into_os_string();
         beside.push(".partial");

@@ -1,6 +1,6 @@
-//! JPEGs written anew for fast crops, with the same coefficients.
+//! Rewrites JPEGs for fast crops, with the same coefficients.
 //!
-//! 1. `tokens`: a picture as Huffman symbols, out of a sequential scan or of coefficient planes.
+//! 1. `tokens`: a picture as Huffman symbols, from a sequential scan or from coefficient planes.
 //! 2. `tables`: the Huffman tables, standard ones or those made for the picture.
 //! 3. `write`: marker segments and data.
 
@@ -15,27 +15,26 @@ use crate::decode::jpeg::markers::next_marker;
 use crate::error::{Error, Result};
 use tokens::{Grid, Tokens};
 
-/// Appends to `out` the JPEG `bytes`, rewritten so that a part of it can be decoded alone: same
-/// coefficients, so the same pixels from any decoder.
+/// Rewrites the JPEG `bytes` so that parts of it can be decoded alone, and appends the result to
+/// `out`. The coefficients are the same, so every decoder gives the same pixels.
 ///
 /// The result is a baseline JPEG of one scan with a restart marker every `k` MCUs, where `k`
-/// divides the row: a row has up to 8 segments, none narrower than 32 pixels; where the row has no
-/// such divisor, a segment is the whole row. A Huffman table is the standard one, unless one made
-/// for the picture saves more than 512 bytes: decoders have the standard ones at hand, and take
-/// longer to make a table than to read what it saves in a small picture.
+/// divides the row. A row has up to 8 segments of at least 32 pixels each. If no divisor fits, a
+/// segment is the whole row. A Huffman table is the standard one, unless a table made for the
+/// picture saves more than 512 bytes. Decoders keep the standard tables; in a small picture,
+/// building another table takes longer than reading the bytes it saves.
 ///
-/// Kept are what pixels depend on (the JFIF segment without its thumbnail, Adobe's colour
-/// transform, the EXIF orientation in an EXIF segment with nothing else) and ICC profiles, which
-/// say what the pixels mean. Comments, thumbnails, other EXIF entries, XMP and other application
-/// segments are dropped, and so is what follows the picture in the file. Rewriting the result gives
-/// the same bytes.
+/// The result keeps the segments that pixels depend on: the JFIF segment without its thumbnail,
+/// Adobe's colour transform, and the EXIF orientation alone in an EXIF segment. It also keeps ICC
+/// profiles. It drops comments, thumbnails, other EXIF entries, XMP, other application segments,
+/// and any bytes after the picture. Rewriting the result gives the same bytes.
 ///
-/// Nothing but `out`, and tables for the picture, is allocated: the scratch belongs to the thread.
+/// Only `out` and tables for the picture are allocated. The scratch belongs to the thread.
 ///
 /// # Errors
-/// If the coding is lossless, arithmetic, hierarchical or of 12 bits; if an MCU would have more
-/// than 10 blocks; if the data is damaged, even where decoders would show something, as
-/// [`check`](crate::decode::check) says; `out` then holds nothing more than before.
+/// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
+/// blocks; or if [`check`](crate::decode::check) finds damage, even if decoders accept it. `out` is
+/// then unchanged.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;
@@ -64,7 +63,7 @@ pub fn repack_jpeg(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// The MCUs of the interleaved scan that is to be written.
+/// The MCUs of the interleaved scan to write.
 fn grid(header: &Header) -> Result<Grid> {
     let frame = &header.frame;
     if let Some(kind) = frame.foreign_kind() {
@@ -83,8 +82,8 @@ fn grid(header: &Header) -> Result<Grid> {
 /// MCUs in a restart segment, for `across` MCUs of `width` pixels in a row.
 ///
 /// A segment costs about five bytes: its marker, the bits that fill the last byte, and the DC
-/// differences that begin at zero. Narrower ones cut crops more closely, wider ones cost less;
-/// below 32 pixels (4 blocks) the cost passes 3 % at usual qualities.
+/// differences that begin at zero. Narrower segments fit crops more closely; wider ones cost less.
+/// Below 32 pixels (4 blocks) the cost exceeds 3 % at usual qualities.
 fn interval(across: u32, width: u32) -> u32 {
     let fits = |&n: &u32| across.is_multiple_of(n) && across / n * width >= 32;
     across / (2..=8).rev().find(fits).unwrap_or(1)

@@ -3,12 +3,12 @@
 
 use crate::decode::jpeg::huffman::Spec;
 
-/// Bytes that a table made for a picture has to save against the standard one.
+/// Bytes that a table made for a picture must save against the standard one.
 ///
-/// A decoder keeps the standard tables from one picture to the next. Any other table is made anew
-/// for its picture, which takes this crate's decoder 7 us, as long as it takes to decode 1,400
-/// bytes. Pictures of less than 300 pixels save less than that with all of their tables together.
-/// The number lies below 1,400, since bytes have to be stored and read too.
+/// A decoder keeps the standard tables from one picture to the next. It builds any other table for
+/// its picture. This takes this crate's decoder 7 us, as long as decoding 1,400 bytes. Pictures of
+/// less than 300 pixels save less than that with all of their tables together. The number is below
+/// 1,400 because bytes must also be stored and read.
 const WORTH: u64 = 512;
 
 /// The table for symbols that occur `counts[symbol]` times: for `ac` or DC coefficients, of
@@ -32,7 +32,7 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
 }
 
-/// Longer codes than this do not come out of counts that fit into 64 bits.
+/// The longest code that counts of 64 bits can lead to.
 const LONGEST: usize = 128;
 
 /// The table of at most 16 bits a code that takes the fewest bits for symbols that occur

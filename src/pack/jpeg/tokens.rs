@@ -1,9 +1,9 @@
-//! A picture's coefficients as the symbols that code them: what a sequential scan is between its
-//! bits and its blocks.
+//! A picture's coefficients as Huffman symbols: the form between the bits and the blocks of a
+//! sequential scan.
 //!
-//! Most files hold one sequential scan, whose symbols can stay as they are but for the DC
-//! differences; only the codes change. That takes no coefficient planes and half the time.
-//! Everything else comes in by way of [`Coefficients`].
+//! Most files hold one sequential scan. Its symbols stay the same except for the DC differences;
+//! only the codes change. This needs no coefficient planes and takes half the time. All other files
+//! go through [`Coefficients`].
 
 use crate::decode::jpeg::bits::Bits;
 use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI};
@@ -13,8 +13,7 @@ use crate::decode::jpeg::markers::is_closed;
 use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
 use crate::error::{Error, Result};
 
-/// How many pairs of tables are written: one for the first component and a black one, one for the
-/// others.
+/// Number of table pairs: one for the first component and a black one, one for the others.
 pub(super) const GROUPS: usize = 2;
 
 /// The pair of tables that component `index` of a frame is coded with.
@@ -22,7 +21,7 @@ pub(super) fn group(index: usize) -> usize {
     usize::from(index == 1 || index == 2)
 }
 
-/// Which code a token takes: 256 symbols each for DC and AC of each group.
+/// The index of a token's code: 256 symbols each for DC and AC of each group.
 pub(super) const CODES: usize = 2 * GROUPS * 256;
 
 /// First code of a table.
@@ -68,7 +67,7 @@ impl Tokens {
         starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])
     }
 
-    /// Gives back memory that an unusually large picture took.
+    /// Frees memory that an unusually large picture took.
     pub(super) fn trim(&mut self) {
         const KEPT: usize = 4 << 20;
         if self.list.capacity() > KEPT {
@@ -80,7 +79,7 @@ impl Tokens {
     /// Reads the picture; returns the quantisation table of each component.
     ///
     /// # Errors
-    /// If anything in the data is not as T.81 has it, even where decoders agree to read on.
+    /// If the data violates T.81 anywhere, even where all decoders continue.
     pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
         self.list.clear();
         self.ends.clear();
@@ -198,9 +197,9 @@ impl Tokens {
                         self.dc(i, block[0].into(), &mut last[i])?;
                         self.ac(i, block)?;
                     } else {
-                        // Scans of one component leave out the blocks that pad an MCU. As jpegtran
-                        // fills them, they cost the least: the DC coefficient of the block before,
-                        // and nothing else.
+                        // Scans of one component leave out the blocks that pad an MCU. Each is
+                        // filled as in jpegtran, at the least cost: with only the DC coefficient of
+                        // the block before.
                         let before = last[i];
                         self.dc(i, before, &mut last[i])?;
                         self.push(table_start(true, group(i)), 0);

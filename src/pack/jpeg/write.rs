@@ -20,7 +20,7 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     let frame = &header.frame;
     let count = frame.components().len();
     let quant = &quant[..count];
-    // Components with one table share it, as they mostly do.
+    // Components with equal tables share one, as usual.
     let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("it is in there") as u8;
     let mut extended = false;
     for i in (0..count).filter(|&i| usize::from(index(i)) == i) {
@@ -39,8 +39,8 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     body.extend(width.to_be_bytes());
     body.push(count as u8);
     for (i, c) in frame.components().iter().enumerate() {
-        // A single component is not subsampled, whatever it claims (T.81, A.2.2); readers that do
-        // not know are helped.
+        // The factors of a single component mean nothing (T.81, A.2.2). Writing 1x1 helps readers
+        // that do not know this.
         let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
         body.extend([c.id, h << 4 | v, index(i)]);
     }
@@ -73,7 +73,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     segment(out, 0xda, &[&body]);
 
     let segments = (grid.across / grid.interval * grid.down) as usize;
-    // One byte in 256 is ff and takes a stuffed zero; more, where more are, are had by growing.
+    // About one byte in 256 is ff and takes a stuffed zero. If there are more, the buffer grows.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     for (i, tokens) in tokens.segments().enumerate() {
         if i > 0 {

@@ -131,7 +131,7 @@ impl Scan<'_> {
                         let path = text(name).map_err(named)?.trim_start_matches("./");
                         if path == CLASSES_MEMBER {
                             self.index.classes = serde_json::from_slice(data(&mut scratch)?)
-                                .map_err(|e| bad(format!("{CLASSES_MEMBER} is no JSON array of names: {e}")))?;
+                                .map_err(|e| bad(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}")))?;
                         } else {
                             self.member(path, pax.key.as_deref(), start, size).map_err(named)?;
                         }

@@ -22,11 +22,11 @@ pub(super) struct Axis {
 pub(super) struct Key {
     /// Positions in the source.
     pub(super) length: u32,
-    /// The part of it that becomes the output.
+    /// The part of the source that becomes the output.
     pub(super) window: (f64, f64),
     /// Positions in the output.
     pub(super) outputs: u32,
-    /// The output is in reverse.
+    /// Whether the output is reversed.
     pub(super) mirrored: bool,
 }
 
@@ -41,11 +41,11 @@ struct Taps {
 }
 
 impl Axis {
-    /// Computes the filter, and says whether it is another than last time. Allocates only to grow
-    /// beyond all earlier ones.
+    /// Computes the filter and returns whether it changed. Allocates only to exceed all earlier
+    /// sizes.
     ///
-    /// The window lies within the source and is not empty, so that every output has a tap: its
-    /// middle is half a position from some source position at most.
+    /// The window is non-empty and lies within the source. So every output has a tap: its middle is
+    /// at most half a position from a source position.
     pub(super) fn prepare(&mut self, key: Key) -> bool {
         if self.key == Some(key) {
             return false;
@@ -105,7 +105,7 @@ impl Axis {
         self.taps.len()
     }
 
-    /// Source positions that any output reads, from the first to behind the last.
+    /// The range of source positions that outputs read.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.0 as usize..self.span.1 as usize
     }
@@ -127,14 +127,14 @@ impl Axis {
         self.widest
     }
 
-    /// Whether each output is one source position, in order: nothing to do but copy.
+    /// Whether each output equals one source position, in order, so that copying is enough.
     pub(super) fn is_copy(&self) -> bool {
         let key = self.key.expect("prepared");
         !key.mirrored && key.window.0.fract() == 0.0 && key.window.1 - key.window.0 == f64::from(key.outputs)
     }
 }
 
-/// The least whole number that is not below `value`, which is not negative.
+/// `value`, which is not negative, rounded up.
 fn ceil(value: f64) -> u32 {
     let whole = value as u32;
     whole + u32::from(f64::from(whole) < value)

@@ -1,8 +1,8 @@
-//! The vector code, in one text for both widths.
+//! The vector code, written once for both widths.
 //!
-//! A width's file names what the text works with: `Vector` and `LANES`, the pixels that one holds;
-//! the instructions, by their names without the width; `dot`, `gather` and `store_pixels`, which
-//! differ between them; and `narrower`, which does the rows that are shorter than a vector.
+//! Each width's file defines what this code uses: `Vector`; `LANES`, the pixels in a vector; the
+//! instructions, under their names without the width; `dot`, `gather` and `store_pixels`, which
+//! differ between widths; and `narrower`, for rows shorter than a vector.
 
 macro_rules! lanes {
     ($features:literal) => {

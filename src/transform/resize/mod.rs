@@ -1,14 +1,14 @@
 //! Crop, antialiased bilinear resize and flip in one go.
 //!
 //! 1. `axis`: the filter along one axis as fixed-point coefficients.
-//! 2. `scalar`: the portable code, which the vectors' equals bit for bit.
+//! 2. `scalar`: the portable code. The vector code gives the same bits.
 //! 3. `table`: the filter for a row, laid out for vectors.
-//! 4. `lanes`: the vector code, in one text for both widths.
+//! 4. `lanes`: the vector code, written once for both widths.
 //! 5. `avx2`, `avx512`: the widths.
 //!
-//! For each output row the source rows are summed first, into one row that stays in the first-level
-//! cache, and that row is then summed sideways into its place. The order is always this one, so
-//! that rounding, and with it every pixel, is the same on every machine.
+//! Each output row takes two sums. The first sums source rows into one row, which stays in the
+//! first-level cache. The second sums that row sideways into its place. This order never changes,
+//! so rounding and all pixels are the same on every machine.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -27,10 +27,10 @@ use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{Plan, Window};
 
-/// Crop, antialiased bilinear resize and flip of one image after the other; its scratch is kept.
+/// Crops, resizes (antialiased bilinear) and flips one image after another. It keeps its scratch.
 ///
 /// The filter is the triangle that Pillow and torchvision (`antialias=True`) use. The pixels equal
-/// those of `fast_image_resize` bit for bit, and do not depend on the CPU.
+/// those of `fast_image_resize` bit for bit on every CPU.
 #[derive(Debug)]
 pub struct Resizer {
     across: Axis,
@@ -39,12 +39,12 @@ pub struct Resizer {
     row: Vec<u8>,
     /// The taps across, for `kernels`.
     table: Table,
-    /// The vector code; without it the sums are `scalar`'s.
+    /// The vector code; `None` means `scalar`.
     kernels: Option<Kernels>,
 }
 
-/// The sums of one instruction set. Only the files of the instruction sets make one, which ask the
-/// CPU first.
+/// The sums of one instruction set. Only the instruction sets' files construct it, after asking the
+/// CPU.
 #[derive(Debug, Clone, Copy)]
 struct Kernels {
     /// Pixels that a vector holds.
@@ -71,7 +71,7 @@ impl Default for Resizer {
 }
 
 impl Resizer {
-    /// A resizer without scratch yet; one a worker.
+    /// A resizer with empty scratch. Each worker has one.
     pub fn new() -> Self {
         Self::default()
     }
@@ -81,8 +81,7 @@ impl Resizer {
     }
 
     /// Writes what `plan` makes of `pixels` to `dst`: `u8`, HWC, `plan.output.width *
-    /// plan.output.height * 3` bytes. All of `dst` is overwritten; what it held before does not
-    /// matter, and nothing is read from it.
+    /// plan.output.height * 3` bytes. All of `dst` is overwritten, and nothing is read from it.
     ///
     /// # Errors
     /// If `pixels` does not cover `plan.region`, `dst` is of another length, or the plan's window
@@ -132,7 +131,7 @@ impl Resizer {
         Ok(())
     }
 
-    /// All output rows, `source` beginning with the region's first pixel.
+    /// Writes all output rows. `source` begins with the region's first pixel.
     fn rows(&mut self, source: &[u8], stride: usize, dst: &mut [u8]) {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);

@@ -1,4 +1,4 @@
-//! The portable code, and the oracle of the vectors'.
+//! The portable code. It is the oracle for the vector code.
 
 use super::axis::Axis;
 
