@@ -41,6 +41,8 @@ impl<'a> Reader<'a> {
         self.left.is_empty()
     }
 
+    // Inline, as what it calls: without that a sample of three fields takes 40 ns more.
+    #[inline]
     pub(super) fn next(&mut self) -> Result<Value<'a>> {
         let mut from = Bytes::new(self.left);
         let head = head(&mut from).map_err(|e| self.misread(&e))?;
@@ -101,6 +103,7 @@ enum Head<'a> {
     Extension(u32),
 }
 
+#[inline]
 fn head<'a>(from: &mut Bytes<'a>) -> Result<Head<'a>, ValueReadError<BytesReadError>> {
     // Each of these functions reads the marker again.
     let marker = decode::read_marker(&mut from.clone())?;
@@ -122,6 +125,7 @@ fn head<'a>(from: &mut Bytes<'a>) -> Result<Head<'a>, ValueReadError<BytesReadEr
     })
 }
 
+#[inline]
 fn integer<'a>(from: &mut Bytes<'a>) -> Result<Value<'a>, ValueReadError<BytesReadError>> {
     match decode::read_int(from) {
         Ok(int) => Ok(Value::Int(int)),

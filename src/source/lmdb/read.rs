@@ -38,8 +38,8 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// put in the order of their numbers. Keys of the form `__name__` are not samples; `__classes__`
 /// holds the names of the classes as a MessagePack array of texts.
 ///
-/// **Values.** [`MsgPack`] or [`Bare`], told apart by the first sample, or any [`ValueFormat`] of your
-/// own.
+/// **Values.** [`MsgPack`] or [`Bare`](crate::source::Bare), told apart by the first sample, or any
+/// [`ValueFormat`] of your own.
 ///
 /// **Other processes** may write meanwhile, and make the database larger: the source goes on seeing
 /// the state it was opened in. To see a newer one, open it anew, which costs a few pages of
