@@ -11,9 +11,9 @@ use super::sample::{IMAGE_EXTENSIONS, image_field};
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Room for the first file; most encoded pictures fit, so that one `read` fetches a file and a
-/// second one sees its end.
-const FIRST_READ: usize = 256 << 10;
+/// Room for the first file. A buffer grows to twice the largest file at most, so that one `read`
+/// fetches a file and a second one sees its end.
+const FIRST_READ: usize = 64 << 10;
 
 /// No picture is this large; a file that is would fill the memory before any decoder could refuse
 /// it.
