@@ -127,8 +127,7 @@ impl Set {
         for (rates, depth) in raw.iter().zip(DEPTHS) {
             println!("  random reads of one file, queue depth {depth:>3}: {:>8.0}", median(rates));
         }
-        let best: Vec<f64> =
-            (0..TURNS).map(|turn| raw.iter().map(|rates| rates[turn]).fold(0.0, f64::max)).collect();
+        let best: Vec<f64> = (0..TURNS).map(|turn| raw.iter().map(|rates| rates[turn]).fold(0.0, f64::max)).collect();
         println!("  the best of them, turn by turn: {:.0}", median(&best));
         println!("  {:<26}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
         let row = |name: &str, rates: &[Vec<f64>; 3], to: &dyn Fn(usize) -> Option<Vec<f64>>| {

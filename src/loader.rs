@@ -523,8 +523,7 @@ impl Loader {
             Layout::Nchw => vec![3, h, w],
         };
         let skip = self.sampling.skip;
-        let order =
-            self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
+        let order = self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule, skip, source.len())?;
         let batch = schedule.places() as usize;

@@ -53,7 +53,11 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
 }
 
 /// Epochs until `done`, with what `see` sees of each batch. Says whether that came in time.
-fn run(batches: &mut Batches<HostBatch>, mut see: impl FnMut(&HostBatch), done: impl Fn(&warpfeed::Stats) -> bool) -> bool {
+fn run(
+    batches: &mut Batches<HostBatch>,
+    mut see: impl FnMut(&HostBatch),
+    done: impl Fn(&warpfeed::Stats) -> bool,
+) -> bool {
     let start = Instant::now();
     for number in 0.. {
         let mut epoch = batches.epoch(number);

@@ -5,8 +5,8 @@ use std::time::Instant;
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
-use super::retry::{guarded, panicked};
 use super::readers::{Stage, Task};
+use super::retry::{guarded, panicked};
 use super::{Broken, Filled, Settings, Work};
 use crate::batch::Free;
 use crate::error::{Error, Result};

@@ -140,7 +140,10 @@ mod tests {
                 for id in 0..MAX_GROUP {
                     match shelf.sample(id).unwrap().0 {
                         Ok(sample) => {
-                            assert_eq!((sample.key(), sample.field("img").unwrap()), ("name", &*vec![id as u8; id + 1]));
+                            assert_eq!(
+                                (sample.key(), sample.field("img").unwrap()),
+                                ("name", &*vec![id as u8; id + 1])
+                            );
                         }
                         Err(e) => assert_eq!((id, e.cause()), (3, "three")),
                     }

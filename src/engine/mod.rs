@@ -219,6 +219,8 @@ impl Engine {
                 }
             })
             .map_err(|e| {
+                // The workers wait for parts as long as somebody could send them.
+                stage.close();
                 Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
             })?;
         Ok(Engine {

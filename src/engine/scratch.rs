@@ -42,7 +42,10 @@ impl ScratchPlan {
     }
 
     pub(crate) fn total(&self) -> usize {
-        self.workers.saturating_mul(self.fixed.saturating_add(self.own)).saturating_add(self.shared).saturating_add(self.ahead)
+        self.workers
+            .saturating_mul(self.fixed.saturating_add(self.own))
+            .saturating_add(self.shared)
+            .saturating_add(self.ahead)
     }
 
     /// The same within `bytes`, but never less than what each worker takes in any case.

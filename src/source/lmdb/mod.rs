@@ -23,7 +23,7 @@ use snapshot::Snapshot;
 pub(crate) use snapshot::lmdb_error;
 
 use super::identity::Identity;
-use super::pages::fetch;
+use super::pages::{Map, fetch};
 use super::{Sample, Source};
 use crate::error::{Error, Result};
 
@@ -232,7 +232,9 @@ impl Source for Lmdb {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (key, value) = self.record(index, scratch)?;
-        fetch(value).and_then(|()| self.layout.sample(key, value)).map_err(|e| at_key(e, key).at_path(&self.path))
+        fetch(value, Map::Random)
+            .and_then(|()| self.layout.sample(key, value))
+            .map_err(|e| at_key(e, key).at_path(&self.path))
     }
 
     fn check(&self) -> Result<()> {

@@ -37,7 +37,7 @@ use index::Index;
 pub(super) use shards::{has_braces, tars_in};
 
 use super::identity::Identity;
-use super::pages::fetch;
+use super::pages::{Map, fetch};
 use super::sample::MAX_FIELDS;
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
@@ -245,7 +245,7 @@ impl Shard {
         if let (Some(first), Some(last)) = (fields.first(), fields.last())
             && let Some(all) = map.get(first.offset as usize..(last.offset + last.len) as usize)
         {
-            fetch(all).map_err(|e| self.lost(e, last.offset + last.len))?;
+            fetch(all, Map::Usual).map_err(|e| self.lost(e, last.offset + last.len))?;
         }
         Ok(())
     }
