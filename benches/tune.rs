@@ -1,5 +1,5 @@
-//! Automatic workers and prefetch against the best of a grid search, on three loads that are bound
-//! differently.
+//! The automatic loader, whose prefetch is found and for which readers read, against the best of a
+//! grid search over workers and prefetch, on three loads that are bound differently.
 //!
 //! ```text
 //! cargo bench --bench tune [-- waiting | computing | bursty]

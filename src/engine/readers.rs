@@ -30,7 +30,7 @@ use super::worker::MAX_GROUP;
 use crate::batch::Part;
 use crate::error::Result;
 use crate::recipe::{Recipe, Reports, guarded};
-use crate::source::Sample;
+use crate::source::{self, Sample};
 use crate::trace::{Args, Row};
 
 /// Threads that read: reads under way at a time at most. Disks give all they have at that depth
@@ -206,6 +206,7 @@ impl ReadStage {
             let (stage, given, crew) = (self.clone(), given.clone(), crew.clone());
             let thread = std::thread::Builder::new().name(format!("warpfeed-read-{index}")).spawn(move || {
                 stage.reports.serve();
+                source::reads_ahead();
                 stage.run(index, &given, &crew);
             });
             match thread {
@@ -334,5 +335,73 @@ impl ReadStage {
             self.run.counters.retried();
         }
         wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Memory, OwnedSample, Source};
+
+    fn room(bound: usize) -> Room {
+        Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false }
+    }
+
+    /// A shelf whose buffers have `bytes`.
+    fn shelf(bytes: usize) -> Box<Shelf> {
+        struct Copies(usize);
+        impl Source for Copies {
+            fn len(&self) -> usize {
+                1
+            }
+
+            fn read<'a>(&'a self, _: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+                *scratch = Vec::with_capacity(self.0);
+                Ok(Sample::new("copy"))
+            }
+        }
+        let mut shelf = Shelf::new(Arc::new(Copies(bytes)));
+        shelf.read(0, 0, || false);
+        shelf.clear();
+        shelf
+    }
+
+    #[test]
+    fn parts_are_admitted_within_the_bound_and_one_that_is_alone_always() {
+        let mut room = room(100);
+        room.usual = 1000;
+        assert!(room.admits(), "a part that is larger than all of it");
+        (room.out, room.held, room.usual) = (1, 60, 40);
+        assert!(room.admits());
+        room.usual = 41;
+        assert!(!room.admits());
+        room.closed = true;
+        assert!(room.admits());
+    }
+
+    #[test]
+    fn buffers_that_nobody_uses_make_room_for_those_in_use() {
+        let mut room = room(100);
+        for _ in 0..3 {
+            room.out += 1;
+            room.hold(30);
+        }
+        for _ in 0..3 {
+            room.back(shelf(30), 30);
+        }
+        assert_eq!((room.held, room.out, room.kept, room.idle.len()), (0, 0, 90, 3));
+        room.hold(50);
+        assert_eq!((room.held, room.kept, room.idle.len()), (50, 30, 1));
+        room.out = 1;
+        room.back(shelf(80), 50);
+        assert_eq!((room.held, room.kept), (0, 30), "what is too large to be kept is given back");
+    }
+
+    #[test]
+    fn a_sample_of_memory_takes_no_buffer() {
+        let mut shelf = Shelf::new(Arc::new(Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])])));
+        let (_, bytes) = shelf.read(0, 0, || false);
+        assert_eq!((bytes, shelf.capacity()), (9, 0));
+        assert_eq!(shelf.sample(0).unwrap().0.unwrap().field("img"), Some(&[7; 9][..]));
     }
 }

@@ -15,8 +15,9 @@ const OWN: usize = 32 << 20;
 /// Bytes of the shared memory for each processor: a 24-megapixel picture takes 72 MB, and a
 /// progressive JPEG of it twice that.
 const SHARED_EACH: usize = 128 << 20;
-/// Bytes of what is read before a worker asks for it, where memory is not scarce: 600 photographs.
-const AHEAD: usize = 64 << 20;
+/// Bytes of what is read before a worker asks for it, where memory is not scarce: 500 buffers for
+/// photographs of usual size, twice as many as are being read at a time.
+const AHEAD: usize = 128 << 20;
 
 /// What workers may take, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, FORMATS, Format};
 
-/// Room for the first file. Most encoded pictures fit: one `read` fetches the file, and a second
-/// one sees its end.
-const FIRST_READ: usize = 256 << 10;
+/// Room for the first file. A buffer grows to twice the largest file at most, so that one `read`
+/// fetches a file and a second one sees its end.
+const FIRST_READ: usize = 64 << 10;
 
 /// The largest file that is read. A larger one is refused before it fills the memory.
 const MAX_FILE: usize = 1 << 31;

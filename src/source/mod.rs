@@ -29,6 +29,7 @@ pub use sample::Sample;
 pub use tar::Tar;
 
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
+pub(crate) use pages::reads_ahead;
 pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -420,6 +420,20 @@ mod tests {
     }
 
     #[test]
+    fn activity_says_which_sample_a_reader_reads_and_for_how_long() {
+        let counters = Counters::new(1, 2);
+        counters.worker(0).enter(Stage::Decode, 7);
+        counters.reads(1, 9);
+        let activity = counters.activity();
+        assert_eq!(activity[0], "worker 0 in decode of sample 7");
+        assert!(activity[1].starts_with("reader 1 reading sample 9 for 0."), "{activity:?}");
+        counters.has_read(1, 1000, 10);
+        counters.worker(0).idle();
+        assert!(counters.activity().is_empty());
+        assert_eq!(counters.stats().ahead.map(|ahead| (ahead.count, ahead.bytes)), Some((1, 10)));
+    }
+
+    #[test]
     fn being_slow_again_but_less_so_does_not_renew_a_long_time() {
         let counters = Counters::new(1, 0);
         let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });

@@ -500,6 +500,11 @@ mod tests {
         let cases = [
             (Limit::Step, Stats { waited_seconds: 0.4, ..loader() }, "a step takes 60.0 ms, 640 samples/s. 2.0 of 4"),
             (Limit::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound: 3.9 of 4 workers"),
+            (
+                Limit::Read,
+                Stats { ahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() },
+                "8.0 reads are under way at a",
+            ),
             (Limit::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound: 3.6 of 4 workers"),
             (Limit::Transform, Stats { transform: stage(6400, 20.0, 0), ..loader() }, "transform-bound: 3.6 of 4"),
             (Limit::Memory, Stats { write: stage(6400, 20.0, 1 << 34), ..loader() }, "memory-bound: 3.9 of 4 workers"),

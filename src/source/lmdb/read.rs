@@ -10,7 +10,7 @@ use super::layout::{self, MsgPack, ValueFormat};
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
 use crate::source::identity::Identity;
-use crate::source::pages::fetch;
+use crate::source::pages::{Map, fetch};
 use crate::source::{Sample, Source};
 
 /// The key under which the names of the classes stand, a MessagePack array of texts. A database
@@ -218,7 +218,9 @@ impl Source for Lmdb {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (key, value) = self.record(index, scratch)?;
-        fetch(value).and_then(|()| self.layout.sample(key, value)).map_err(|e| at_key(e, key).at_path(&self.path))
+        fetch(value, Map::Random)
+            .and_then(|()| self.layout.sample(key, value))
+            .map_err(|e| at_key(e, key).at_path(&self.path))
     }
 
     fn check(&self) -> Result<()> {

@@ -22,7 +22,7 @@ use super::index::Index;
 use super::{index, shards, sidecar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::identity::Identity;
-use crate::source::pages::fetch;
+use crate::source::pages::{Map, fetch};
 use crate::source::sample::MAX_FIELDS;
 use crate::source::{Sample, Source};
 
@@ -228,7 +228,7 @@ impl Shard {
         if let (Some(first), Some(last)) = (fields.first(), fields.last())
             && let Some(all) = map.get(first.offset as usize..(last.offset + last.len) as usize)
         {
-            fetch(all).map_err(|e| self.lost(e, last.offset + last.len))?;
+            fetch(all, Map::Usual).map_err(|e| self.lost(e, last.offset + last.len))?;
         }
         Ok(())
     }
