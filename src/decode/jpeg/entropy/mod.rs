@@ -383,7 +383,8 @@ impl Machine {
     /// # Panics
     /// If no lane is busy, or one is finished already and was not [stopped](Machine::stop).
     pub(super) fn run(&mut self) {
-        assert!(self.busy > 0 && (0..self.busy).all(|lane| self.finished(lane).is_none()));
+        let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
+        assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
         let memory = Memory {
             stream: self.stream.as_ptr(),
             limit: self.last_bit() as u64,
