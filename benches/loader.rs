@@ -123,8 +123,8 @@ impl Set {
                 rates[2][kind].push(per_second(epoch(path, whole)));
             }
         }
-        raw.iter_mut().for_each(|rates| drop(rates.remove(0)));
-        rates.iter_mut().flatten().for_each(|rates| drop(rates.remove(0)));
+        raw.iter_mut().for_each(|rates| _ = rates.remove(0));
+        rates.iter_mut().flatten().for_each(|rates| _ = rates.remove(0));
         for (rates, depth) in raw.iter().zip(DEPTHS) {
             println!("  random reads of one file, queue depth {depth:>3}: {:>8.0}", median(rates));
         }
