@@ -71,9 +71,9 @@ impl Loader {
     /// - The loader does not see work in a CUDA context other than the device's primary one. Such
     ///   programs need `release_on`.
     /// - A dropped batch needs a mark of all work in the context. This mark can invalidate a CUDA
-    ///   graph capture of a stream that the loader does not know. The driver reports that at the end
-    ///   of the capture. The loader knows streams of [`cuda::stream`](crate::cuda::stream) and those
-    ///   given to `release_on`.
+    ///   graph capture of a stream that the loader does not know. The driver reports that at the
+    ///   end of the capture. The loader knows streams of [`cuda::stream`](crate::cuda::stream)
+    ///   and those given to `release_on`.
     ///
     /// Without a CUDA driver the loader logs one warning and uses ordinary memory, and
     /// [`Batches::memory_plan`] says so. Page-locking takes about 0.3 ms a MB on opening. The
