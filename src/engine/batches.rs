@@ -331,7 +331,8 @@ impl<B> Batches<B> {
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
-    /// # let (loader, saved, train_step, save) = (warpfeed::Loader::new("train"), None, |_| (), |_| ());
+    /// # let (loader, saved) = (warpfeed::Loader::new("train"), None);
+    /// # let (train_step, save) = (|_| (), |_| ());
     /// let loader = match saved {
     ///     Some(checkpoint) => loader.resume(checkpoint),
     ///     None => loader,
@@ -395,7 +396,7 @@ impl<B> Batches<B> {
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
             )));
         }
-        // A measurement is no part of the run that a state speaks of.
+        // A measurement does not move the position of the run.
         let at = self.shared.position();
         let epoch = Epoch { cursor: self.begin(0, 0), batches: self };
         let batches = epoch.take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();

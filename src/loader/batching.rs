@@ -89,7 +89,7 @@ impl Loader {
     ///
     /// Put rank 0's part of global batch g first, then rank 1's, and so on. The result has the same
     /// samples, order and augmentation for any world size. Two things pair samples within a rank
-    /// only: [`mix`](Augment::mix), and the replacements of [`OnError::Skip`].
+    /// only: [`mix`](crate::Augment::mix), and the replacements of [`OnError::Skip`].
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
         self.place = Place::Given { rank, world: world_size };
         self

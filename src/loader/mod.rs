@@ -1,11 +1,12 @@
 //! The options of a loader, and how it is opened.
 //!
-//! 1. `options`: [`Loader`]. The setters lie by purpose: `sampling`, `batching`, `pixels`, `fields`,
+//! 1. `options`: [`Loader`]. Its setters, by purpose: `sampling`, `batching`, `pixels`, `fields`,
 //!    `speed`, `limits`, `observe`.
 //! 2. `input`: where the samples come from.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: for batches on a
 //!    device.
-//! 4. `memory`: what there is, and what a loader may take; `processors`: how many are its own.
+//! 4. `memory`: the memory that is available, and what a loader may take of it; `processors`: how
+//!    many processors it may use.
 
 // First, so that the documentation of `Loader` begins with `new`.
 mod options;

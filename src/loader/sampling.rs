@@ -465,7 +465,7 @@ impl Labels<'_> {
             let label = retried(retries, index, || true, || source.label(index as usize, scratch))
                 .and_then(|label| label.ok_or_else(|| Error::in_source(format!("no label, which {asked_by}() needs"))));
             label.map_err(|e| {
-                // What cannot be read has no key to be had either.
+                // A sample that cannot be read has no key.
                 let key = || match e.kind() {
                     ErrorKind::Io | ErrorKind::Panic => Ok(String::new()),
                     _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),

@@ -59,11 +59,11 @@ impl Loader {
     ///
     /// Uploads from page-locked memory are asynchronous, also by cudarc's safe calls. You may still
     /// drop a batch at once. Its memory is written again only after all work that the devices had
-    /// been given by then. A thread of the loader waits for that. While a long step keeps slots, the
-    /// loader prepares fewer batches ahead.
+    /// been given by then. A thread of the loader waits for that. While a long step keeps slots,
+    /// the loader prepares fewer batches ahead.
     #[cfg_attr(
         feature = "cuda",
-        doc = "\n[`HostBatch::release_on`] names the stream that reads the batch: then the loader waits for that stream only."
+        doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch: then the loader waits for that stream only."
     )]
     ///
     /// There are two limits:
@@ -71,13 +71,13 @@ impl Loader {
     /// - The loader does not see work in a CUDA context other than the device's primary one. Such
     ///   programs need `release_on`.
     /// - A dropped batch needs a mark of all work in the context. This mark can invalidate a CUDA
-    ///   graph capture of a stream that the loader does not know. The driver reports that at the end
-    ///   of the capture. The loader knows streams of [`cuda::stream`](crate::cuda::stream) and those given
-    ///   to `release_on`.
+    ///   graph capture of a stream that the loader does not know. The driver reports that at the
+    ///   end of the capture. The loader knows streams of [`cuda::stream`](crate::cuda::stream)
+    ///   and those given to `release_on`.
     ///
     /// Without a CUDA driver the loader logs one warning and uses ordinary memory, and
-    /// [`Batches::memory_plan`] says so. Page-locking takes about 0.3 ms a MB on opening. The memory
-    /// cannot be swapped out.
+    /// [`Batches::memory_plan`] says so. Page-locking takes about 0.3 ms a MB on opening. The
+    /// memory cannot be swapped out.
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
         self
@@ -94,7 +94,7 @@ impl Loader {
     /// If a mapped shard is truncated or its disk fails while in use, the process dies with
     /// `SIGBUS`. With reads it is an ordinary sample error. Reads also suit network file systems.
     /// They cost a copy of the encoded bytes and one open file a shard; see
-    /// [`Tar::open_unmapped`](source::Tar::open_unmapped).
+    /// [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
     ///
     /// The option has no effect on folders, which are always read, or on sources that are already
     /// open. An LMDB is always mapped by its library: with `false`, opening one is an error.

@@ -280,7 +280,7 @@ fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
         }
         // The listing itself tells files from folders; only links need a look of their own. A link
         // that leads nowhere stays a file, so that reading it says so, instead of the sample
-        // silently missing. A pipe or a device is no file: opening one could block.
+        // silently missing. A pipe or a device is left out: opening one could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();
