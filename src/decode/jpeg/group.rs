@@ -1,5 +1,5 @@
-//! Pictures side by side: takes jobs one after another, keeps the lanes busy with pieces of those
-//! taken, and hands each picture back when its last band has become pixels.
+//! Pictures side by side. It takes jobs one after another and keeps the lanes busy with their
+//! pieces. It hands each picture back when its last band has become pixels.
 
 use std::ops::Range;
 

@@ -1,8 +1,7 @@
 //! One to three lanes in plain registers: while one lane waits for its look-up, the others go on.
 //!
-//! Whether a block ends is decided by a branch, which is mispredicted about once a block. That
-//! costs less than what it takes at every look-up to choose the next table and the next place by
-//! conditional moves.
+//! A branch decides whether a block ends. It is mispredicted about once per block. That costs less
+//! than choosing the next table and the next place by conditional moves at every look-up.
 
 use super::table::{BITS, Entry, LONGEST, LONGEST_CODE, ODD, Table};
 use super::{Lanes, Link, Memory, SLACK_BYTES};
