@@ -87,7 +87,7 @@ impl Context {
     /// [`ErrorKind::Cuda`] without a driver, or without that device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Before that a thread has no capture mode to go back to. What fails here fails again
+        // Before this call a thread lacks a capture mode to return to. A failure here repeats
         // below.
         let _ = result::init();
         let _restore = Entered::nowhere();
@@ -95,8 +95,8 @@ impl Context {
         Ok(Context(Some(context)))
     }
 
-    /// The primary context of device `ordinal` if a program uses it already. It is not made for the
-    /// question.
+    /// The primary context of device `ordinal` if a program already uses it. The question does not
+    /// create it.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -123,8 +123,8 @@ impl Context {
 
     /// Makes it the calling thread's context until the result is dropped.
     ///
-    /// cudarc's `bind_to_thread` would also take the error that it keeps for the program: that
-    /// error is the program's to find.
+    /// cudarc's `bind_to_thread` would also take an error that cudarc keeps for the program. The
+    /// program must find that error.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
         let here = self.cudarc().cu_ctx();

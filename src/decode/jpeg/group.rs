@@ -117,7 +117,7 @@ impl Group {
         false
     }
 
-    /// Takes job `index`. `false` if there is no room for it now.
+    /// Takes job `index`. `false` if it does not fit now.
     fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         job.picture.check_region(job.region)?;

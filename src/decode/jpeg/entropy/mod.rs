@@ -221,7 +221,7 @@ impl Machine {
     /// many are in use.
     ///
     /// # Errors
-    /// If a specification is no table.
+    /// If a specification is not a valid table.
     pub(super) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;

@@ -310,7 +310,7 @@ unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
 }
 
 /// Decodes one symbol whose code has `shortest` bits or more, for which the entry does not hold.
-/// `false` if there is no such code.
+/// `false` if the code does not exist.
 ///
 /// # Safety
 /// The lane is valid, and has not reached its end.
