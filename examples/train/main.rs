@@ -75,7 +75,7 @@ fn run() -> Result<()> {
     println!("\n{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // Not `last >= ...`: a loss that is no number has not fallen.
+    // Not `last >= ...`: a NaN loss has not fallen.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!("the loss went from {first:.3} to {last:.3}; below {LOSS_FALLS_TO} of it was due").into());

@@ -132,7 +132,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     println!("{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // Not `last >= ...`: a loss that is no number has not fallen.
+    // Not `last >= ...`: a NaN loss has not fallen.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!("the loss went from {first:.4} to {last:.4}; below {LOSS_FALLS_TO} of it was due").into());

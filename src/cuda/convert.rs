@@ -23,8 +23,8 @@ use super::stream::Stream;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Compiled from `convert.cu` by NVRTC 12.8 for compute capability 7.0: every later device runs it,
-/// and so does every driver from 570 on.
+/// Compiled from `convert.cu` by NVRTC 12.8 for compute capability 7.0. Every later device and
+/// every driver from 570 on runs it.
 const PTX: &str = include_str!("kernels/convert.ptx");
 
 /// Most threads a block may have; the kernels are compiled with that bound.
@@ -48,7 +48,7 @@ pub struct Launch {
 /// The kernel that turns u8 (N, H, W, 3) into what a model takes, for one dtype, layout and image
 /// size.
 ///
-/// Numbers are those of the host path, bit for bit: one fused multiply-add a value, rounded to
+/// Numbers equal those of the host path, bit for bit: one fused multiply-add per value, rounded to
 /// nearest even.
 pub struct Convert {
     kernel: Kernel,
@@ -72,15 +72,15 @@ struct ScaleBias {
 
 impl Convert {
     /// Loads the kernel for images of (`height`, `width`). `normalize` is not used for
-    /// [`Dtype::U8`]. `with_ops`: whether launches will bring records; a kernel that never sees any
+    /// [`Dtype::U8`]. `with_ops` says whether launches will bring records. A kernel without records
     /// is faster.
     ///
-    /// The driver compiles the one entry point that is needed, which takes some tens of
-    /// milliseconds the first time on a machine.
+    /// The driver compiles only the needed entry point. This takes some tens of milliseconds the
+    /// first time on a machine.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the dtype or the size has no kernel, [`ErrorKind::Cuda`] from the
-    /// driver.
+    /// [`ErrorKind::Config`] if no kernel supports the dtype or the size, [`ErrorKind::Cuda`] from
+    /// the driver.
     pub fn load(
         context: &Context,
         dtype: Dtype,
@@ -232,7 +232,7 @@ struct SampleBytes {
     to: usize,
 }
 
-/// An entry point, loaded in a module of its own.
+/// An entry point, loaded in its own module.
 struct Kernel {
     name: String,
     module: sys::CUmodule,

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! All devices that a program may have given work to.
+//! Watches all devices that a program may have given work to.
 //!
-//! Page-locked memory can be read by every device. A slice of it tells nobody which stream reads
-//! it. So the memory is in use until the work is done that every device had been given when it was
-//! let go. The devices of a program are those whose primary context is active. cudarc's usual
-//! contexts, candle, burn, libtorch and the runtime API use these. A context that a program makes
-//! for itself is not seen.
+//! Every device can read page-locked memory. A slice of it does not tell which stream reads it. So
+//! released memory stays in use until every device has done the work that it had been given by
+//! then. The devices of a program are those whose primary context is active. cudarc's usual
+//! contexts, candle, burn, libtorch and the runtime API use these. A context that a program creates
+//! itself is not watched.
 //!
 //! **Invariants**
 //! 1. A context is entered before the driver is asked to wait for it.
@@ -36,8 +36,8 @@ impl Devices {
         Devices { contexts, spare: Mutex::default() }
     }
 
-    /// Marks all work that the devices have been given so far. Drivers before CUDA 12.5 have no
-    /// such mark: for them the host waits for the work instead, if it may `block`.
+    /// Marks all work that the devices have been given so far. Drivers before CUDA 12.5 lack such a
+    /// mark. With them the host waits for the work, if it may `block`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
@@ -62,8 +62,7 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// The contexts that are in use. No lock is held when it returns, since whoever asked may wait
-    /// for their work.
+    /// The contexts in use. No lock is held on return, because the caller may wait for their work.
     fn active(&self) -> Result<Vec<Context>> {
         let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
         for (ordinal, place) in contexts.iter_mut().enumerate() {

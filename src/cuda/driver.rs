@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Is there a driver, and what did it say.
+//! Finds the driver and reports its errors.
 //!
 //! **Invariants**
 //! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned
@@ -29,7 +29,7 @@ pub fn available() -> Result<()> {
     library().as_ref().map(|_| ()).map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
 }
 
-/// The driver's library, which stays loaded; or why there is none.
+/// The driver's library, which stays loaded, or why it is missing.
 fn library() -> &'static Result<libloading::Library, String> {
     static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
@@ -61,8 +61,7 @@ pub(super) fn device_count() -> usize {
     count.map_or(0, |count| count.max(0) as usize)
 }
 
-/// [`available`] for those who want batches on a device: where there is no driver the error says
-/// what there is instead.
+/// [`available`] for batches on a device. Without a driver the error names the alternative.
 pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
@@ -88,7 +87,7 @@ impl Context {
     /// [`ErrorKind::Cuda`] without a driver, or without that device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Before that a thread has no capture mode to go back to. What fails here fails again
+        // Before this call a thread lacks a capture mode to return to. A failure here repeats
         // below.
         let _ = result::init();
         let _restore = Entered::nowhere();
@@ -96,8 +95,8 @@ impl Context {
         Ok(Context(Some(context)))
     }
 
-    /// The primary context of device `ordinal` if a program uses it already. It is not made for the
-    /// question.
+    /// The primary context of device `ordinal` if a program already uses it. The question does not
+    /// create it.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -124,8 +123,8 @@ impl Context {
 
     /// Makes it the calling thread's context until the result is dropped.
     ///
-    /// cudarc's `bind_to_thread` would also take the error that it keeps for the program: that
-    /// error is the program's to find.
+    /// cudarc's `bind_to_thread` would also take an error that cudarc keeps for the program. The
+    /// program must find that error.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
         let here = self.cudarc().cu_ctx();

@@ -1,9 +1,9 @@
-//! Memory that is given back on a thread of its own, when the device has nothing to do.
+//! Frees memory on a separate thread when the device is idle.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work that the device has been given, and other
-//! threads' calls wait for them meanwhile (both seen on driver 580). The work may be what the
-//! program's thread still has to release. So these calls are made by a thread that first waits for
-//! the device by looking.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work that the device has been given, and calls of
+//! other threads wait for them (both seen on driver 580). The work may wait for something that the
+//! program's thread must still release. So a separate thread polls until the device is idle and
+//! then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -60,7 +60,8 @@ fn add(job: Job) {
     queue.open += 1;
     if !queue.running {
         let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
-        // Without a thread the jobs wait for the next one: memory is kept, and nobody is blocked.
+        // Without a thread the jobs wait for the next thread. Memory is kept, and nobody is
+        // blocked.
         queue.running = thread.is_ok();
     }
 }

@@ -20,8 +20,8 @@ use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, ErrorKind, Result};
 
-/// One block of device memory, taken when a loader opens and given back when its last batch is
-/// gone.
+/// One block of device memory. It is taken when a loader opens and freed when the loader's last
+/// batch is gone.
 pub struct Memory {
     start: sys::CUdeviceptr,
     len: usize,
@@ -90,8 +90,8 @@ impl Memory {
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // cudarc would take an error that it keeps for the program, and panic: the error stays
-            // for the program to find.
+            // cudarc would take an error that it keeps for the program, and panic. The error must
+            // stay for the program.
             let kept = stream.context().check_err();
             // SAFETY: the block is `len` bytes at `start` (invariant 1), and this never frees it
             // (invariant 3).

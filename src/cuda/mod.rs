@@ -1,15 +1,15 @@
-//! The CUDA driver, and the only place that names `cudarc`.
+//! The CUDA driver. Only this module names `cudarc`.
 //!
-//! Nothing here needs a toolkit: the driver is looked up at run time, and the kernels are PTX
+//! The toolkit is not needed. The driver is looked up at run time, and the kernels are PTX
 //! committed beside their source. Without a driver every entry point returns
-//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so; nothing panics.
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so, and never panics.
 //!
-//! 1. `driver`: is there a driver; its error codes in words.
+//! 1. `driver`: finds the driver, and puts its error codes into words.
 //! 2. `pinned`: page-locked host memory.
 //! 3. `memory`: device memory, one block a loader.
 //! 4. `stream`: streams and events, and the copies between them.
-//! 5. `capture`: [`stream`] to begin with, and CUDA graphs, which some calls would spoil; `later`:
-//!    memory that is freed without making the program wait.
+//! 5. `capture`: [`stream`] makes a stream; captures of CUDA graphs are detected. `later`: frees
+//!    memory without making the program wait.
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `ops`: the record of what the fused kernel does to one sample.
 //! 8. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
@@ -62,8 +62,8 @@ pub(crate) use devices::{Devices, Mark};
 #[cfg(feature = "cuda")]
 pub use {capture::stream, cudarc, driver::available};
 
-/// What loaders are built of on a device. The crate's own tests, benchmarks and program use it too;
-/// it is no part of what the version number promises.
+/// The parts of loaders on a device. The crate's own tests, benchmarks and program use them too.
+/// The version number does not cover them.
 #[doc(hidden)]
 pub mod internal {
     pub use super::ops::SampleOps;

@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 
 /// A block of page-locked host memory, portable across contexts, zeroed.
 ///
-/// Allocating it takes about 0.3 ms a megabyte and synchronises the device: it is done when a
-/// loader opens, never while it runs.
+/// Allocating it takes about 0.3 ms per megabyte and synchronises the device. So it is allocated
+/// when a loader opens, never while it runs.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
 //! Streams, events and copies.
 //!
-//! The raw handles are used rather than cudarc's own objects because making a stream through cudarc
-//! turns on its event tracking for every slice of the program, and because its launches and views
-//! allocate; here nothing is allocated after opening.
+//! This module uses raw handles instead of cudarc's objects, for two reasons. Making a stream
+//! through cudarc turns on its event tracking for every slice of the program. cudarc's launches and
+//! views allocate, and the loader must not allocate after opening.
 //!
 //! **Invariants**
 //! 1. A handle made here is destroyed once, in `drop`; the driver allows that while work is
@@ -37,8 +37,8 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A non-blocking stream of the greatest priority: its few short kernels go before the blocks
-    /// of a long one that still wait.
+    /// A non-blocking stream of the greatest priority. Its few short kernels run before the waiting
+    /// blocks of a long kernel.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -98,7 +98,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What comes after in this stream begins when what `event` marks is done. Costs the host about
+    /// Lets later work in this stream wait for the work that `event` marks. Costs the host about
     /// 0.1 us and never blocks it.
     ///
     /// # Errors

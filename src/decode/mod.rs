@@ -43,7 +43,7 @@
 //! [`check()`] reports both. An EOI marker in the middle of the data counts as damage, since a file
 //! that was truncated and closed again looks the same.
 //!
-//! # Why a JPEG decoder of its own
+//! # Why the crate has its own JPEG decoder
 //!
 //! Two thirds of a JPEG's cost is Huffman decoding. Libraries decode one symbol after another, and
 //! their region or scaled decoding still decodes every symbol. This decoder works on several

@@ -13,14 +13,13 @@ use crate::transform::Mixing;
 
 /// A batch in device memory.
 ///
-/// Its tensors may be used by anything that is queued in the loader's stream after the batch was
-/// delivered: that stream waits for the copy, the host does not. Dropping the batch marks the
-/// stream, and its memory is written again after what was queued by then; so drop it when the last
-/// kernel that reads it has been launched. Use on another stream must be joined to the loader's
-/// stream before the drop (with an event).
+/// Work queued in the loader's stream after delivery may use the tensors. That stream waits for the
+/// copy; the host does not. Dropping the batch marks the stream: the memory is written again after
+/// all work queued by then. So drop the batch when the last kernel that reads it has been launched.
+/// Use on another stream must be joined to the loader's stream before the drop, with an event.
 ///
-/// The stream may not be a per-thread default stream if batches are dropped on other threads: to
-/// the driver that is another stream there.
+/// Do not use a per-thread default stream if other threads drop batches. On another thread the
+/// driver takes it for another stream.
 pub struct CudaBatch(pub(crate) Held<Nvidia>);
 
 impl From<Held<Nvidia>> for CudaBatch {
@@ -50,18 +49,18 @@ impl CudaBatch {
         self.0.slot().picks.len()
     }
 
-    /// The epoch it belongs to.
+    /// The epoch of the batch.
     pub fn epoch(&self) -> u64 {
         self.0.slot().epoch
     }
 
-    /// Its number in the epoch, from 0.
+    /// The batch's number in the epoch, from 0.
     pub fn index(&self) -> u64 {
         self.0.slot().number
     }
 
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). Of
-    /// several pictures it is the one called `image`, or else the first.
+    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
+    /// there are several pictures, this is the one called `image`, or else the first.
     ///
     /// # Panics
     /// If the loader was opened without a picture.
@@ -73,8 +72,8 @@ impl CudaBatch {
     /// The labels, i64, (N).
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples have
-    /// none. With [`Loader::unlabelled`](crate::Loader::unlabelled) each of them has -1.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples are
+    /// unlabelled. With [`Loader::unlabelled`](crate::Loader::unlabelled) their label is -1.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without the label.
     pub fn labels(&self) -> Result<Tensor<'_>> {
         let labels = self.spec().find(Role::Label).ok_or_else(no_label_field)?;
@@ -97,20 +96,20 @@ impl CudaBatch {
         (!hidden).then(|| self.tensor(array))
     }
 
-    /// How many rows of the field `name` each sample has, i64, (N), where samples differ in that.
-    /// The field has padding behind them.
+    /// The number of rows of the field `name` in each sample, i64, (N), if samples differ in it.
+    /// The field is padded behind these rows.
     pub fn counts(&self, name: &str) -> Option<Tensor<'_>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
         Some(self.tensor(counts.0))
     }
 
-    /// What the batch is made of: the name, element type and shape of each field, one sample's.
+    /// The name, element type and shape per sample of each field.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         self.spec().delivered().map(|(_, array)| &array.field)
     }
 
-    /// Index in the source of each sample.
+    /// Each sample's index in the source.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.0.slot().picks.iter().map(|p| p.sample)
     }
@@ -120,14 +119,14 @@ impl CudaBatch {
         self.0.slot().keys[..self.len()].iter().map(String::as_str)
     }
 
-    /// How its samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
-    /// were.
+    /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)); `None`
+    /// if they were not.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.0.slot().mixing.as_ref()
     }
 
-    /// Whether each sample counts: false for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)) and for
-    /// stand-ins of samples that were skipped ([`OnError::Skip`](crate::OnError::Skip)).
+    /// Whether each sample counts: false for padding ([`LastBatch::Pad`](crate::LastBatch::Pad))
+    /// and for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.0.slot().picks.iter().map(|p| p.valid)
     }
@@ -191,7 +190,7 @@ impl<'a> Tensor<'a> {
         self.shape.iter().product()
     }
 
-    /// The `CUdeviceptr`. Valid for work queued in the loader's stream while the batch lives.
+    /// The `CUdeviceptr`. It is valid for work queued in the loader's stream while the batch lives.
     pub fn device_ptr(&self) -> u64 {
         self.batch.0.shared.memory.at(self.offset, self.len() * self.dtype.bytes())
     }
@@ -213,8 +212,8 @@ impl<'a> Tensor<'a> {
         Ok(self.batch.0.shared.memory.view(self.stream(), self.offset, self.len()))
     }
 
-    /// The bytes, after waiting on the host for all that is queued in the loader's stream. For
-    /// tests and examples.
+    /// Copies the bytes to the host after waiting for all work in the loader's stream. For tests
+    /// and examples.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
@@ -237,9 +236,9 @@ impl fmt::Debug for Tensor<'_> {
     }
 }
 
-/// Element types that a [`Tensor`] can be viewed as.
+/// Element types for views of a [`Tensor`].
 pub trait Element: DeviceRepr + sealed::Sealed {
-    /// The dtype it stands for.
+    /// The corresponding dtype.
     const DTYPE: Dtype;
 }
 

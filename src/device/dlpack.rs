@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! DLPack: the batch's memory as other frameworks take it, without a copy
+//! DLPack: shares the batch's memory with other frameworks, without a copy
 //! (<https://dmlc.github.io/dlpack>, version 1.0).
 //!
 //! **Invariants**
@@ -50,7 +50,7 @@ pub struct DlManagedTensorVersioned {
     pub minor: u32,
     /// The exporter's own.
     pub manager_ctx: *mut c_void,
-    /// To be called once, when the tensor is no longer used.
+    /// The receiver calls it once, when it no longer uses the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
     /// None set.
     pub flags: u64,
@@ -65,8 +65,8 @@ struct Owner {
     _batch: Arc<CudaBatch>,
 }
 
-/// An exported tensor. It keeps its batch alive until it is dropped, or until whoever took
-/// [`into_raw`](DlpackTensor::into_raw) calls the deleter.
+/// An exported tensor. It keeps its batch alive until it is dropped. After
+/// [`into_raw`](DlpackTensor::into_raw) the receiver's call of the deleter ends this.
 #[derive(Debug)]
 pub struct DlpackTensor(NonNull<DlManagedTensorVersioned>);
 
@@ -74,14 +74,14 @@ pub struct DlpackTensor(NonNull<DlManagedTensorVersioned>);
 unsafe impl Send for DlpackTensor {}
 
 impl CudaBatch {
-    /// Exports the field `name` (`image`, `label`, ...); several may be exported of one batch, and
-    /// the batch's memory is used again after the last of them, and the batch itself, are gone.
+    /// Exports the field `name` (`image`, `label`, ...). You may export several fields of one
+    /// batch. The batch's memory is reused after the batch and all of its exports are gone.
     ///
-    /// The tensor is ordered by the loader's stream: a consumer that works on another must make it
-    /// wait for that one first, as DLPack's `__dlpack__(stream=...)` does. It may let the tensor go
-    /// while its work is queued: the memory is written again after all work that the device had
-    /// been given by then, on any stream. (Drivers older than CUDA 12.5 cannot mark that: there the
-    /// consumer joins the loader's stream before it lets go.)
+    /// The tensor is ordered by the loader's stream. A consumer on another stream must first make
+    /// its stream wait for the loader's, as DLPack's `__dlpack__(stream=...)` does. It may release
+    /// the tensor while its work is queued. The memory is written again after all work, on any
+    /// stream, that the device had been given by then. Drivers older than CUDA 12.5 cannot mark
+    /// this work; there the consumer must join the loader's stream before it releases the tensor.
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();

@@ -1,17 +1,17 @@
-//! Page-locked host slots on their way back: none is written while a device may still read it.
+//! Page-locked host slots on their way back. No slot is written while a device may still read it.
 //!
-//! A batch in page-locked memory can be uploaded asynchronously by safe code, on any stream, and
-//! dropped at once. The loader does not learn which stream still reads it. So a slot that comes
-//! back is *kept* until everything is done that the devices had been given:
+//! Safe code can upload a batch in page-locked memory asynchronously, on any stream, and drop it at
+//! once. The loader does not learn which stream still reads it. So a returned slot is *kept* until
+//! the devices have done all work given to them by then:
 //!
 //! ```text
 //! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! The mark is set by the next call of `next()`, or at once while a consumer waits there. So no
-//! mark is set in the middle of a CUDA graph capture that happens to drop a batch. A thread of its
-//! own looks after what is marked: neither the consumer nor a worker waits for a device.
+//! The mark is set by the next call of `next()`, or at once while a consumer waits there. So
+//! dropping a batch during a CUDA graph capture sets no mark in the capture. A separate thread
+//! checks the marks. Neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -24,7 +24,7 @@ use crate::batch::Keeper;
 use crate::cuda::Marked;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the thread looks at what is marked.
+/// How often the thread checks the marks.
 const POLL: Duration = Duration::from_micros(200);
 
 /// Marks in the work of devices.
@@ -35,18 +35,18 @@ pub(crate) trait Watch: Send + Sync + 'static {
     /// `block`.
     fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
-    /// Takes a mark back that is done.
+    /// Reuses a mark that is done.
     fn recycle(&self, mark: Self::Mark);
 }
 
-/// A slot that a device may still read, and what it waits for, if that is known.
+/// A slot that a device may still read, with the mark it waits for, if set.
 type Kept<T, M> = (T, Option<M>);
 
 /// Keeps slots of type `T`.
 pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     shared: Arc<Shared<W>>,
     unmarked: Mutex<Vec<T>>,
-    /// Whether a consumer waits for a batch: then a slot is marked as it comes.
+    /// Whether a consumer waits for a batch. If so, a slot is marked when it returns.
     wanted: AtomicBool,
     kept: Sender<Kept<T, W::Mark>>,
     free: Sender<T>,
@@ -54,11 +54,11 @@ pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
 
 struct Shared<W> {
     watch: W,
-    /// Slots that have not come back.
+    /// Slots that have not returned.
     open: AtomicUsize,
-    /// When the last of them did.
+    /// When the last slot returned.
     idle: Mutex<Instant>,
-    /// Whether one waits for the end of a capture.
+    /// Whether a slot waits for the end of a capture.
     capturing: AtomicBool,
     failed: Mutex<Option<Error>>,
 }
@@ -86,8 +86,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         &self.shared.watch
     }
 
-    /// Keeps a slot until `mark` is done; without a mark, until everything is done that the devices
-    /// have been given when the thread can mark it.
+    /// Keeps a slot until `mark` is done. Without a mark, the thread sets one as soon as it can.
     pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
         self.shared.open.fetch_add(1, SeqCst);
         self.pass(slot, mark);
@@ -105,12 +104,12 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         let _ = self.kept.send((slot, mark));
     }
 
-    /// Marks what came back since the last call.
+    /// Marks the slots that returned since the last call.
     fn mark(&self) {
         // No lock is held while the driver is asked.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
-            // Whatever keeps it from being marked comes again on the thread.
+            // If marking fails, the thread meets the same error again.
             let mark = match self.shared.watch.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
@@ -160,8 +159,8 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
-    /// The last batch is gone, and the loader too. The thread ends when the devices have done what
-    /// they were given.
+    /// The last batch and the loader are gone. The thread ends when the devices have done their
+    /// work.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
             let _ = self.kept.send((slot, None));
@@ -204,7 +203,7 @@ impl<W: Watch, T> Thread<W, T> {
         }
     }
 
-    /// Lets go of what is done.
+    /// Releases the slots whose marks are done.
     fn look(&mut self) {
         let (mut at, mut capturing) = (0, false);
         while let Some((_, mark)) = self.kept.get_mut(at) {
@@ -220,8 +219,7 @@ impl<W: Watch, T> Thread<W, T> {
                     // Where the loader is gone, the slot is freed here.
                     let _ = self.free.send(slot);
                 }
-                // Nobody knows what the device still reads: the slot is neither written nor freed
-                // again.
+                // The device may still read the slot, so the slot is never written or freed again.
                 Err(e) => {
                     let (slot, _) = self.kept.remove(at);
                     std::mem::forget(slot);
@@ -240,7 +238,7 @@ enum Waits {
     ForACapture,
 }
 
-/// What a slot still waits for. It is marked here if it was not.
+/// The mark that a slot waits for. Sets the mark if it is missing.
 fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
         match watch.mark_all(true)? {
@@ -285,13 +283,12 @@ mod host {
     }
 
     impl HostBatch {
-        /// Gives the batch back after the work that `stream` has been given so far, and after
-        /// nothing else.
+        /// Gives the batch back as soon as the work queued in `stream` so far is done.
         ///
         /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped
-        /// at any time: the loader then waits, without making anybody else wait, for all work that
-        /// any device had been given. This says which work it is, so that the batch's memory is
-        /// free as soon as the upload is done:
+        /// at any time. The loader then waits in the background for all work that any device had
+        /// been given. This method names the stream, so the batch's memory is free as soon as the
+        /// upload is done:
         ///
         /// ```no_run
         /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -307,8 +304,8 @@ mod host {
         /// # }
         /// ```
         ///
-        /// A batch in ordinary memory is given back at once: an upload from there has read it when
-        /// the call returns.
+        /// A batch in ordinary memory is given back at once, because an upload from there has read
+        /// it when the call returns.
         ///
         /// # Errors
         /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while `stream` is captured into a

@@ -1,21 +1,20 @@
 //! Host buffer to GPU: the prefetch ring.
 //!
-//! A batch crosses the bus as u8 pixels on a copy stream, is converted on a second one, and is
-//! handed over by an event: the consumer's stream waits for it, the host never does. `README.md`
-//! beside `cuda` tells what the tests without a GPU can and cannot show.
+//! A batch crosses the bus as u8 pixels on a copy stream and is converted on a second stream. An
+//! event hands it over: the consumer's stream waits for it, the host never does. `README.md` beside
+//! `cuda` says what the tests without a GPU can and cannot show.
 //!
-//! 1. `spec`: what crosses and what arrives; every byte of device memory, before any is taken.
+//! 1. `spec`: what crosses and what arrives. It computes every byte of device memory in advance.
 //! 2. `ring`: the thread that copies ahead, and the order of waits.
 //! 3. `handoff`: page-locked host batches on their way back, which a device may still read.
 //! 4. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
 //! 5. `dlpack`: the same memory for other frameworks, without a copy.
 //! 6. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
 //!
-//! The ring is written against the trait `Gpu`, so that its order of waits is tested against a
-//! simulated device (`sim`), whose streams are threads with delays.
+//! The ring uses the trait `Gpu`. So its order of waits is tested with a simulated device (`sim`),
+//! whose streams are threads with delays.
 
-// Without the feature the ring has no device to run on: only the tests against the simulated one
-// use it.
+// Without the feature only the tests with the simulated device use the ring.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "cuda")]
@@ -44,8 +43,8 @@ pub use ring::DeviceStats;
 pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, Ring};
 pub(crate) use spec::{Shares, Spec, Target};
 
-/// What the ring asks of an accelerator: streams of work that run beside the host, and events that
-/// order them.
+/// What the ring needs from an accelerator: streams of work that run beside the host, and events
+/// that order them.
 ///
 /// All calls return at once, except [`memory`](Gpu::memory), [`kernels`](Gpu::kernels) and
 /// [`synchronize`](Gpu::synchronize).
@@ -55,9 +54,9 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Event: Send + Sync;
     type Memory: Send + Sync;
     type Kernels: Send + Sync;
-    /// While it lives, calls of the same thread cost less.
+    /// While this value lives, calls of the same thread cost less.
     type Stay;
-    /// What the consumer is handed.
+    /// What the consumer receives.
     type Batch: From<Held<Self>>
     where
         Self: Sized;
@@ -71,18 +70,18 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     fn timed_event(&self) -> Result<Self::Event>;
     /// Milliseconds from one passed event to another, both with timing.
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
-    /// Whatever [`compute`](Gpu::compute) will need for `spec`.
+    /// Prepares what [`compute`](Gpu::compute) needs for `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 
     /// Marks the work queued in `stream` so far.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
-    /// Lets what comes after in `stream` wait for the mark as it stands now. An event that was
-    /// never recorded is no wait.
+    /// Lets later work in `stream` wait for the current mark. An event that was never recorded
+    /// causes no wait.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
-    /// Marks the work of all streams of the program, its own ones too.
+    /// Marks the work of all streams of the program, including the ring's.
     fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
-    /// Whether work that is queued in `stream` now is not done but goes into a graph.
+    /// Whether `stream` is being captured, so that new work goes into a graph.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
     /// Blocks the host until all work in `stream` is done. Only for shutting down.
     fn synchronize(&self, stream: &Self::Stream) -> Result<()>;

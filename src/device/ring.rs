@@ -1,10 +1,10 @@
-//! The prefetch ring: a thread that copies full host slots ahead of the consumer, and the events
-//! that order it all.
+//! The prefetch ring: a thread copies full host slots ahead of the consumer, and events order the
+//! work.
 //!
 //! 1. [`Ring`] (here): the consumer's end.
 //! 2. `thread`: the copy thread.
 //! 3. `held`: a batch in the consumer's hands.
-//! 4. `gauge`: what went through.
+//! 4. `gauge`: counts of batches and bytes.
 //! 5. `timing`: how long it took on the device.
 //!
 //! ```text
@@ -13,27 +13,26 @@
 //! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
-//! Pictures that are used as they come need no staging: they go straight into the slot after
-//! `released`. Where nothing is computed, `ready` follows on the copy stream. The copy of the
-//! pictures, the conversion and the consumer's wait are each bracketed by two events with timing,
-//! which order nothing (`timing`).
+//! Pictures that need no conversion skip staging and go straight into the slot after `released`. If
+//! nothing is computed, `ready` follows on the copy stream. Two events with timing bracket the copy
+//! of the pictures, the conversion and the consumer's wait. They order nothing (`timing`).
 //!
 //! **Invariants**
 //! 1. A host slot is kept, untouched, in `in_flight` from its upload until `copied` is done; when
 //!    the thread ends, or fails, it waits for the copy stream first.
 //! 2. A device slot is a token (`Box<Slot>`): it is in the channel of free slots, with the thread,
 //!    in the channel of messages, or in one [`Held`], never in two of them.
-//! 3. Whatever writes a device slot waits for its `released`, and for nothing else of the
-//!    consumer's; the consumer's stream waits for the `ready` of its own batch, and for nothing
-//!    else.
+//! 3. Every write to a device slot waits for the slot's `released` and for no other event of the
+//!    consumer. The consumer's stream waits only for the `ready` of its own batch.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
 //!    into `s` begins.
 //! 5. Device memory outlives all work on it: `Shared` is dropped by the last of ring, thread and
 //!    batches, and freeing waits for the device.
-//! 6. Nothing is recorded in the consumer's stream, and it waits for nothing, while it is captured
-//!    into a graph. A batch that is dropped then lies in `deferred` until the next call of `next`.
-//! 7. The consumer's thread waits for no work of a device: neither for a batch, nor when the ring
-//!    is dropped. The thread outlives the ring while its streams have work.
+//! 6. While the consumer's stream is captured into a graph, nothing is recorded in it and it waits
+//!    for nothing. A batch that is dropped meanwhile lies in `deferred` until the next call of
+//!    `next`.
+//! 7. The consumer's thread never waits for the device's work, neither for a batch nor when the
+//!    ring is dropped. The copy thread outlives the ring while its streams have work.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! A device that is threads: each stream runs its work in order on a thread of its own, slowly and
-//! in pieces, so that a copy that is not waited for is seen half done.
+//! A device made of threads. Each stream has a thread that runs its work in order, slowly and in
+//! pieces. So a copy that nobody waits for is seen half done.
 //!
 //! **Invariants**
 //! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on
@@ -213,9 +213,9 @@ pub(super) type SimMemory = Arc<[AtomicU8]>;
 /// Of each array: the bytes that are made for one sample, and those that they are made of.
 pub(super) type SimKernels = Vec<(usize, usize)>;
 
-/// What the simulated kernels make of a byte, with the sample's record or without one. Types are not
-/// their affair, only that each byte is read at its time: so pictures are made byte by byte, and
-/// rows of shares of the label's bytes by turns.
+/// What the simulated kernels make of a byte, with the sample's record or without one. They ignore
+/// types; they only check that each byte is read at its time. So pictures are made byte by byte,
+/// and rows of shares from the label's bytes in turn.
 pub(super) fn converted(byte: u8, record: u8) -> u8 {
     byte ^ 0x5a ^ record
 }

@@ -1,11 +1,11 @@
 use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize, Role, Schema};
 use crate::error::{Error, Result};
 
-/// Most axes of an array, the batch axis included.
+/// The most axes of an array, including the batch axis.
 pub(crate) const MAX_AXES: usize = 8;
 
-/// What crosses the bus and what the consumer gets: the arrays of a batch on a device, in the order
-/// in which they lie there.
+/// The arrays of a batch on a device, in memory order: what crosses the bus and what the consumer
+/// gets.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spec {
     /// Samples of a full batch.
@@ -16,16 +16,16 @@ pub(crate) struct Spec {
 /// One array on the device.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
-    /// As the consumer gets it. [`Role::Records`] are not delivered.
+    /// The array as the consumer gets it. [`Role::Records`] are not delivered.
     pub(crate) field: Field,
     pub(crate) role: Role,
     pub(crate) origin: Origin,
 }
 
-/// How an array comes to be on the device.
+/// How an array gets to the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
-    /// The bytes of host span `span` as they are.
+    /// The bytes of host span `span`, unchanged.
     Copied { span: usize },
     /// The pictures of host span `span`, u8 (N, `height`, `width`, 3), made into the field's dtype,
     /// `layout` and normalisation, and into what their `records` say.
@@ -60,8 +60,8 @@ pub(crate) struct Shares {
 }
 
 impl Spec {
-    /// What becomes of the batches of `schema`. The device makes the `shares`, if they are wanted,
-    /// of the labels.
+    /// The arrays for batches of `schema`. If `shares` are wanted, the device makes them from the
+    /// labels.
     pub(crate) fn new(schema: &Schema, target: Target, shares: Option<Shares>) -> Self {
         // Records come last, behind all that is delivered.
         let spans = || schema.spans.iter().enumerate();

@@ -175,7 +175,7 @@ impl Stats {
 
     /// Share of their time that workers in use were busy, 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
-        // Statistics of older versions have no other number than that of the workers.
+        // Statistics of older versions contain only the number of workers.
         let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
         ratio(self.worked_seconds(), all)
     }

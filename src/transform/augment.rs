@@ -278,7 +278,7 @@ impl Augment {
         self.mix.is_some()
     }
 
-    /// How batch number `batch` of epoch `epoch` is mixed; `None` if it stays as it is.
+    /// How batch number `batch` of epoch `epoch` is mixed; `None` if it is not mixed.
     pub fn mixing(&self, seed: u64, epoch: u64, batch: u64) -> Option<Mixing> {
         self.mix.as_ref()?.draw(seed, epoch, batch, self.output)
     }

@@ -1,4 +1,4 @@
-//! The bits of one scan, read as libjpeg reads them where they make no sense.
+//! The bits of one scan. Invalid bits are read as libjpeg reads them.
 
 use super::huffman::{Lookup, extend};
 use super::markers::next_marker;

@@ -1,10 +1,10 @@
 //! Every scan of a Huffman-coded file, sequential or progressive, into planes of quantised
 //! coefficients.
 //!
-//! It follows libjpeg where a file is damaged: a wrong code counts as the symbol 0, a segment that
-//! ends early is filled with zero bits, restart markers that are out of step are resynchronised.
-//! [`Coefficients::damage`] tells of these. Only the end of the file is an error, where libjpeg
-//! goes on with grey.
+//! In a damaged file it does as libjpeg does. A wrong code counts as the symbol 0. A segment that
+//! ends early is filled with zero bits. Restart markers that are out of step are resynchronised.
+//! [`Coefficients::damage`] reports these. Only the end of the file is an error; there libjpeg
+//! continues with grey.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;

@@ -1,5 +1,5 @@
-//! Pictures side by side: takes jobs one after another, keeps the lanes busy with pieces of those
-//! taken, and hands each picture back when its last band has become pixels.
+//! Pictures side by side. It takes jobs one after another and keeps the lanes busy with their
+//! pieces. It hands each picture back when its last band has become pixels.
 
 use std::ops::Range;
 
@@ -117,7 +117,7 @@ impl Group {
         false
     }
 
-    /// Takes job `index`. `false` if there is no room for it now.
+    /// Takes job `index`. `false` if it does not fit now.
     fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         job.picture.check_region(job.region)?;

@@ -1,7 +1,7 @@
 //! Marker segments up to the entropy-coded data, checked, as a plain struct (ITU T.81, annex B).
 //!
-//! Everything is of fixed size, so that a header is read without an allocation whatever the file
-//! claims. Tables stay in the file: the struct has their places, and so is small and read fast.
+//! Everything has a fixed size, so reading a header never allocates. Tables stay in the file. The
+//! struct holds only their places, so it is small and fast to read.
 
 use super::huffman::Spec;
 use super::markers::{Segment, marker_name, next_marker};

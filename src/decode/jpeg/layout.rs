@@ -31,7 +31,7 @@ impl Upsampling {
         matches!(self, Upsampling::H1V2 | Upsampling::H2V2)
     }
 
-    /// Whether a pixel needs the sample left or right of its own.
+    /// Whether a pixel also needs the neighbouring sample at its left or right.
     pub(super) fn looks_sideways(self) -> bool {
         matches!(self, Upsampling::H2V1 | Upsampling::H2V2)
     }

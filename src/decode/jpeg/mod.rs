@@ -1,19 +1,18 @@
-//! The crate's own JPEG decoder: the pixels of libjpeg-turbo, of a region alone where only that is
-//! wanted.
+//! The crate's own JPEG decoder. Its pixels are libjpeg-turbo's. It can decode a region alone.
 //!
 //! 1. `markers`, `header`: the marker segments, checked.
 //! 2. `huffman`: Huffman tables, as written in a file and as looked up.
-//! 3. `bits`, `scan`, `coefficients`: every scan of any Huffman-coded file into planes of
-//!    coefficients; slow and plain.
+//! 3. `bits`, `scan`, `coefficients`: decode every scan of any Huffman-coded file into planes of
+//!    coefficients, plainly and slowly.
 //! 4. `layout`: where samples lie on the grid of MCUs, and which of them a region needs.
-//! 5. `opened`: what a picture's handle keeps of its header.
+//! 5. `opened`: what a picture's handle keeps from its header.
 //! 6. `kernels`: transform, upsampling and colour, for each instruction set.
 //! 7. `rows`: coefficients to rows of pixels.
 //! 8. `segments`: the restart segments that a region needs, found and unstuffed.
 //! 9. `entropy`: Huffman decoding of many segments side by side.
-//! 10. `transit`: one picture on its way through that.
+//! 10. `transit`: one picture on its way through the lanes of `entropy`.
 //! 11. `group`: several pictures at a time.
-//! 12. `codec`: [`Jpeg`], and what is damaged in a file.
+//! 12. `codec`: [`Jpeg`], and the damage in a file.
 
 pub(crate) mod bits;
 mod codec;

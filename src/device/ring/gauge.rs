@@ -3,16 +3,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::super::spec::DeviceMemory;
 
-/// Device memory as PyTorch's `torch.cuda.memory_stats` calls it, in bytes; and what went through
-/// the ring.
+/// Device memory in bytes, named as in PyTorch's `torch.cuda.memory_stats`, and the ring's
+/// throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// In batches that are ready or in the consumer's hands.
+    /// Bytes of batches that are ready or held by the consumer.
     pub allocated: usize,
     /// The most that was ever allocated.
     pub peak: usize,
-    /// Taken from the device when the loader was opened.
+    /// Bytes taken from the device when the loader was opened.
     pub reserved: usize,
     /// Batches copied to the device.
     pub batches: u64,
@@ -20,7 +20,7 @@ pub struct DeviceStats {
     pub copied_bytes: u64,
 }
 
-/// What went through a ring, for whoever asks, on any thread.
+/// A ring's counts, readable from any thread.
 #[derive(Clone)]
 pub(crate) struct Gauge {
     pub(super) counters: Arc<Counters>,

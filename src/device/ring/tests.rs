@@ -402,7 +402,7 @@ fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     });
 }
 
-/// Torn batches of an epoch that another framework reads on a stream of its own.
+/// Torn batches of an epoch that another framework reads on another stream.
 fn torn_elsewhere(exported: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();

@@ -21,7 +21,7 @@ pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     }
 }
 
-/// Bits of a table's segment and of all its codes. `None` if a symbol that occurs has no code.
+/// Bits of a table's segment and of all its codes. `None` if a symbol that occurs lacks a code.
 fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
     for code in spec.codes(ac).ok()? {
@@ -37,7 +37,7 @@ const LONGEST: usize = 128;
 
 /// The table of at most 16 bits a code that takes the fewest bits for symbols that occur
 /// `counts[symbol]` times, as libjpeg's `jpeg_gen_optimal_table` makes it. Symbols that do not
-/// occur have no code, and the code of all ones stays free.
+/// occur get no code. The code of all ones stays free.
 fn optimal(counts: &[u32; 256]) -> Spec {
     // Figure K.1. Two queues in ascending order, the symbols and the nodes as they are made, take
     // the place of its search for the two least. The symbol 256 keeps the code of all ones free:
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Figure K.1 as it is drawn, and what it leads to in bits for all symbols together.
+    /// Figure K.1 as drawn, and the resulting bits for all symbols together.
     fn drawn(counts: &[u32; 256]) -> (u64, usize) {
         let mut freq: Vec<u64> = counts.iter().map(|&n| n.into()).chain([1]).collect();
         let (mut size, mut others) = ([0usize; 257], [usize::MAX; 257]);
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// A symbol that has a long code in the standard table, and one bit in a table of its own.
+    /// A symbol with a long code in the standard table and one bit in a table made for it.
     #[test]
     fn a_table_of_its_own_has_to_save_as_much_as_it_is_worth() {
         let mut counts = [0; 256];

@@ -1,8 +1,8 @@
 //! Huffman decoding of many segments side by side.
 //!
-//! Decoding a symbol is a chain of dependent steps, so that one segment alone leaves most of a core
-//! idle. Restart segments, and the streams of different pictures, do not depend on each other: each
-//! goes into a lane, and lanes advance in turn.
+//! Decoding a symbol is a chain of dependent steps, so one segment alone leaves most of a core
+//! idle. Restart segments and the streams of different pictures are independent. Each goes into a
+//! lane, and lanes advance in turn.
 //!
 //! 1. `table`: look-up tables that give runs and values of one or two symbols in one step.
 //! 2. `scalar`: one to three lanes in plain registers.
@@ -221,7 +221,7 @@ impl Machine {
     /// many are in use.
     ///
     /// # Errors
-    /// If a specification is no table.
+    /// If a specification is not a valid table.
     pub(super) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;

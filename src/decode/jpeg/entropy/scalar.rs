@@ -1,8 +1,7 @@
 //! One to three lanes in plain registers: while one lane waits for its look-up, the others go on.
 //!
-//! Whether a block ends is decided by a branch, which is mispredicted about once a block. That
-//! costs less than what it takes at every look-up to choose the next table and the next place by
-//! conditional moves.
+//! A branch decides whether a block ends. It is mispredicted about once per block. That costs less
+//! than choosing the next table and the next place by conditional moves at every look-up.
 
 use super::table::{BITS, Entry, LONGEST, LONGEST_CODE, ODD, Table};
 use super::{Lanes, Link, Memory, SLACK_BYTES};
@@ -311,7 +310,7 @@ unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
 }
 
 /// Decodes one symbol whose code has `shortest` bits or more, for which the entry does not hold.
-/// `false` if there is no such code.
+/// `false` if the code does not exist.
 ///
 /// # Safety
 /// The lane is valid, and has not reached its end.

@@ -1,4 +1,4 @@
-//! AVX-512: four blocks at a time. What is bound by memory or by shuffles stays with AVX2.
+//! AVX-512: four blocks at a time. Code bound by memory or by shuffles stays with AVX2.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only behind [`kernels`], which asks the processor for

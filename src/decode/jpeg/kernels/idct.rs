@@ -1,8 +1,8 @@
-//! The transform of vectors of coefficients, in one text for both widths.
+//! The transform of vectors of coefficients, written once for both widths.
 //!
-//! A width's file names what the text works with: `Vector`, the type `Shift` of a shift's constant,
-//! and the instructions by their names without the width. A vector holds a row of one block in each
-//! 128 bits.
+//! Each width's file defines what this code uses: `Vector`, the type `Shift` of a shift's constant,
+//! and the instructions under their names without the width. A vector holds a row of one block in
+//! each 128 bits.
 
 /// Two 16-bit factors side by side, for `madd_epi16`.
 pub(super) const fn pair(a: i32, b: i32) -> i32 {

@@ -1,8 +1,8 @@
-//! The arithmetic from coefficients to pixels, once for each instruction set and the same to the
-//! last bit in all of them.
+//! The arithmetic from coefficients to pixels. Each instruction set has its own version, and all
+//! give the same bits.
 //!
-//! 1. `scalar`: plain Rust, what the others are compared with.
-//! 2. `idct`: the transform of vectors, in one text for both widths.
+//! 1. `scalar`: plain Rust. The others are compared with it.
+//! 2. `idct`: the transform of vectors, written once for both widths.
 //! 3. `avx2`: two blocks and 32 pixels at a time.
 //! 4. `avx512`: four blocks at a time; the rest is as in `avx2`.
 
