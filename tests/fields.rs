@@ -200,7 +200,7 @@ fn a_sample_without_a_field_is_an_error_or_is_replaced_with_all_its_fields() {
 #[test]
 fn what_cannot_be_a_batch_is_refused() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
-    assert!(refused(loader().without("image").without("label")).contains("no fields"));
+    assert!(refused(loader().without("image").without("label")).contains("every field is left out"));
     assert!(refused(loader().without("depth")).contains("without(\"depth\")"));
     let two = loader().field("class", Label::new());
     assert!(refused(two).contains("a loader has one label"));

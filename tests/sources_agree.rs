@@ -204,7 +204,9 @@ fn nothing_is_overwritten_unless_forced_and_nothing_half_is_left() {
 
     fs::create_dir(root.path().join("precious")).unwrap();
     let force = WriteOptions { force: true, ..plain };
-    assert!(LmdbWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("even by force"));
+    assert!(
+        LmdbWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("even with force")
+    );
     assert!(TarWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("no file"));
 }
 
