@@ -117,8 +117,8 @@ fn ranks_that_cannot_be_are_refused() {
     let make = || loader(Numbers::new(100));
     refused(make().rank(3, 3), "rank 3 of a world of 3");
     refused(make().rank(0, 0), "rank 0 of a world of 0");
-    refused(make().global_batch_size(2).rank(0, 3), "global_batch_size() on 3 ranks");
-    refused(make().global_batch_size(0), "global_batch_size()");
+    refused(make().global_batch_size(2).rank(0, 3), "global_batch_size(2) on 3 ranks");
+    refused(make().global_batch_size(0), "global_batch_size(0)");
     refused(make().batch_size(usize::MAX).rank(0, 3), "more samples than can be counted");
 }
 
