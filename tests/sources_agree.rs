@@ -207,7 +207,7 @@ fn nothing_is_overwritten_unless_forced_and_nothing_half_is_left() {
     assert!(
         LmdbWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("even with force")
     );
-    assert!(TarWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("no file"));
+    assert!(TarWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("is not a file"));
 }
 
 #[test]
