@@ -28,14 +28,14 @@ fn a_subset_is_what_is_split_and_parts_keep_the_options() {
     let [a, b] = loader(Numbers::new(500)).batch_size(7).subset((0..100).map(|i| 5 * i)).split([0.5, 0.5], 1).unwrap();
     let a = a.shuffle(9).host().unwrap();
     assert_eq!((a.source_len(), a.epoch_len(0), a.num_batches(0)), (500, 50, 8));
-    assert!(ids(b).iter().all(|id| id % 5 == 0));
+    assert!(ids(b).iter().all(|id| id.is_multiple_of(5)));
 }
 
 #[test]
 fn classes_are_split_each_for_itself() {
     let sample = |i: u64| {
         let sample = OwnedSample::new(format!("{i}")).field("img", i.to_le_bytes());
-        if i == 999 { sample } else { sample.label(i64::from(i % 10 == 0)) }
+        if i == 999 { sample } else { sample.label(i64::from(i.is_multiple_of(10))) }
     };
     let open = |n| {
         Loader::source(Memory::new((0..n).map(sample).collect()))
@@ -43,7 +43,7 @@ fn classes_are_split_each_for_itself() {
             .augment(warpfeed::Augment::train(16))
     };
     let [train, val] = open(200).split_by_class([0.75, 0.25], 3).unwrap().map(ids);
-    let rare = |ids: &[u64]| ids.iter().filter(|&id| id % 10 == 0).count();
+    let rare = |ids: &[u64]| ids.iter().filter(|id| id.is_multiple_of(10)).count();
     assert_eq!((train.len(), rare(&train), val.len(), rare(&val)), (150, 15, 50, 5));
     let e = open(1000).split_by_class([0.5, 0.5], 3).unwrap_err();
     assert!(e.sample() == Some(999) && e.cause() == "no label, which split_by_class() needs", "{e}");

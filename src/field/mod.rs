@@ -24,6 +24,7 @@ mod rows;
 pub(crate) use fields::{Device, Fields};
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
+#[cfg(feature = "cuda")]
 pub(crate) use kind::Inner;
 pub use kind::{FieldKind, Kind, Place};
 pub use label::Label;

@@ -246,12 +246,12 @@ impl Evidence<'_> {
             stats.reads_under_way(),
             1e6 * each,
             stats.bytes_per_second() / 1e6,
-            self.from_disk()
+            self.disk_share()
         )
     }
 
     /// How much of what is read comes from the disk, if the system says so.
-    fn from_disk(&self) -> String {
+    fn disk_share(&self) -> String {
         self.stats.process.disk_bytes.map_or(String::new(), |bytes| {
             format!(", {:.1} MB/s of it from the disk", ratio(bytes as f64, self.stats.seconds) / 1e6)
         })
@@ -338,7 +338,7 @@ impl Evidence<'_> {
             );
         }
         let halved = 1.0 / (1.0 - share / 2.0);
-        let disk = self.from_disk();
+        let disk = self.disk_share();
         match which {
             Stage::Read => {
                 let speed = stats.bytes_per_second() / 1e6;

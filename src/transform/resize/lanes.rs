@@ -27,10 +27,10 @@ macro_rules! lanes {
                     let lower = if taps.len() == 2 { upper + stride } else { upper };
                     let tap = set1_epi32(i32::from(first as u16) | i32::from(second) << 16);
                     debug_assert!(lower + STEP <= rows.len());
+                    let rows = rows.as_ptr();
                     // SAFETY: invariant 2: both rows are among the `taps.len()` rows, and `at +
                     // STEP <= length`.
-                    let (a, b) =
-                        unsafe { (loadu(rows.as_ptr().add(upper).cast()), loadu(rows.as_ptr().add(lower).cast())) };
+                    let (a, b) = unsafe { (loadu(rows.add(upper).cast()), loadu(rows.add(lower).cast())) };
                     let (low, high) = (unpacklo_epi8(a, b), unpackhi_epi8(a, b));
                     s0 = dot(s0, unpacklo_epi8(low, zero), tap);
                     s1 = dot(s1, unpackhi_epi8(low, zero), tap);
