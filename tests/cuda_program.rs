@@ -9,7 +9,7 @@ mod device;
 mod reference;
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -27,6 +27,12 @@ const MODES: [CUstreamCaptureMode; 3] = [
     CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
     CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
 ];
+
+/// One test at a time: a capture of one would refuse calls that another one makes by itself.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Checksums of the images of an epoch, from a loader on the host.
 fn expected() -> Vec<u64> {
@@ -49,6 +55,7 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
 
 #[test]
 fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
+    let _alone = alone();
     let Some(stream) = stream() else { return };
     // cudarc's own events would end up in the graph.
     // SAFETY: every buffer of this test is used on one stream.
@@ -77,6 +84,7 @@ fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
 
 #[test]
 fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
+    let _alone = alone();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
     unsafe { stream.context().disable_event_tracking() };
@@ -116,6 +124,7 @@ fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
 /// end it.
 #[test]
 fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
+    let _alone = alone();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
     unsafe { stream.context().disable_event_tracking() };
@@ -138,6 +147,7 @@ fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
 
 #[test]
 fn an_error_that_the_program_left_is_its_own() {
+    let _alone = alone();
     let Some(stream) = stream() else { return };
     let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
     stream.context().record_err::<()>(Err(left));
@@ -162,6 +172,7 @@ fn current() -> Option<usize> {
 
 #[test]
 fn the_current_device_of_a_thread_stays_what_it_was() {
+    let _alone = alone();
     let Some(stream) = stream() else { return };
     let mut places = vec![0];
     // With a second GPU also one that is not the loader's.
@@ -235,6 +246,7 @@ fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
 /// If a drop waited for the stream this would not end: the gate is opened by the thread that drops.
 #[test]
 fn dropping_a_loader_waits_for_no_work_of_the_programs() {
+    let _alone = alone();
     let Some(stream) = stream() else { return };
     let probe = Probe::new(&stream);
     for taken in 1..5 {

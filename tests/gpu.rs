@@ -14,6 +14,7 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::internal::{Context, Convert, Event, Launch, Memory, Pinned, SampleOps, SoftLabels, Stream};
 use warpfeed::decode::Rect;
+use warpfeed::field::{Image, Rows};
 use warpfeed::order::Rng;
 use warpfeed::source::{OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
@@ -333,6 +334,46 @@ fn rows_of_shares_stand_beside_pictures_that_are_copied() {
         batches += 1;
     }
     assert_eq!(batches, 3);
+}
+
+/// As `tests/fields.rs` has it for the host.
+#[test]
+fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host() {
+    let Some(stream) = stream() else { return };
+    let bmps = [Pictures::new(40, 40).bmps, Pictures::new(80, 40).bmps.split_off(40)];
+    let sample = |i: usize| {
+        let rows: Vec<u8> = (0..i as i64 % 5).flat_map(i64::to_ne_bytes).collect();
+        let sample = OwnedSample::new(format!("{i}")).field("left.bmp", bmps[0][i].clone());
+        sample.field("right.bmp", bmps[1][i].clone()).field("rows", rows).label(i as i64 % 10)
+    };
+    let source: Arc<dyn Source> = Arc::new(warpfeed::source::Memory::new((0..40).map(sample).collect()));
+    let rows = || Rows::new(Dtype::I64, [], 5).padding(-7_i64);
+    let two = || {
+        let augment = Augment::train(32).mix(Mix::either(0.4, 1.0)).erase(RandomErasing::new(0.5));
+        let loader = Loader::shared_source(source.clone()).batch_size(16).shuffle(3).augment(augment);
+        let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw).workers(2);
+        loader.field("image", Image::of("left.bmp")).field("right", Image::of("right.bmp")).field("rows", rows())
+    };
+    let none = || Loader::shared_source(source.clone()).batch_size(16).without("image").field("rows", rows());
+    for (open, names) in [
+        (&two as &dyn Fn() -> Loader, &["image", "label", "right", "rows", "rows.count"][..]),
+        (&none, &["label", "rows", "rows.count"]),
+    ] {
+        let (mut host, mut device) = (open().host().unwrap(), open().cuda(&stream).unwrap());
+        let mut batches = 0;
+        for (a, b) in host.epoch(1).zip(device.epoch(1)) {
+            let (a, b) = (a.unwrap(), b.unwrap());
+            assert!(b.fields().map(|field| &field.name).eq(names));
+            for name in names {
+                let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
+                assert_eq!(found.shape(), expected.shape(), "{name}");
+                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.index());
+            }
+            assert_eq!(integers(b.counts("rows").unwrap().download().unwrap()), a.counts("rows").unwrap());
+            batches += 1;
+        }
+        assert_eq!(batches, 3);
+    }
 }
 
 /// As `tests/labels.rs` has it for the host.
