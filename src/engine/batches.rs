@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::faults::{Fault, Faults};
 use super::metered::Metered;
-use super::resume::{self, Probe};
+use super::resume::{self, Position, Probe};
 use super::{Checkpoint, Run, Settings, length};
 use crate::batch::{Delivered, Feed, HostBatch};
 use crate::device::Gauge;
@@ -113,13 +113,6 @@ pub(crate) struct Shared {
     /// The first batch that was not delivered.
     pub(crate) at: Mutex<Position>,
     pub(crate) probes: OnceLock<Vec<Probe>>,
-}
-
-/// A batch of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) epoch: u64,
-    pub(crate) batch: u64,
 }
 
 impl Shared {

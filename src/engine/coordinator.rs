@@ -5,7 +5,7 @@ use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
 use super::crew::Giver;
-use super::engine::{Broken, Filled};
+use super::filled::{Broken, Filled};
 use super::readers::{ReadStage, Task};
 use super::{Run, Settings};
 use crate::batch::Free;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::Run;
-use super::engine::{Broken, Filled};
+use super::filled::{Broken, Filled};
 use super::pool::Spawner;
 use super::readers::{ReadStage, Task};
 use super::worker::Worker;

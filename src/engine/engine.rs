@@ -11,6 +11,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded}
 use super::coordinator::{Coordinator, Start};
 use super::crew::{Crew, Giver};
 use super::faults::{Fault, Faults, OnError};
+use super::filled::{ANY_RUN, Broken, Filled};
 use super::pool::Pool;
 use super::readers::ReadStage;
 use super::{Bounds, MemoryPlan, Position, Run, Settings, Shared, length};
@@ -43,27 +44,6 @@ pub(crate) struct Parts {
 
 /// Makes the keeper of slots that a device may read, given where they go in the end.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
-
-/// A full slot, or why a run ends with the batch before this one.
-pub(super) type Filled = Result<Full, Broken>;
-
-/// A batch that could not be begun, the last of its run.
-pub(super) struct Broken {
-    pub(super) run: u64,
-    pub(super) number: u64,
-    pub(super) error: Error,
-}
-
-impl Broken {
-    /// A thread has ended: the next batch is an error, whatever the run, and so is every one after
-    /// it.
-    pub(super) fn thread(error: Error) -> Self {
-        Broken { run: ANY_RUN, number: 0, error }
-    }
-}
-
-/// The number of no run.
-const ANY_RUN: u64 = u64::MAX;
 
 /// The threads that make batches, and the order of what comes out.
 pub(crate) struct Engine {
@@ -119,7 +99,8 @@ impl Engine {
         let stage = ReadStage::new(&recipe, &run, &reports, parts);
         let (crew, given) = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
         let crew = Giver { crew, given, pool: pool.spawner() };
-        stage.open(crew.clone());
+        let giver = crew.clone();
+        stage.open(Arc::new(move |task| giver.give(task)));
         let coordinator = Coordinator {
             recipe: recipe.clone(),
             run: run.clone(),

@@ -1,6 +1,7 @@
 //! The threads that drive the path. `README.md` beside this file tells why they are as they are.
 //!
-//! 1. `engine`: [`Engine`] puts full slots back in order, and starts, stops and closes the lot.
+//! 1. `engine`: [`Engine`] puts full slots back in order, and starts, stops and closes the lot;
+//!    `filled`: what it gets from the other threads.
 //! 2. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
 //! 3. `pool`: the worker threads; `crew`: parts of batches as their tasks.
 //! 4. `worker`: what a worker does with its part of a batch; `meter`: how it counts that.
@@ -27,6 +28,7 @@ mod delivery;
 mod engine;
 mod faults;
 mod fetched;
+mod filled;
 mod length;
 mod meter;
 mod metered;
@@ -40,15 +42,15 @@ mod tune;
 mod waits;
 mod worker;
 
+pub(crate) use batches::Shared;
 pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Monitor, Replay};
-pub(crate) use batches::{Position, Shared};
 pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};
 pub use faults::{Fault, OnError};
 pub(crate) use length::some_batches;
-pub(crate) use readers::READERS;
 pub use resume::Checkpoint;
-pub(crate) use run::Run;
+pub(crate) use resume::Position;
+pub(crate) use run::{READERS, Run};
 pub(crate) use scratch::{Scratch, ScratchPlan};
 pub(crate) use settings::{Bounds, MOST_WORKERS, Settings};
 pub(crate) use tune::Tuner;

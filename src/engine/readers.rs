@@ -22,20 +22,18 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::Run;
-use super::crew::Giver;
 use super::fetched::Shelf;
+use super::run::{READERS, Run};
+use super::settings::MAX_GROUP;
 use super::waits::{Waits, Watch};
-use super::worker::MAX_GROUP;
 use crate::batch::Part;
 use crate::error::Result;
 use crate::recipe::{Recipe, Reports, guarded};
 use crate::source::{self, Sample};
 use crate::trace::{Args, Row};
 
-/// Threads that read: reads under way at a time at most. Disks give all they have at that depth
-/// (`benches/RESULTS.md`).
-pub(crate) const READERS: usize = 32;
+/// Hands a part to the workers.
+pub(super) type Give = Arc<dyn Fn(Task) + Send + Sync>;
 
 /// A part on its way to a worker.
 pub(super) struct Task {
@@ -91,7 +89,7 @@ pub(super) struct ReadStage {
 enum Threads {
     /// Not needed so far.
     None {
-        crew: Giver,
+        give: Give,
     },
     Started {
         parts: Sender<Part>,
@@ -160,9 +158,9 @@ impl ReadStage {
         })
     }
 
-    /// Reads for `crew` from now on.
-    pub(super) fn open(&self, crew: Giver) {
-        *self.threads() = Threads::None { crew };
+    /// Reads from now on, and hands what it read to `give`.
+    pub(super) fn open(&self, give: Give) {
+        *self.threads() = Threads::None { give };
     }
 
     fn room(&self) -> MutexGuard<'_, Room> {
@@ -180,9 +178,9 @@ impl ReadStage {
         }
         let mut threads = self.threads();
         let mut failed = None;
-        if let Threads::None { crew } = &*threads {
+        if let Threads::None { give } = &*threads {
             let started;
-            (started, failed) = self.start(crew.clone());
+            (started, failed) = self.start(give.clone());
             *threads = started;
         }
         let part = match &*threads {
@@ -198,16 +196,16 @@ impl ReadStage {
     }
 
     /// As many readers as can be started, and why not all.
-    fn start(self: &Arc<Self>, crew: Giver) -> (Threads, Option<std::io::Error>) {
+    fn start(self: &Arc<Self>, give: Give) -> (Threads, Option<std::io::Error>) {
         let (parts, given) = bounded(self.parts);
         let mut readers = Vec::new();
         let mut failed = None;
         for index in 0..READERS {
-            let (stage, given, crew) = (self.clone(), given.clone(), crew.clone());
+            let (stage, given, give) = (self.clone(), given.clone(), give.clone());
             let thread = std::thread::Builder::new().name(format!("warpfeed-read-{index}")).spawn(move || {
                 stage.reports.serve();
                 source::reads_ahead();
-                stage.run(index, &given, &crew);
+                stage.run(index, &given, &give);
             });
             match thread {
                 Ok(thread) => readers.push(thread),
@@ -240,7 +238,7 @@ impl ReadStage {
     }
 
     /// A reader's life.
-    fn run(self: &Arc<Self>, index: usize, given: &Receiver<Part>, crew: &Giver) {
+    fn run(self: &Arc<Self>, index: usize, given: &Receiver<Part>, give: &Give) {
         while let Some((part, mut fetched)) = self.next(given) {
             // The user's code is guarded where it is called. Should anything else panic, a logger
             // of the user's, the part goes on its way all the same, and the worker reads the rest.
@@ -248,7 +246,7 @@ impl ReadStage {
                 self.read(index, &part, &mut fetched);
                 Ok(())
             });
-            crew.give(Task { part, fetched: Some(fetched) });
+            give(Task { part, fetched: Some(fetched) });
         }
     }
 

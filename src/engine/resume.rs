@@ -1,6 +1,5 @@
 use serde::{Deserialize, Serialize};
 
-use super::Position;
 use crate::error::{Error, Result};
 use crate::order::Schedule;
 use crate::recipe::{Recipe, guarded, retried};
@@ -10,6 +9,13 @@ use crate::trace::Counters;
 const VERSION: u32 = 1;
 /// Places of an epoch that are compared to tell orders and data sets apart.
 const PROBES: u64 = 8;
+
+/// A batch of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) epoch: u64,
+    pub(crate) batch: u64,
+}
 
 /// Where a run stands. It is all that another process needs to go on, with any number of workers or
 /// ranks. It is a few hundred bytes in any `serde` format.

@@ -2,8 +2,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{READERS, Scratch, Settings, Tuner};
+use super::{Scratch, Settings, Tuner};
 use crate::trace::Counters;
+
+/// Threads that read: reads under way at a time at most. Disks give all they have at that depth
+/// (`benches/RESULTS.md`).
+pub(crate) const READERS: usize = 32;
 
 /// What goes on around the recipe: the run that is wanted, what is counted, and the numbers in use.
 pub(crate) struct Run {

@@ -10,6 +10,7 @@ use super::Run;
 use super::meter::{Meter, Timed};
 use super::readers::{Fetched, Task};
 use super::scratch::Share;
+use super::settings::MAX_GROUP;
 use super::waits::{Waits, Watch};
 use crate::batch::{Full, Part, Row};
 use crate::decode::{self, Job, Pixels};
@@ -20,10 +21,6 @@ use crate::recipe::{Planned, Recipe, guarded, panicked};
 use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::Resizer;
-
-/// Pictures that a worker takes at a time: enough for a decoder to work on several side by side,
-/// few enough to share out a batch evenly.
-pub(crate) const MAX_GROUP: usize = 8;
 
 /// Bytes of a picture's pixels that are taken for what it needs, where eight of them are within a
 /// worker's own share. Of larger ones the decoder is asked.

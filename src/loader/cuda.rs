@@ -1,11 +1,11 @@
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Loader;
+use super::memory::pinned_memory;
 use super::open::begin_trace;
-use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
+use crate::batch::{Dtype, Layout, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
-use crate::cuda::{Context, Pinned, Stream};
+use crate::cuda::{Context, Stream};
 use crate::device::{CudaBatch, Nvidia, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, Delivery, Engine, MemoryPlan, Shared};
 use crate::error::Result;
@@ -91,14 +91,4 @@ impl Loader {
         let shares = self.fields()?.into_iter().find_map(shares);
         Ok(shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing }))
     }
-}
-
-/// Page-locked memory for one slot.
-#[allow(unsafe_code)]
-pub(super) fn pinned_memory(context: &Context, bytes: usize) -> Result<Memory> {
-    let mut pinned = Pinned::new(context, bytes.max(1))?;
-    let base = NonNull::from(&mut *pinned).cast();
-    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
-    // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).
-    Ok(unsafe { Memory::pinned(base, bytes, Box::new(pinned)) })
 }

@@ -194,7 +194,18 @@ fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> 
         Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
         None => crate::cuda::Context::new(0),
     }?;
-    (0..slots).map(|_| super::cuda::pinned_memory(&context, bytes)).collect()
+    (0..slots).map(|_| pinned_memory(&context, bytes)).collect()
+}
+
+/// Page-locked memory for one slot.
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code)]
+pub(super) fn pinned_memory(context: &crate::cuda::Context, bytes: usize) -> Result<Memory> {
+    let mut pinned = crate::cuda::Pinned::new(context, bytes.max(1))?;
+    let base = std::ptr::NonNull::from(&mut *pinned).cast();
+    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
+    // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).
+    Ok(unsafe { Memory::pinned(base, bytes, Box::new(pinned)) })
 }
 
 #[cfg(not(feature = "cuda"))]
