@@ -1,0 +1,19 @@
+//! Promise: what the program shows of itself may go to other threads, and can be printed.
+
+use std::fmt::Debug;
+
+use warpfeed_cli::{occupancy, synth};
+
+fn both<T: Send + Sync + Debug>() {}
+
+#[test]
+fn what_is_drawn_and_calculated_may_go_to_other_threads() {
+    both::<synth::Synth>();
+    both::<occupancy::Capability>();
+    both::<occupancy::Factor>();
+    both::<occupancy::Limits>();
+    both::<occupancy::Occupancy>();
+    both::<occupancy::Row>();
+    both::<occupancy::Table>();
+    both::<occupancy::Usage>();
+}
