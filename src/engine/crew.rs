@@ -137,12 +137,12 @@ impl Crew {
     }
 
     fn serve(&self, index: usize, mut task: Task) {
-        if task.fetched.is_none() {
-            // It was given before reads were seen to wait.
-            let Some(part) = self.stage.divert(task.part) else { return };
-            task.part = part;
-        }
         let served = guarded(|| {
+            if task.fetched.is_none() {
+                // It was given before reads were seen to wait.
+                let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
+                task.part = part;
+            }
             let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let worker = worker.get_or_insert_with(|| Worker::new(self.recipe.clone(), self.run.clone(), index));
             let Some(full) = worker.run(task, &self.stage.waits) else { return Ok(()) };
