@@ -148,6 +148,17 @@ fn a_loader_without_a_picture_decodes_nothing() {
     });
 }
 
+#[test]
+fn the_limit_on_a_samples_bytes_holds_without_a_picture_too() {
+    let rows = || Rows::new(Dtype::I64, [], 6);
+    // Sample n has two pictures, 8 * n bytes of tokens and n of text.
+    let limit = 2 * picture(16, 0).len() as u64 + 9;
+    let loader = loader().without("image").field("tokens", rows()).max_sample_bytes(limit);
+    let e = loader.into_iter().find_map(Result::err).unwrap();
+    let cause = format!("the sample has {} bytes, the limit is {limit}", limit + 9);
+    assert_eq!((e.sample(), e.cause()), (Some(2), &*cause));
+}
+
 /// Which part of its picture a sample shows.
 #[derive(Debug)]
 struct Region;

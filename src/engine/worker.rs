@@ -256,6 +256,7 @@ impl<'a> Desk<'a> {
                     run.counters.retried();
                 }
                 wanted
+                recipe.check_length(&sample, &pick)?;
             };
             let ahead = fetched.and_then(|fetched| fetched.sample(place - first));
             let ahead_ns = ahead.as_ref().map(|ahead| ahead.1);

@@ -64,7 +64,6 @@ impl Recipe {
     pub(crate) fn plan<'a>(&'a self, field: &ImageField, sample: &Sample<'a>, pick: &Pick) -> Result<Planned<'a>> {
         let planned = guarded(|| {
             let bytes = field.image.bytes(sample, &self.codecs)?;
-            self.check_length(sample)?;
             let picture = self.codecs.open(bytes)?;
             let mut rng = Rng::new(self.seed, pick.variant, pick.sample);
             let plan = self.augment.plan(picture.size(), &mut rng)?;
@@ -73,11 +72,12 @@ impl Recipe {
         planned.map_err(|e| self.blame(pick.sample, sample.key(), e))
     }
 
-    fn check_length(&self, sample: &Sample<'_>) -> Result<()> {
+    /// Refuses a sample of more bytes than the limit, before anything is made of it.
+    pub(crate) fn check_length(&self, sample: &Sample<'_>, pick: &Pick) -> Result<()> {
         let total: u64 = sample.fields().iter().map(|f| f.1.len() as u64).sum();
         if total > self.sample_bytes {
             let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
-            return Err(Error::in_source(cause));
+            return Err(self.blame(pick.sample, sample.key(), Error::in_source(cause)));
         }
         Ok(())
     }
