@@ -76,6 +76,7 @@ pub use codec::Codec;
 pub use codecs::Codecs;
 pub(crate) use codecs::standard;
 pub use info::{Info, JpegInfo};
+pub(crate) use picture::MAX_GROUP;
 pub use picture::{Job, Picture, decode_group};
 pub use pixels::{Pixels, Rect, Size};
 pub use raw::RawRgb;

@@ -131,6 +131,10 @@ impl std::fmt::Debug for Picture<'_> {
     }
 }
 
+/// Pictures that are decoded together: enough for a decoder to work on several side by side, few
+/// enough to share out a batch evenly. A sample has no more images than these.
+pub(crate) const MAX_GROUP: usize = 8;
+
 /// One picture of a [`decode_group`] call, with the region to decode.
 #[derive(Debug)]
 pub struct Job<'a> {

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use super::settings::MAX_GROUP;
+use crate::decode::MAX_GROUP;
 use crate::error::Result;
 use crate::recipe::retried;
 use crate::source::{Sample, Source};

@@ -24,9 +24,9 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::fetched::Shelf;
 use super::run::{READERS, Run};
-use super::settings::MAX_GROUP;
 use super::waits::{Waits, Watch};
 use crate::batch::Part;
+use crate::decode::MAX_GROUP;
 use crate::error::Result;
 use crate::recipe::{Recipe, Reports, guarded};
 use crate::source::{self, Sample};
@@ -287,7 +287,7 @@ impl ReadStage {
             }
             let id = part.header().picks[place].sample;
             counters.reads(index, id);
-            let (ns, bytes) = shelf.read(id, self.recipe.retries, || self.goes_on(part));
+            let (ns, bytes) = shelf.read(id, self.recipe.retries, || self.run.tries_again(part.header().run));
             counters.has_read(index, ns, bytes);
             if let Some(trace) = counters.tracing() {
                 let end = trace.at(std::time::Instant::now());
@@ -324,15 +324,6 @@ impl ReadStage {
         fetched.held = taken;
         drop(room);
         self.freed.notify_one();
-    }
-
-    /// Whether a read that failed is to be tried again.
-    fn goes_on(&self, part: &Part) -> bool {
-        let wanted = self.is_wanted(part);
-        if wanted {
-            self.run.counters.retried();
-        }
-        wanted
     }
 }
 

@@ -35,6 +35,15 @@ impl Run {
         self.wanted.load(Ordering::Relaxed) == run
     }
 
+    /// Whether a read of run `run` that failed is to be tried again, which it then counts.
+    pub(super) fn tries_again(&self, run: u64) -> bool {
+        let wanted = self.is_wanted(run);
+        if wanted {
+            self.counters.retried();
+        }
+        wanted
+    }
+
     /// An epoch begins.
     pub(super) fn begin(&self) {
         self.settings.begin();

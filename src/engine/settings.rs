@@ -5,11 +5,8 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 
 use crate::batch::Free;
+use crate::decode::MAX_GROUP;
 use crate::trace::Task;
-
-/// Pictures that a worker takes at a time: enough for a decoder to work on several side by side,
-/// few enough to share out a batch evenly.
-pub(crate) const MAX_GROUP: usize = 8;
 
 /// The most workers that a loader may be given: as many as the largest machines have processors.
 /// Threads of a pool look for work at each other when they start and end, which is a second's work

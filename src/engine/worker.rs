@@ -10,10 +10,9 @@ use super::Run;
 use super::meter::{Meter, Timed};
 use super::readers::{Fetched, Task};
 use super::scratch::Share;
-use super::settings::MAX_GROUP;
 use super::waits::{Waits, Watch};
 use crate::batch::{Full, Part, Row};
-use crate::decode::{self, Job, Pixels};
+use crate::decode::{self, Job, MAX_GROUP, Pixels};
 use crate::error::Result;
 use crate::field::MixScratch;
 use crate::order::Pick;
@@ -250,20 +249,14 @@ impl<'a> Desk<'a> {
             meta.key.clear();
             meta.fault = None;
             let number = self.part.header().run;
-            let go_on = || {
-                let wanted = run.is_wanted(number);
-                if wanted {
-                    run.counters.retried();
-                }
-                wanted
-                recipe.check_length(&sample, &pick)?;
-            };
+            let go_on = || run.tries_again(number);
             let ahead = fetched.and_then(|fetched| fetched.sample(place - first));
             let ahead_ns = ahead.as_ref().map(|ahead| ahead.1);
             let read = ahead.map_or_else(|| recipe.read(pick.sample, buffers, go_on), |ahead| ahead.0);
             let read = read.map_err(|e| recipe.blame(pick.sample, "", e)).and_then(|sample| {
                 timed.key = sample.key();
                 self.part.meta(place).key.push_str(sample.key());
+                recipe.check_length(&sample, &pick)?;
                 let memory = self.plan(&sample, &pick, &mut group)?;
                 Ok((sample, memory))
             });

@@ -5,6 +5,7 @@ use super::kind::{FieldKind, Inner};
 use super::{Kind, Label, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::SampleOps;
+use crate::decode::MAX_GROUP;
 use crate::error::{Error, Result};
 use crate::source::{Sample, Source};
 use crate::transform::Plan;
@@ -14,7 +15,6 @@ pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
     label: Option<(Label, usize)>,
     others: Vec<Other>,
-    mixed_here: bool,
 }
 
 struct Other {
@@ -23,9 +23,6 @@ struct Other {
     first: usize,
     arrays: usize,
 }
-
-/// The most images that a sample may have: as many as a worker decodes at a time.
-pub(crate) const MOST_IMAGES: usize = 8;
 
 /// What the host leaves to a device.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +44,7 @@ impl Fields {
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let mut arrays = Vec::new();
-        let mut made = Fields { images: Vec::new(), label: None, others: Vec::new(), mixed_here: device.is_none() };
+        let mut made = Fields { images: Vec::new(), label: None, others: Vec::new() };
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
             match kind {
@@ -76,9 +73,9 @@ impl Fields {
                 }
             }
         }
-        if made.images.len() > MOST_IMAGES {
+        if made.images.len() > MAX_GROUP {
             let images = made.images.len();
-            return Err(Error::config(format!("{images} images a sample; at most {MOST_IMAGES} images")));
+            return Err(Error::config(format!("{images} images a sample; at most {MAX_GROUP} images")));
         }
         if arrays.is_empty() {
             return Err(Error::config("every field is left out; a batch needs at least one"));
@@ -90,21 +87,16 @@ impl Fields {
                 arrays.push((record, Role::Records { of: image.span }));
             }
         }
-        // A device makes its rows of shares itself, so that they need not cross the bus.
-        if device.is_none() {
-            arrays.extend(made.label.and_then(|(label, _)| label.soft_array()));
-        } else if let Some((label, _)) = made.label.filter(|(label, _)| label.shares().is_some()) {
-            // Their name is taken there too.
-            let (field, _) = label.soft_array().expect("shares are wanted");
-            if arrays.iter().any(|(other, _)| other.name == field.name) {
-                return Err(taken(&field.name));
-            }
-        }
+        arrays.extend(made.label.and_then(|(label, _)| label.soft_array()));
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
         if let Some((_, (field, _))) = twice {
-            return Err(taken(&field.name));
+            return Err(Error::config(format!("duplicate field {:?}", field.name)));
+        }
+        // A device makes its rows of shares itself, so that they need not cross the bus.
+        if device.is_some() {
+            arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
         Ok((made, arrays))
     }
@@ -129,8 +121,8 @@ impl Fields {
 
     /// Mixes the images, if the host does that and this batch is mixed.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
-        let Some(mixing) = full.header().mixing.filter(|_| self.mixed_here) else { return Ok(()) };
-        self.images.iter().try_for_each(|image| image.mix(&mixing, full, scratch))
+        let Some(mixing) = full.header().mixing else { return Ok(()) };
+        self.images.iter().filter(|image| image.mixed_here).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
     /// Writes what depends on the whole batch.
@@ -139,8 +131,4 @@ impl Fields {
             label.soften(full);
         }
     }
-}
-
-fn taken(name: &str) -> Error {
-    Error::config(format!("duplicate field {name:?}"))
 }

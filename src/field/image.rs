@@ -47,7 +47,7 @@ impl Image {
             None => codecs.image(sample).map(|(_, bytes)| bytes),
         };
         found.ok_or_else(|| {
-            let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
+            let names = sample.names();
             Error::in_source(match &self.of {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
                 None => format!("no image among the fields {names:?}"),

@@ -122,8 +122,5 @@ impl<K: Kind + 'static> From<K> for FieldKind {
 
 /// The bytes of the sample's field `name`.
 pub(super) fn bytes_of<'a>(sample: &Sample<'a>, name: &str) -> Result<&'a [u8]> {
-    sample.field(name).ok_or_else(|| {
-        let names: Vec<_> = sample.fields().iter().map(|f| f.0).collect();
-        Error::in_source(format!("no field {name:?} among {names:?}"))
-    })
+    sample.field(name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }

@@ -1,4 +1,4 @@
-use crate::batch::{Dtype, Field, Full, Role, Row, SOFT_LABEL, Schema, soft_label};
+use crate::batch::{Dtype, Field, Full, Role, Row, SOFT_LABEL, soft_label};
 use crate::error::{Error, Result};
 use crate::source::{self, Sample, Source};
 use crate::transform::Mixing;
@@ -38,6 +38,7 @@ impl Label {
     }
 
     /// Classes and smoothing of the rows, if the loader wants rows.
+    #[cfg(feature = "cuda")]
     pub(crate) fn shares(&self) -> Option<(usize, f32)> {
         self.soft
     }
@@ -104,12 +105,8 @@ impl Label {
 
     /// Writes the rows of a batch with complete labels, if the host makes them.
     pub(crate) fn soften(&self, full: &mut Full) {
-        let find = |schema: &Schema, role| schema.find(role);
-        let (Some((_, smoothing)), Some(labels), Some(rows)) =
-            (self.soft, find(full.schema(), Role::Label), find(full.schema(), Role::SoftLabels))
-        else {
-            return;
-        };
+        let spans = [Role::Label, Role::SoftLabels].map(|role| full.schema().find(role));
+        let (Some((_, smoothing)), [Some(labels), Some(rows)]) = (self.soft, spans) else { return };
         let (count, row_bytes) = (full.len(), full.schema().spans[rows].sample_bytes);
         let mixing = full.header().mixing;
         let label = |full: &Full, place: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[place];

@@ -100,6 +100,11 @@ impl<'a> Sample<'a> {
         &self.fields[..self.len]
     }
 
+    /// The names of all fields, for messages.
+    pub(crate) fn names(&self) -> Vec<&'a str> {
+        self.fields().iter().map(|field| field.0).collect()
+    }
+
     /// The bytes of field `name`.
     pub fn field(&self, name: &str) -> Option<&'a [u8]> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, bytes)| *bytes)
