@@ -45,11 +45,7 @@ const OPEN: &[&str] = &[
     "device/ring: held, mod, thread, timing need each other",
     "device: batch, nvidia need each other",
     "loader: batching, limits, options, sampling need each other",
-    "order/mod.rs: functions in a table of contents",
     "pack/jpeg/mod.rs: functions in a table of contents",
-    "source/mod.rs: functions in a table of contents",
-    "transform/resize/mod.rs: functions in a table of contents",
-    "transform/resize: avx2, avx512, mod need each other",
 ];
 
 /// Path of a module or of something in it, from the crate's root.

@@ -1,14 +1,16 @@
 //! Bytes by index.
 //!
-//! 1. [`Folder`]: pictures in class folders.
-//! 2. [`Lmdb`]: one LMDB database.
-//! 3. [`Tar`]: WebDataset shards, memory-mapped or read.
-//! 4. [`Memory`]: samples in memory.
-//! 5. [`Concat`]: several data sets as one.
-//!
-//! A [`Source`] maps an index to a [`Sample`]: a few named byte fields, without a copy if the
-//! medium allows that. [`open`] chooses the source by what lies at a path.
+//! 1. [`Source`]: maps an index to a [`Sample`]: a few named byte fields, without a copy if the
+//!    medium allows that.
+//! 2. [`Folder`]: pictures in class folders.
+//! 3. [`Lmdb`]: one LMDB database.
+//! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
+//! 5. [`Memory`]: samples in memory.
+//! 6. [`Concat`]: several data sets as one.
+//! 7. [`open`]: chooses the source by what lies at a path.
+//! 8. [`blame`]: makes an error that of a sample.
 
+mod blame;
 mod concat;
 mod folder;
 mod identity;
@@ -17,8 +19,11 @@ mod memory;
 mod open;
 mod pages;
 mod sample;
+#[allow(clippy::module_inception)]
+mod source;
 mod tar;
 
+pub use blame::blame;
 pub use concat::Concat;
 pub(crate) use concat::Join;
 pub use folder::Folder;
@@ -26,172 +31,9 @@ pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
 pub use memory::{Memory, OwnedSample};
 pub use open::{Options, open};
 pub use sample::Sample;
+pub use source::Source;
 pub use tar::Tar;
 
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use pages::reads_ahead;
 pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use crate::error::{Error, Result};
-
-/// A data set: `len` samples that can be read in any order, from many threads at once.
-///
-/// ```
-/// use warpfeed::Result;
-/// use warpfeed::source::{Sample, Source};
-///
-/// /// 1,000 grey pictures of 8 by 8, as BMP files made when they are read.
-/// struct Grey;
-///
-/// impl Source for Grey {
-///     fn len(&self) -> usize {
-///         1000
-///     }
-///
-///     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-///         scratch.clear();
-///         // ... write the encoded picture into `scratch` ...
-///         Ok(Sample::new("grey").with_field("bmp", scratch)?.with_label(index as i64 % 10))
-///     }
-/// }
-/// # let loader = warpfeed::Loader::source(Grey);
-/// ```
-pub trait Source: Send + Sync {
-    /// Number of samples. It never changes while the source is open.
-    fn len(&self) -> usize;
-
-    /// Whether the source has no samples.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Reads sample `index`, which is less than [`len`](Source::len).
-    ///
-    /// The fields may borrow from the source (a memory map) or from `scratch`. The source may fill
-    /// `scratch` as it likes. The memory of `scratch` is kept from sample to sample, so a read need
-    /// not allocate.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source)
-    /// with the file. The loader adds the sample.
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
-
-    /// Announces the samples that will be read next. A loader calls it once for each batch, in the
-    /// order of the batches, before it waits for memory for the batch. At most
-    /// [`prefetch`](crate::Loader::prefetch) + 1 batches are announced ahead of the consumer.
-    /// `samples` are those of the batch, in its order. The same sample may come twice.
-    ///
-    /// It serves sources that can fetch ahead: row groups, blocks of a network file, pages of a
-    /// cache. Start the fetch and return: the next batch is announced after this call. The default
-    /// does nothing.
-    ///
-    /// An announced batch may never be read, since an epoch can end early. A panic is an error of
-    /// the batch.
-    fn upcoming(&self, _samples: &[u64]) {}
-
-    /// Checks that the medium is still what was opened. One thread of the loader calls it at the
-    /// start of every epoch, while nothing else is prefetched. It should take no longer than a few
-    /// looks at files. An error ends the epoch before its first batch.
-    ///
-    /// A file that was written to in place is an error for a shard; a database may be written to. A
-    /// file that was removed or replaced is a warning, since the open file can still be read.
-    /// [`Lmdb`] checks its file at once. [`Tar`] checks each shard when its first sample is read
-    /// after this call; the error is that sample's.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// The label of sample `index`: the same as that of [`read`](Source::read). Implement it if the
-    /// source knows labels without reading whole samples. The default reads the sample.
-    ///
-    /// # Errors
-    /// As [`read`](Source::read), and for a label that is not a number.
-    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        self.read(index, scratch)?.label()
-    }
-
-    /// The file of sample `index`, for errors that name it: a picture of its own, a shard, a
-    /// database. `None` by default, for samples without a file.
-    fn path(&self, _index: usize) -> Option<PathBuf> {
-        None
-    }
-
-    /// Which of several joined data sets sample `index` comes from, as in [`Concat`]. 0 by default.
-    fn part(&self, _index: usize) -> usize {
-        0
-    }
-
-    /// Names of the classes by label, if the medium knows them.
-    fn classes(&self) -> &[String] {
-        &[]
-    }
-
-    /// The kind of source, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a
-    /// name of your own.
-    fn kind(&self) -> &'static str {
-        "custom"
-    }
-}
-
-/// A shared source is a source. So [`Loader::source`](crate::Loader::source) takes what [`open`]
-/// returns.
-impl<S: Source + ?Sized> Source for Arc<S> {
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-
-    fn is_empty(&self) -> bool {
-        (**self).is_empty()
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        (**self).read(index, scratch)
-    }
-
-    fn upcoming(&self, samples: &[u64]) {
-        (**self).upcoming(samples);
-    }
-
-    fn check(&self) -> Result<()> {
-        (**self).check()
-    }
-
-    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        (**self).label(index, scratch)
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        (**self).path(index)
-    }
-
-    fn part(&self, index: usize) -> usize {
-        (**self).part(index)
-    }
-
-    fn classes(&self) -> &[String] {
-        (**self).classes()
-    }
-
-    fn kind(&self) -> &'static str {
-        (**self).kind()
-    }
-}
-
-/// Makes `error` the error of sample `index` of `source`, with its key and its
-/// [file](Source::path). The key is empty if it could not be read. The loader makes all its sample
-/// errors this way. Programs that read a source themselves can do the same.
-pub fn blame(source: &dyn Source, index: usize, key: &str, error: Error) -> Error {
-    let error = error.at_sample(index as u64, key);
-    // The path may be the user's code, and what it panics with says less than the error at hand.
-    match catch_unwind(AssertUnwindSafe(|| source.path(index))) {
-        Ok(Some(path)) => error.at_path(path),
-        _ => error,
-    }
-}

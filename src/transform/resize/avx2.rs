@@ -15,8 +15,9 @@ use std::arch::x86_64::{
     _mm256_storeu_si256 as storeu, _mm256_unpackhi_epi8 as unpackhi_epi8, _mm256_unpacklo_epi8 as unpacklo_epi8,
 };
 
+use super::kernels::Kernels;
+use super::scalar as narrower;
 use super::table::Table;
-use super::{Kernels, scalar as narrower};
 
 /// Pixels a vector holds.
 const LANES: usize = 2;

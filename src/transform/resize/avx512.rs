@@ -15,8 +15,9 @@ use std::arch::x86_64::{
     _mm512_storeu_si512 as storeu, _mm512_unpackhi_epi8 as unpackhi_epi8, _mm512_unpacklo_epi8 as unpacklo_epi8,
 };
 
+use super::avx2 as narrower;
+use super::kernels::Kernels;
 use super::table::Table;
-use super::{Kernels, avx2 as narrower};
 
 /// Pixels a vector holds.
 const LANES: usize = 4;

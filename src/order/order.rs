@@ -1,0 +1,68 @@
+//! [`Order`]: a position to a sample.
+
+use std::sync::Arc;
+
+/// The order of an epoch.
+///
+/// Implement it for an order of your own. It must give the same answer for the same arguments, at
+/// any time and on any thread.
+///
+/// ```
+/// use warpfeed::order::Order;
+///
+/// /// All samples, backwards in every second epoch.
+/// struct ThereAndBack(u64);
+///
+/// impl Order for ThereAndBack {
+///     fn len(&self, _epoch: u64) -> u64 {
+///         self.0
+///     }
+///
+///     fn index(&self, epoch: u64, position: u64) -> u64 {
+///         if epoch % 2 == 0 { position } else { self.0 - 1 - position }
+///     }
+/// }
+/// # let loader = warpfeed::Loader::new("train").order(ThereAndBack(50_000));
+/// ```
+pub trait Order: Send + Sync {
+    /// Number of samples in `epoch`.
+    fn len(&self, epoch: u64) -> u64;
+
+    /// The source index of the sample at `position` of `epoch`. `position` is less than
+    /// [`len`](Order::len).
+    fn index(&self, epoch: u64, position: u64) -> u64;
+
+    /// The sample at `position` of `epoch`, with its variant. The default is
+    /// [`index`](Order::index) and `epoch`.
+    ///
+    /// `epoch` is right if a sample comes once an epoch. If it comes more often, give each time a
+    /// variant of its own; otherwise it is augmented alike each time. An order made of another
+    /// order passes on that order's variant.
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        Draw { index: self.index(epoch, position), variant: epoch }
+    }
+}
+
+/// What an [`Order`] returns for one position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Draw {
+    /// Source index of the sample.
+    pub index: u64,
+    /// Stands for the epoch in the sample's random numbers: they are a function of (seed, variant,
+    /// index).
+    pub variant: u64,
+}
+
+impl<O: Order + ?Sized> Order for Arc<O> {
+    fn len(&self, epoch: u64) -> u64 {
+        (**self).len(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        (**self).index(epoch, position)
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        (**self).at(epoch, position)
+    }
+}

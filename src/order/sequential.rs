@@ -1,0 +1,24 @@
+//! [`Sequential`]: the source's order.
+
+use super::order::Order;
+
+/// Every sample once in each epoch, in the source's order.
+#[derive(Debug, Clone, Copy)]
+pub struct Sequential(u64);
+
+impl Sequential {
+    /// The order of a source of `len` samples.
+    pub fn new(len: u64) -> Self {
+        Sequential(len)
+    }
+}
+
+impl Order for Sequential {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.0
+    }
+
+    fn index(&self, _epoch: u64, position: u64) -> u64 {
+        position
+    }
+}
