@@ -159,6 +159,52 @@ fn the_limit_on_a_samples_bytes_holds_without_a_picture_too() {
     assert_eq!((e.sample(), e.cause()), (Some(2), &*cause));
 }
 
+#[test]
+fn the_end_of_a_fields_name_says_how_its_numbers_are_written() {
+    let npy = |descr: &str, shape: &str, data: Vec<u8>| {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &data].concat()
+    };
+    let (values, count) = ([1.0_f64, 2.0, 3.0, 4.0, 5.0, 6.0], 6);
+    let raw: Vec<u8> = values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect();
+    let fields: [(&str, Vec<u8>); 5] = [
+        ("x", raw.clone()),
+        ("x.npy", npy("<f4", "(3, 2)", raw)),
+        ("x.npy", npy(">f8", "(3, 2)", values.iter().flat_map(|v| v.to_be_bytes()).collect())),
+        ("x.json", b"[[1, 2], [3.0, 4], [5, 6]]".to_vec()),
+        ("x.txt", b"1 2 3 4 5 6".to_vec()),
+    ];
+    let open = |name: &str, bytes: &[u8]| {
+        let sample = OwnedSample::new("s").field(name, bytes);
+        Loader::source(Memory::new(vec![sample])).without("image").without("label").workers(1)
+    };
+    for (name, bytes) in &fields {
+        let numbers = all(open(name, bytes).field("x", Numbers::new(Dtype::F32, [3, 2])));
+        assert_eq!(numbers[0].field("x").unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
+        let rows = all(open(name, bytes).field("x", Rows::new(Dtype::F32, [2], 4).padding(-1_f32)));
+        let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
+        assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
+        assert_eq!(rows[0].counts("x").unwrap(), [3]);
+        // Its own bytes, whatever they mean.
+        let plain = all(open(name, bytes).field("x", Rows::bytes(400)));
+        assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
+        assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
+        // The full name; as one axis where the shape may be flat.
+        if *name != "x.npy" && *name != "x.json" {
+            let whole = all(open(name, bytes).field(name, Numbers::new(Dtype::F32, [count])));
+            assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
+        }
+    }
+    let cause = |loader: Loader| loader.into_iter().find_map(Result::err).unwrap().cause().to_owned();
+    let (name, bytes) = &fields[1];
+    let numbers = open(name, bytes).field("x", Numbers::new(Dtype::F32, [2, 3]));
+    assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2], the loader expects [2, 3]");
+    let rows = open(name, bytes).field("x", Rows::new(Dtype::F32, [3], 4));
+    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2], the loader expects rows of [3]");
+    let whole = open("x.txt", b"1 2.5").field("x", Rows::new(Dtype::I64, [], 4));
+    assert_eq!(cause(whole), "field \"x.txt\" has 2.5, which int64 cannot hold, as number 1");
+}
+
 /// Which part of its picture a sample shows.
 #[derive(Debug)]
 struct Region;

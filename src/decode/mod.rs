@@ -5,7 +5,7 @@
 //! 3. [`Picture`]: an opened picture. Header, size and pixels come from this handle.
 //! 4. `jpeg`: the crate's own JPEG decoder, the fast path.
 //! 5. `image`: the other formats, decoded by the `image` crate and converted to RGB.
-//! 6. [`raw`]: pixels that are not encoded.
+//! 6. [`raw`]: pixels that are not encoded; `npy`: the header of NumPy's arrays.
 //! 7. `orientation`: turns pictures upright by their EXIF tag, for all formats.
 //! 8. `info`: [`Info`], what a header says.
 //! 9. `check`: [`check()`] reads a whole picture and reports damage.
@@ -66,6 +66,7 @@ mod codecs;
 mod image;
 mod info;
 pub(crate) mod jpeg;
+mod npy;
 mod orientation;
 mod picture;
 mod pixels;
@@ -76,6 +77,7 @@ pub use codec::Codec;
 pub use codecs::Codecs;
 pub(crate) use codecs::standard;
 pub use info::{Info, JpegInfo};
+pub(crate) use npy::{MAX_AXES, Npy, Shape};
 pub(crate) use picture::MAX_GROUP;
 pub use picture::{Job, Picture, decode_group};
 pub use pixels::{Pixels, Rect, Size};

@@ -10,7 +10,7 @@
 //!
 //! Only the rows and columns of the requested region are read.
 
-use crate::decode::{Codec, Picture, Pixels, Rect, Size};
+use crate::decode::{Codec, Npy as NpyFile, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
@@ -31,36 +31,19 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
 
 /// Size of the picture in an `.npy` file. The pixels are the end of the file.
 fn npy(bytes: &[u8]) -> Result<Size> {
-    let cut = || Error::decode(format!("npy header ends at byte {}", bytes.len()));
-    let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
-        [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
-        [2 | 3, _, a, b, c, d] => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
-        [major, ..] => return Err(Error::decode(format!("npy format version {major}; 1 to 3 are known"))),
-        [] => return Err(cut()),
+    let npy = NpyFile::read(bytes)?;
+    let size = match npy.shape.as_deref() {
+        Some([height, width, 3]) if (npy.kind, npy.size, npy.fortran) == (b'u', 1, false) => {
+            u32::try_from(*width).ok().zip(u32::try_from(*height).ok())
+        }
+        _ => None,
     };
-    let end = version + length;
-    let text = bytes.get(version..end).ok_or_else(|| {
-        Error::decode(format!("npy header claims to end at byte {end}, the file ends at {}", bytes.len()))
-    })?;
-    let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not text"))?;
-    let shape = parse_shape(text).ok_or_else(|| {
-        let shown: String = text.trim_end().chars().take(120).collect();
+    let (width, height) = size.ok_or_else(|| {
+        let shown = npy.shown();
         Error::decode(format!("npy of {shown}; an image is '|u1', not in Fortran order, of shape (height, width, 3)"))
     })?;
-    check_length("npy", &bytes[end..], shape, end).map(|()| shape)
-}
-
-fn parse_shape(text: &str) -> Option<Size> {
-    let value = |key: &str| Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start());
-    let descr = value("'descr'")?;
-    if !["'|u1'", "'u1'", "'<u1'"].iter().any(|d| descr.starts_with(d))
-        || !value("'fortran_order'")?.starts_with("False")
-    {
-        return None;
-    }
-    let mut numbers = value("'shape'")?.strip_prefix('(')?.split_once(')')?.0.split(',').map(str::trim);
-    let (height, width) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-    (numbers.next()? == "3" && numbers.all(str::is_empty)).then_some(Size::new(width, height))
+    let size = Size::new(width, height);
+    check_length("npy", npy.data, size, npy.start).map(|()| size)
 }
 
 /// Checks that `pixels`, which begin at byte `start`, are complete.

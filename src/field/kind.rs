@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::{Image, Label};
 use crate::batch::{Field, Row};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::source::Sample;
 use crate::transform::Plan;
 
@@ -118,9 +118,4 @@ impl<K: Kind + 'static> From<K> for FieldKind {
     fn from(kind: K) -> Self {
         FieldKind(Inner::Other(Arc::new(kind)))
     }
-}
-
-/// The bytes of the sample's field `name`.
-pub(super) fn bytes_of<'a>(sample: &Sample<'a>, name: &str) -> Result<&'a [u8]> {
-    sample.field(name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }

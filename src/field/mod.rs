@@ -6,6 +6,22 @@
 //! 4. `numbers`: [`Numbers`], an array of one shape.
 //! 5. `rows`: [`Rows`], a varying number of rows a sample, padded, with a count.
 //! 6. `fields`: all fields of a loader.
+//! 7. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
+//!    number and its conversion.
+//!
+//! The end of a field's name says how its numbers are written, as in WebDataset:
+//!
+//! | name | bytes |
+//! |---|---|
+//! | `x` | a little-endian array of the kind's type, without a header |
+//! | `x.npy` | a NumPy array of booleans, integers or floats, in C order |
+//! | `x.json` | JSON: a number, or nested lists of numbers |
+//! | `x.txt` | numbers as text, with spaces or commas between them |
+//!
+//! The batch field `x` takes the first of these that a sample has. A batch field whose own name
+//! ends so takes that field alone. Numbers are converted to the kind's type. A float is rounded to
+//! the nearest of its type. A number that an integer type cannot hold is an error. `true` and
+//! `false` are 1 and 0.
 //!
 //! The file of a kind says three things: how a sample's bytes become its part of the batch, what
 //! the plan of the augmentation means for it, and what a device does with it.
@@ -14,10 +30,13 @@
 //! [`Loader::field`](crate::Loader::field) adds a field or replaces one of these.
 //! [`Loader::without`](crate::Loader::without) leaves one out.
 
+mod encoded;
 mod fields;
 mod image;
+mod json;
 mod kind;
 mod label;
+mod number;
 mod numbers;
 mod rows;
 

@@ -1,15 +1,18 @@
-use super::kind::bytes_of;
+use super::encoded::{self, Encoded};
 use super::{Kind, Place};
 use crate::batch::{Dtype, Field};
-use crate::error::{Error, Result};
+use crate::decode::Shape;
+use crate::error::Result;
 use crate::source::Sample;
 use crate::transform::Plan;
 
 /// An array that has the same shape in every sample: an embedding, a vector of attributes, a
 /// regression target.
 ///
-/// The sample's bytes are a little-endian array of `dtype` and `shape`, without a header. The
-/// augmentation does not change it. A device gets it unchanged.
+/// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
+/// `.npy`, `.json` or `.txt` field; see [encodings](super). The shape of an `.npy` or `.json` field
+/// is `shape`; one axis with as many numbers will do. The augmentation does not change it. A device
+/// gets it unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::Numbers;
@@ -40,13 +43,26 @@ impl Kind for Numbers {
     }
 
     fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let (bytes, to) = (bytes_of(sample, name)?, place.bytes(0));
-        if bytes.len() != to.len() {
-            let (found, expected) = (bytes.len(), to.len());
-            let cause = format!("field {name:?} has {found} bytes, its dtype and shape need {expected}");
-            return Err(Error::in_source(cause));
+        let (field, to) = (encoded::find(sample, name)?, place.bytes(0));
+        field.with_numbers(self.dtype, |bytes, shape| {
+            self.check(&field, bytes.len(), shape, to.len())?;
+            to.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+}
+
+impl Numbers {
+    /// Checks that the array has the shape. One axis has as many numbers as the shape.
+    fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
+        match shape {
+            None if found != expected => {
+                Err(field.error(format_args!("has {found} bytes, its dtype and shape need {expected}")))
+            }
+            Some(shape) if found != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
+                Err(field.error(format_args!("has the shape {shape:?}, the loader expects {:?}", self.shape)))
+            }
+            _ => Ok(()),
         }
-        to.copy_from_slice(bytes);
-        Ok(())
     }
 }

@@ -1,14 +1,15 @@
-use super::kind::bytes_of;
+use super::encoded::{self, Encoded};
 use super::{Kind, Place};
 use crate::batch::{COUNT, Dtype, Element, Field};
+use crate::decode::Shape;
 use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
 
 /// A varying number of rows a sample: tokens, points, boxes that no crop moves, any bytes.
 ///
-/// The sample's bytes are a little-endian array of rows, without a header. In the batch the field
-/// has room for `most` rows a sample, (N, most, ...). The rest is padding, zeros by default. A
+/// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
+/// `.txt` field of shape (n, row...); see [encodings](super). In the batch the field has room for `most` rows a sample, (N, most, ...). The rest is padding, zeros by default. A
 /// second array, `<name>.count`, i64 of (N), holds the number of rows of each sample;
 /// [`HostBatch::counts`](crate::HostBatch::counts) returns it. The augmentation does not change the
 /// rows. A device gets both arrays unchanged.
@@ -36,17 +37,20 @@ pub struct Rows {
     most: usize,
     padding: Option<(Dtype, Vec<u8>)>,
     truncated: bool,
+    /// Whether the field's bytes are the rows, whatever its name says.
+    plain: bool,
 }
 
 impl Rows {
     /// Rows of `dtype` and the shape `row` (`[]` for one number), at most `most` a sample.
     pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
-        Rows { dtype, row: row.into(), most, padding: None, truncated: false }
+        Rows { dtype, row: row.into(), most, padding: None, truncated: false, plain: false }
     }
 
-    /// Bytes, at most `most` a sample.
+    /// The field's own bytes, at most `most` a sample: text, or any file. An `.npy`, `.json` or
+    /// `.txt` field is not decoded.
     pub fn bytes(most: usize) -> Self {
-        Self::new(Dtype::U8, [], most)
+        Rows { plain: true, ..Self::new(Dtype::U8, [], most) }
     }
 
     /// The value of places without a row; 0 by default. It must have the rows' type.
@@ -84,18 +88,30 @@ impl Kind for Rows {
     }
 
     fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let (bytes, to) = (bytes_of(sample, name)?, place.bytes(0));
+        let field = encoded::find(sample, name)?;
+        if self.plain {
+            return self.put(&field, field.bytes, None, place);
+        }
+        field.with_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, place))
+    }
+}
+
+impl Rows {
+    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, place: &mut Place<'_>) -> Result<()> {
+        let to = place.bytes(0);
         let row = to.len() / self.most;
+        // One axis is rows one after the other.
+        if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
+            return Err(field.error(format_args!("has the shape {shape:?}, the loader expects rows of {:?}", self.row)));
+        }
         if !bytes.len().is_multiple_of(row) {
             let found = bytes.len();
-            return Err(Error::in_source(format!(
-                "field {name:?} has {found} bytes, which rows of {row} do not divide"
-            )));
+            return Err(field.error(format_args!("has {found} bytes, which rows of {row} do not divide")));
         }
         let found = bytes.len() / row;
         if found > self.most && !self.truncated {
             let most = self.most;
-            return Err(Error::in_source(format!("field {name:?} has {found} rows, the loader has room for {most}")));
+            return Err(field.error(format_args!("has {found} rows, the loader has room for {most}")));
         }
         let (rows, rest) = to.split_at_mut(bytes.len().min(to.len()));
         rows.copy_from_slice(&bytes[..rows.len()]);

@@ -1,0 +1,198 @@
+//! How the numbers of a sample's field are written. The end of the field's name says it.
+
+use std::cell::Cell;
+
+use super::json;
+use super::number::{Number, put};
+use crate::batch::{Dtype, Element};
+use crate::decode::{Npy, Shape};
+use crate::error::{Error, Result};
+use crate::source::Sample;
+
+/// The ends of names, in the order in which they are looked for.
+const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
+
+/// Scratch of more bytes is freed after use.
+const KEPT: usize = 1 << 20;
+
+/// How the bytes of a field are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// A little-endian array without a header.
+    Raw,
+    Npy,
+    Json,
+    Text,
+}
+
+/// A field of a sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Encoded<'a> {
+    /// Its full name, for messages.
+    pub(crate) name: &'a str,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) encoding: Encoding,
+}
+
+/// The field of `sample` that the batch field `name` is made of.
+fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
+    let fields = sample.fields();
+    if let Some(&(name, bytes)) = fields.iter().find(|(have, _)| *have == name) {
+        let encoding = ENDS.iter().find(|(end, _)| name.ends_with(end)).map_or(Encoding::Raw, |(_, e)| *e);
+        return Some(Encoded { name, bytes, encoding });
+    }
+    ENDS.iter().find_map(|&(end, encoding)| {
+        let &(name, bytes) = fields.iter().find(|(have, _)| have.strip_prefix(name) == Some(end))?;
+        Some(Encoded { name, bytes, encoding })
+    })
+}
+
+/// Whether the sample has the field `name`, however it is written.
+#[allow(dead_code)] // for kinds that take a field where there is one
+pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
+    look(sample, name).is_some()
+}
+
+/// The field of `sample` that the batch field `name` is made of.
+///
+/// # Errors
+/// If the sample has none; the message lists those that it has.
+pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
+    look(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
+}
+
+/// Appends the numbers of the sample's field `name` to `to`. Returns their shape; text and arrays
+/// without a header have one axis.
+///
+/// # Errors
+/// If the sample has no such field, or if its bytes are not such numbers.
+#[allow(dead_code)] // for kinds that compute with the numbers
+pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<T>) -> Result<Shape> {
+    let field = find(sample, name)?;
+    field.with_numbers(T::DTYPE, |bytes, shape| {
+        let size = size_of::<T>();
+        if !bytes.len().is_multiple_of(size) {
+            let found = bytes.len();
+            return Err(field.error(format!("has {found} bytes, which numbers of {size} do not divide")));
+        }
+        to.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
+        Ok(shape.cloned().unwrap_or_else(|| Shape::from_iter([bytes.len() / size])))
+    })
+}
+
+impl Encoded<'_> {
+    /// Calls `take` with the field's numbers as an array of `dtype` in the machine's byte order,
+    /// and with their shape. An array without a header is passed as it is, without a shape.
+    ///
+    /// # Errors
+    /// If the bytes are not such numbers. As `take`.
+    pub(crate) fn with_numbers<R>(
+        &self,
+        dtype: Dtype,
+        take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
+    ) -> Result<R> {
+        thread_local! {
+            static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
+        if self.encoding == Encoding::Raw {
+            return take(self.bytes, None);
+        }
+        let npy = (self.encoding == Encoding::Npy).then(|| self.npy()).transpose()?;
+        if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
+            return take(npy.data, Some(shape));
+        }
+        // What panics or fails leaves no scratch behind, and the next call allocates it again.
+        let mut converted = SCRATCH.take();
+        converted.clear();
+        let shape = match (&npy, self.encoding) {
+            (Some((npy, shape)), _) => self.convert(npy, shape, dtype, &mut converted)?,
+            (None, Encoding::Json) => {
+                json::numbers(self.bytes, |number| put(number, dtype, &mut converted)).map_err(|e| self.error(e))?
+            }
+            _ => self.text(dtype, &mut converted)?,
+        };
+        let taken = take(&converted, Some(&shape));
+        if converted.capacity() <= KEPT {
+            SCRATCH.set(converted);
+        }
+        taken
+    }
+
+    /// An error of this field.
+    pub(crate) fn error(&self, cause: impl std::fmt::Display) -> Error {
+        Error::in_source(format!("field {:?} {cause}", self.name))
+    }
+
+    /// An error of number `place` of this field.
+    fn at(&self, place: usize, cause: String) -> Error {
+        self.error(format_args!("has {cause} as number {place}"))
+    }
+
+    /// The array and its shape; its data has as many bytes as that takes.
+    fn npy(&self) -> Result<(Npy<'_>, Shape)> {
+        let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is no array: {}", e.cause())))?;
+        let known = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
+        let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
+        let Some(shape) = npy.shape.clone().filter(|_| known && ordered && self.bytes.starts_with(b"\x93NUMPY")) else {
+            let cause = "an array of booleans, integers or floats in C order is read";
+            return Err(self.error(format_args!("is an npy of {}; {cause}", npy.shown())));
+        };
+        let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
+        if claimed != Some(npy.data.len()) {
+            let (found, start) = (npy.data.len(), npy.start);
+            let claimed = claimed.map_or("too many".to_owned(), |bytes| bytes.to_string());
+            return Err(self.error(format_args!(
+                "is an npy of shape {shape:?}, which takes {claimed} bytes from byte {start} on, there are {found}"
+            )));
+        }
+        Ok((npy, shape))
+    }
+
+    fn convert(&self, npy: &Npy<'_>, shape: &Shape, dtype: Dtype, to: &mut Vec<u8>) -> Result<Shape> {
+        let mut word = [0; 8];
+        for (place, element) in npy.data.chunks_exact(npy.size).enumerate() {
+            let word = &mut word[..npy.size];
+            word.copy_from_slice(element);
+            if npy.big_endian {
+                word.reverse();
+            }
+            put(Number::of_bytes(npy.kind, word), dtype, to).map_err(|cause| self.at(place, cause))?;
+        }
+        Ok(shape.clone())
+    }
+
+    /// Numbers with spaces, or a comma and spaces, between them.
+    fn text(&self, dtype: Dtype, to: &mut Vec<u8>) -> Result<Shape> {
+        let text = std::str::from_utf8(self.bytes).map_err(|e| {
+            let at = e.valid_up_to();
+            self.error(format_args!("is not UTF-8 from byte {at} on"))
+        })?;
+        let mut count = 0;
+        let listed = text.contains(',');
+        for part in text.split(',') {
+            if listed && part.trim().is_empty() {
+                return Err(self.error(format_args!("has nothing between two commas as number {count}")));
+            }
+            for number in part.split_whitespace() {
+                put(Number::Text(number), dtype, to).map_err(|cause| self.at(count, cause))?;
+                count += 1;
+            }
+        }
+        Ok(Shape::from_iter([count]))
+    }
+}
+
+/// Whether the array's data is an array of `dtype` as it is.
+fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
+    let kind = match dtype {
+        Dtype::U8 => b'u',
+        Dtype::F32 | Dtype::F16 => b'f',
+        Dtype::I64 => b'i',
+        Dtype::Bf16 => return false,
+    };
+    (npy.kind, npy.size) == (kind, dtype.bytes()) && npy.big_endian == cfg!(target_endian = "big")
+}
+
+#[cfg(test)]
+#[path = "encoded/tests.rs"]
+mod tests;

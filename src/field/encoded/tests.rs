@@ -1,0 +1,190 @@
+use std::fmt::Write as _;
+
+use half::f16;
+use proptest::prelude::*;
+
+use super::*;
+
+fn of(name: &str, bytes: &[u8]) -> (String, Vec<u8>) {
+    (name.to_owned(), bytes.to_owned())
+}
+
+/// The numbers of field `x` of a sample with these fields.
+fn read<T: Element>(fields: &[(String, Vec<u8>)]) -> Result<(Vec<T>, Vec<usize>)> {
+    let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes))?;
+    let mut to = Vec::new();
+    let shape = numbers(&sample, "x", &mut to)?;
+    Ok((to, shape.to_vec()))
+}
+
+fn one<T: Element>(name: &str, bytes: impl AsRef<[u8]>) -> Result<(Vec<T>, Vec<usize>)> {
+    read(&[of(name, bytes.as_ref())])
+}
+
+fn cause<T: Element + std::fmt::Debug>(name: &str, bytes: impl AsRef<[u8]>) -> String {
+    one::<T>(name, bytes).unwrap_err().cause().to_owned()
+}
+
+/// An `.npy` file as NumPy writes it.
+fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
+    let mut axes = String::new();
+    shape.iter().for_each(|axis| write!(axes, "{axis}, ").unwrap());
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}\n", axes.trim_end());
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+#[test]
+fn the_four_encodings_give_the_same_numbers() {
+    let raw: Vec<u8> = [1.5_f32, -2.0, 3.0, 4.25].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let expected = vec![1.5_f32, -2.0, 3.0, 4.25];
+    assert_eq!(one::<f32>("x", &raw).unwrap(), (expected.clone(), vec![4]));
+    assert_eq!(one::<f32>("x.npy", npy("<f4", &[2, 2], &raw)).unwrap(), (expected.clone(), vec![2, 2]));
+    assert_eq!(one::<f32>("x.json", "[[1.5, -2], [3, 4.25]]").unwrap(), (expected.clone(), vec![2, 2]));
+    assert_eq!(one::<f32>("x.txt", " 1.5 -2, 3,4.25\n").unwrap(), (expected, vec![4]));
+}
+
+#[test]
+fn the_field_without_an_end_comes_first_and_a_full_name_is_taken_alone() {
+    let fields = [of("x.txt", b"3"), of("x.json", b"2"), of("x.npy", &npy("|u1", &[], &[1])), of("x", &[0])];
+    for (from, expected) in [(0, 0), (1, 1), (2, 2), (3, 3)] {
+        let fields = &fields[..4 - from];
+        assert_eq!(read::<u8>(fields).unwrap().0, [expected]);
+    }
+    let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes));
+    let sample = sample.unwrap();
+    let mut to: Vec<i64> = Vec::new();
+    numbers(&sample, "x.json", &mut to).unwrap();
+    numbers(&sample, "x.txt", &mut to).unwrap();
+    assert_eq!(to, [2, 3]);
+    assert!(has(&sample, "x") && has(&sample, "x.npy") && !has(&sample, "y") && !has(&sample, ""));
+    let e = numbers::<u8>(&Sample::new("s").with_field("xx.txt", b"1").unwrap(), "x", &mut Vec::new()).unwrap_err();
+    assert_eq!(e.cause(), "no field \"x\" among [\"xx.txt\"]");
+}
+
+#[test]
+fn what_an_integer_cannot_hold_is_an_error_with_the_number() {
+    assert_eq!(cause::<i64>("x.txt", "7 1.5"), "field \"x.txt\" has 1.5, which int64 cannot hold, as number 1");
+    assert_eq!(cause::<u8>("x.txt", "256"), "field \"x.txt\" has 256, which uint8 cannot hold, as number 0");
+    assert_eq!(cause::<i64>("x.txt", "cat"), "field \"x.txt\" has \"cat\", which is not a number, as number 0");
+    assert!(cause::<u8>("x.json", "[1, -1]").contains("-1, which uint8 cannot hold, as number 1"));
+    assert!(cause::<i64>("x.json", "[0.5]").contains("0.5, which int64 cannot hold, as number 0"));
+    let floats: Vec<u8> = [1.0_f64, f64::NAN].iter().flat_map(|x| x.to_le_bytes()).collect();
+    assert!(cause::<i64>("x.npy", npy("<f8", &[2], &floats)).contains("NaN, which int64 cannot hold, as number 1"));
+    let large = npy("<u8", &[1], &u64::MAX.to_le_bytes());
+    assert!(cause::<i64>("x.npy", large).contains("18446744073709551615, which int64 cannot hold"));
+    assert_eq!(one::<i64>("x.txt", "1e3 -4.0 true False").unwrap().0, [1000, -4, 1, 0]);
+    assert_eq!(one::<i64>("x.txt", "9223372036854775807 -9223372036854775808").unwrap().0, [i64::MAX, i64::MIN]);
+    assert!(cause::<i64>("x.txt", "9223372036854775808").contains("cannot hold"));
+}
+
+#[test]
+fn a_float_is_the_nearest() {
+    assert_eq!(one::<f32>("x.txt", "0.1 16777217 nan").unwrap().0[..2], [0.1_f32, 16_777_216.0]);
+    assert!(one::<f32>("x.txt", "NaN").unwrap().0[0].is_nan());
+    assert_eq!(one::<f32>("x.npy", npy("<f8", &[1], &0.1_f64.to_le_bytes())).unwrap().0, [0.1_f32]);
+    assert_eq!(one::<f16>("x.json", "[0.1]").unwrap().0, [f16::from_f64(0.1)]);
+    assert_eq!(one::<f32>("x.npy", npy("<f2", &[1], &f16::from_f64(0.1).to_le_bytes())).unwrap().0, [0.099975586_f32]);
+}
+
+#[test]
+fn every_numpy_type_is_read_in_either_byte_order() {
+    macro_rules! both {
+        ($($descr:literal: $type:ty),*) => {$({
+            let values: [$type; 3] = [0 as $type, 1 as $type, 100 as $type];
+            let little: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let big: Vec<u8> = values.iter().flat_map(|v| v.to_be_bytes()).collect();
+            let expected = (vec![0_i64, 1, 100], vec![3]);
+            assert_eq!(one::<i64>("x.npy", npy(concat!("<", $descr), &[3], &little)).unwrap(), expected);
+            assert_eq!(one::<i64>("x.npy", npy(concat!(">", $descr), &[3], &big)).unwrap(), expected);
+        })*};
+    }
+    both!("u1": u8, "u2": u16, "u4": u32, "u8": u64, "i1": i8, "i2": i16, "i4": i32, "i8": i64, "f4": f32, "f8": f64);
+    let minus: Vec<u8> = (-3_i16).to_le_bytes().to_vec();
+    assert_eq!(one::<i64>("x.npy", npy("<i2", &[1, 1], &minus)).unwrap(), (vec![-3], vec![1, 1]));
+    assert_eq!(one::<u8>("x.npy", npy("|b1", &[2], &[0, 1])).unwrap().0, [0, 1]);
+    assert_eq!(one::<f32>("x.npy", npy("<f4", &[0, 4], &[])).unwrap(), (vec![], vec![0, 4]));
+}
+
+#[test]
+fn a_damaged_array_is_an_error_with_both_numbers() {
+    let good = npy("<f4", &[2, 2], &[0; 16]);
+    assert!(cause::<f32>("x.npy", &good[..good.len() - 1]).ends_with("there are 15"));
+    assert!(cause::<f32>("x.npy", [&good[..], b"x"].concat()).ends_with("there are 17"));
+    for end in 0..good.len() {
+        one::<f32>("x.npy", &good[..end]).unwrap_err();
+    }
+    assert!(cause::<f32>("x.npy", npy("<c8", &[1], &[0; 8])).contains("booleans, integers or floats in C order"));
+    let fortran = String::from_utf8_lossy(&good[10..]).replace("False", "True ");
+    let fortran = [&good[..10], fortran.as_bytes()].concat();
+    assert!(cause::<f32>("x.npy", fortran).contains("in C order"));
+    assert!(cause::<f32>("x.npy", npy("<f4", &[usize::MAX, 2], &[])).contains("takes too many bytes"));
+    assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes, which numbers of 8 do not divide");
+}
+
+#[test]
+fn lists_of_different_lengths_or_depths_are_errors() {
+    for (json, says) in [
+        ("[[1, 2], [3]]", "a list of 1 beside one of 2"),
+        ("[1, [2]]", "a list within 1 lists, where numbers are expected"),
+        ("[[1], 2]", "number 1 lies within 1 lists, others lie deeper"),
+        ("[[], 2]", "number 0 lies within 1 lists"),
+        ("[[[[[[[[[1]]]]]]]]]", "a list within 8 lists"),
+        ("[1, \"two\"]", "invalid type: string \"two\", expected a number or a list of numbers at line 1 column 9"),
+        ("[1, null]", "invalid type: null"),
+        ("{\"a\": 1}", "invalid type: map"),
+        ("[1, 2", "EOF while parsing"),
+        ("[1] 2", "trailing characters"),
+        ("", "EOF while parsing"),
+    ] {
+        let cause = cause::<f32>("x.json", json);
+        assert!(
+            cause.starts_with("field \"x.json\" is not numbers in JSON: ") && cause.contains(says),
+            "{json}: {cause}"
+        );
+    }
+    assert_eq!(one::<u8>("x.json", "[]").unwrap(), (vec![], vec![0]));
+    assert_eq!(one::<u8>("x.json", "[[], []]").unwrap(), (vec![], vec![2, 0]));
+    assert_eq!(one::<u8>("x.json", "[true, false]").unwrap().0, [1, 0]);
+    assert_eq!(one::<u8>("x.json", "5").unwrap(), (vec![5], vec![]));
+}
+
+#[test]
+fn text_has_spaces_or_single_commas_between_numbers() {
+    assert_eq!(one::<i64>("x.txt", "\t1 2\r\n3 ,4").unwrap(), (vec![1, 2, 3, 4], vec![4]));
+    assert_eq!(one::<i64>("x.txt", "").unwrap(), (vec![], vec![0]));
+    for text in ["1,,2", "1,", ",", ",1"] {
+        assert!(cause::<i64>("x.txt", text).contains("nothing between two commas"), "{text:?}");
+    }
+    assert_eq!(cause::<i64>("x.txt", b"1 \xff"), "field \"x.txt\" is not UTF-8 from byte 2 on");
+}
+
+proptest! {
+    #[test]
+    fn numbers_come_back_from_every_encoding(values in prop::collection::vec(any::<i64>(), 0..40), columns in 1..5_usize) {
+        let values = &values[..values.len() / columns * columns];
+        let rows: Vec<&[i64]> = values.chunks(columns).collect();
+        let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let text: Vec<String> = values.iter().map(i64::to_string).collect();
+        prop_assert_eq!(one::<i64>("x", &raw).unwrap().0, values);
+        let shape = [rows.len(), columns];
+        prop_assert_eq!(one::<i64>("x.npy", npy("<i8", &shape, &raw)).unwrap(), (values.to_vec(), shape.to_vec()));
+        let json = one::<i64>("x.json", serde_json::to_string(&rows).unwrap()).unwrap();
+        prop_assert_eq!(&json.0, values);
+        prop_assert!(rows.is_empty() || json.1 == shape);
+        prop_assert_eq!(one::<i64>("x.txt", text.join(" ")).unwrap().0, values);
+        // The nearest float, as the language converts.
+        let floats: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+        prop_assert_eq!(one::<f32>("x.npy", npy("<i8", &shape, &raw)).unwrap().0, floats.clone());
+        prop_assert_eq!(one::<f32>("x.txt", text.join(", ")).ok(), (!text.is_empty()).then(|| (floats, vec![values.len()])).or(Some((vec![], vec![0]))));
+    }
+
+    #[test]
+    fn any_bytes_are_numbers_or_an_error(name in "x(\\.npy|\\.json|\\.txt)?", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = one::<f32>(&name, &bytes);
+        let _ = one::<i64>(&name, [b"\x93NUMPY\x01\x00\x10\x00", &bytes[..]].concat());
+    }
+}

@@ -1,0 +1,104 @@
+//! Nested lists of numbers in JSON.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
+
+use super::number::Number;
+use crate::decode::{MAX_AXES, Shape};
+
+/// Gives the numbers of `bytes` to `put`, one after the other. Returns their shape: none of its
+/// lists may be longer or deeper than its neighbours.
+///
+/// # Errors
+/// What is wrong with the text, with line and column; or what `put` says.
+pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result<(), String>) -> Result<Shape, String> {
+    let mut lists = Lists { put, shape: Shape::new(), axes: None, count: 0 };
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = Level { lists: &mut lists, depth: 0 }.deserialize(&mut json).and_then(|()| json.end());
+    read.map_err(|e| format!("is not numbers in JSON: {e}"))?;
+    Ok(lists.shape)
+}
+
+/// What was read so far.
+struct Lists<F> {
+    put: F,
+    /// The lengths of the first lists.
+    shape: Shape,
+    /// How deep the numbers lie; none until the first one.
+    axes: Option<usize>,
+    count: usize,
+}
+
+/// A value within `depth` lists.
+struct Level<'l, F> {
+    lists: &'l mut Lists<F>,
+    depth: usize,
+}
+
+impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Level<'_, F> {
+    fn number<E: serde::de::Error>(self, number: Number<'a>) -> Result<(), E> {
+        let Level { lists, depth } = self;
+        if *lists.axes.get_or_insert(depth) != depth || lists.shape.len() > depth {
+            return Err(E::custom(format_args!("number {} lies within {depth} lists, others lie deeper", lists.count)));
+        }
+        (lists.put)(number).map_err(|cause| E::custom(format_args!("{cause} as number {}", lists.count)))?;
+        lists.count += 1;
+        Ok(())
+    }
+}
+
+impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> DeserializeSeed<'a> for Level<'_, F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number or a list of numbers")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        self.number(Number::Whole(value.into()))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        self.number(Number::Whole(value.into()))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        self.number(Number::Whole(value.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        self.number(Number::Float(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<(), A::Error> {
+        let Level { lists, depth } = self;
+        if depth == MAX_AXES || lists.axes.is_some_and(|axes| axes == depth) {
+            return Err(A::Error::custom(format_args!("a list within {depth} lists, where numbers are expected")));
+        }
+        // The first list of a depth says the length of all.
+        let first = lists.shape.len() == depth;
+        if first {
+            lists.shape.push(0);
+        }
+        let mut len = 0;
+        while list.next_element_seed(Level { lists, depth: depth + 1 })?.is_some() {
+            len += 1;
+        }
+        if first {
+            lists.shape[depth] = len;
+        } else if lists.shape[depth] != len {
+            let before = lists.shape[depth];
+            return Err(A::Error::custom(format_args!("a list of {len} beside one of {before}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! One number, and its conversion to the type of a batch.
+
+use half::{bf16, f16};
+
+use crate::batch::Dtype;
+
+/// One number, before its conversion.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Number<'a> {
+    Whole(i128),
+    Float(f64),
+    /// Of the text that is a number.
+    Text(&'a str),
+}
+
+impl Number<'_> {
+    /// The element of NumPy's type `kind` in these little-endian bytes.
+    pub(super) fn of_bytes(kind: u8, word: &[u8]) -> Self {
+        let mut wide = [0; 8];
+        wide[..word.len()].copy_from_slice(word);
+        let bits = u64::from_le_bytes(wide);
+        let unused = 64 - 8 * word.len() as u32;
+        match (kind, word.len()) {
+            (b'b', _) => Number::Whole((bits != 0).into()),
+            (b'u', _) => Number::Whole(bits.into()),
+            (b'i', _) => Number::Whole((((bits << unused) as i64) >> unused).into()),
+            (_, 2) => Number::Float(f16::from_bits(bits as u16).into()),
+            (_, 4) => Number::Float(f32::from_bits(bits as u32).into()),
+            _ => Number::Float(f64::from_bits(bits)),
+        }
+    }
+}
+
+/// Appends `number` as an element of `dtype`.
+///
+/// # Errors
+/// What the number is, and what the type cannot do with it.
+pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut Vec<u8>) -> Result<(), String> {
+    match dtype {
+        Dtype::U8 => to.push(whole(number, dtype)?),
+        Dtype::I64 => to.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
+        Dtype::F32 => to.extend(single(number)?.to_ne_bytes()),
+        Dtype::F16 => to.extend(f16::from_f64(double(number)?).to_ne_bytes()),
+        Dtype::Bf16 => to.extend(bf16::from_f64(double(number)?).to_ne_bytes()),
+    }
+    Ok(())
+}
+
+/// `number` as an integer. A float that is an integer is one.
+fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
+    // Beyond 2^63 no float fits any of the types, and all are far within an i128.
+    let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
+    let whole = match number {
+        Number::Whole(whole) => Some(whole),
+        Number::Float(float) => of_float(float),
+        Number::Text(text) => text.parse().ok().or_else(|| truth(text)).or_else(|| of_float(text.parse().ok()?)),
+    };
+    whole.and_then(|whole| T::try_from(whole).ok()).ok_or_else(|| unfit(number, dtype))
+}
+
+/// The nearest 32-bit float.
+fn single(number: Number<'_>) -> Result<f32, String> {
+    match number {
+        Number::Whole(whole) => Ok(whole as f32),
+        Number::Float(float) => Ok(float as f32),
+        Number::Text(text) => text.parse().ok().or_else(|| Some(truth(text)? as f32)).ok_or_else(|| not_a_number(text)),
+    }
+}
+
+fn double(number: Number<'_>) -> Result<f64, String> {
+    match number {
+        Number::Whole(whole) => Ok(whole as f64),
+        Number::Float(float) => Ok(float),
+        Number::Text(text) => text.parse().ok().or_else(|| Some(truth(text)? as f64)).ok_or_else(|| not_a_number(text)),
+    }
+}
+
+/// 1 and 0 for the words that programs write for them.
+fn truth(text: &str) -> Option<i128> {
+    match text {
+        "true" | "True" | "TRUE" => Some(1),
+        "false" | "False" | "FALSE" => Some(0),
+        _ => None,
+    }
+}
+
+fn unfit(number: Number<'_>, dtype: Dtype) -> String {
+    let name = dtype.name();
+    match number {
+        Number::Whole(whole) => format!("{whole}, which {name} cannot hold,"),
+        Number::Float(float) => format!("{float:?}, which {name} cannot hold,"),
+        Number::Text(text) if text.parse::<f64>().is_ok() => format!("{text}, which {name} cannot hold,"),
+        Number::Text(text) => not_a_number(text),
+    }
+}
+
+fn not_a_number(text: &str) -> String {
+    let shown: String = text.chars().take(40).collect();
+    format!("{shown:?}, which is not a number,")
+}
