@@ -331,11 +331,12 @@ fn formats_are_named_in_the_table_and_by_their_codecs_alone() {
         "source/open.rs",
         "source/tar/index.rs",
         "source/lmdb/layout.rs",
-        "decode/codecs.rs",
+        "decode/codecs/registry.rs",
+        "decode/codecs/image.rs",
         "decode/picture.rs",
         "decode/image.rs",
         "decode/info.rs",
-        "decode/check.rs",
+        "decode/standard.rs",
         "pack/recode.rs",
     ] {
         assert_eq!(named(path), [""; 0], "{path}");

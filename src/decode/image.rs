@@ -13,20 +13,15 @@ use image::codecs::{bmp, gif, png, tiff, webp};
 use image::error::{DecodingError, ImageFormatHint};
 use image::{ColorType, ImageDecoder, ImageFormat, ImageResult, Limits};
 
+use crate::decode::Size;
 use crate::decode::orientation::{Orientation, exif_orientation};
-use crate::decode::picture::Header;
-use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
 /// Bytes that a decoder may allocate for itself, even for the smallest picture.
 const LEAST_ALLOC: u64 = 64 << 20;
 
-/// Further bytes per pixel for the decoder and the conversion to RGB: eight, for four channels of
-/// 16 bits.
-const BESIDE: u64 = 8;
-
-/// A codec of the `image` crate. It always decodes the whole picture.
+/// A format of the `image` crate.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     pub(super) format: Format,
@@ -41,10 +36,60 @@ type Decoder<'a> = Box<dyn ImageDecoder + Send + 'a>;
 pub(super) struct Opened<'a> {
     /// Decoding takes it.
     decoder: Option<Decoder<'a>>,
+    /// Before it is turned.
+    stored: Size,
     orientation: Orientation,
 }
 
+impl Opened<'_> {
+    /// The size of the upright picture.
+    pub(super) fn size(&self) -> Size {
+        self.orientation.size(self.stored)
+    }
+}
+
 impl Image {
+    /// Reads a header.
+    pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>> {
+        let mut decoder = self.decoder(bytes)?;
+        let (width, height) = decoder.dimensions();
+        let fail = |e| self.fail(bytes, &e);
+        let mut tag = decoder.orientation().map_err(fail)?.to_exif();
+        if tag == 1 {
+            // The `image` crate does not know the prefix that WebP files often have before their
+            // EXIF data.
+            let exif = decoder.exif_metadata().map_err(fail)?;
+            tag = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
+        }
+        let (stored, orientation) = (Size::new(width, height), Orientation::new(tag));
+        Ok(Opened { decoder: Some(decoder), stored, orientation })
+    }
+
+    /// Writes the upright picture in `bytes`, of which `opened` was read, to `to`.
+    pub(super) fn decode<'a>(&self, bytes: &'a [u8], opened: &mut Opened<'a>, to: &mut [u8]) -> Result<()> {
+        let Opened { decoder, stored, orientation } = opened;
+        let decoder = match decoder.take() {
+            Some(decoder) => decoder,
+            None => self.decoder(bytes)?,
+        };
+        let fail = |e| self.fail(bytes, &e);
+        let (color, total) = (decoder.color_type(), decoder.total_bytes());
+        if color == ColorType::Rgb8 && orientation.is_upright() {
+            return read_image(decoder, to, self.format.name).map_err(fail);
+        }
+        SCRATCH.with_borrow_mut(|[raw, rgb]| {
+            let raw = sized(raw, total)?;
+            read_image(decoder, raw, self.format.name).map_err(fail)?;
+            if orientation.is_upright() {
+                return to_rgb(raw, color, to);
+            }
+            let rgb = sized(rgb, stored.area() * 3)?;
+            to_rgb(raw, color, rgb)?;
+            orientation.turn(rgb, *stored, to);
+            Ok(())
+        })
+    }
+
     fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<Decoder<'a>> {
         // The decoder's own buffers: eight bytes for each pixel of the largest allowed picture,
         // plus what small pictures take.
@@ -69,62 +114,6 @@ impl Image {
 
     fn fail(&self, bytes: &[u8], e: &image::ImageError) -> Error {
         Error::decode(format!("{} of {} bytes: {e}", self.format.name, bytes.len()))
-    }
-}
-
-impl Codec for Image {
-    fn format(&self) -> Format {
-        self.format
-    }
-
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        let mut decoder = self.decoder(bytes)?;
-        let (width, height) = decoder.dimensions();
-        let fail = |e| self.fail(bytes, &e);
-        let mut tag = decoder.orientation().map_err(fail)?.to_exif();
-        if tag == 1 {
-            // The `image` crate does not know the prefix that WebP files often have before their
-            // EXIF data.
-            let exif = decoder.exif_metadata().map_err(fail)?;
-            tag = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
-        }
-        let orientation = Orientation::new(tag);
-        let opened = Opened { decoder: Some(decoder), orientation };
-        Ok(Picture::with(bytes, orientation.size(Size::new(width, height)), Header::Image(opened)))
-    }
-
-    fn memory(&self, picture: &Picture<'_>, _region: Rect) -> u64 {
-        picture.size().area().saturating_mul(3 + BESIDE)
-    }
-
-    fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
-        let bytes = picture.bytes();
-        let to = out.reset(picture.size());
-        let Header::Image(Opened { decoder, orientation }) = &mut picture.header else {
-            return Err(Error::decode(format!("the {} codec was given another codec's picture", self.format.name)));
-        };
-        let decoder = match decoder.take() {
-            Some(decoder) => decoder,
-            None => self.decoder(bytes)?,
-        };
-        let fail = |e| self.fail(bytes, &e);
-        let (color, total) = (decoder.color_type(), decoder.total_bytes());
-        if color == ColorType::Rgb8 && orientation.is_upright() {
-            return read_image(decoder, to, self.format.name).map_err(fail);
-        }
-        let (width, height) = decoder.dimensions();
-        let stored = Size::new(width, height);
-        SCRATCH.with_borrow_mut(|[raw, rgb]| {
-            let raw = sized(raw, total)?;
-            read_image(decoder, raw, self.format.name).map_err(fail)?;
-            if orientation.is_upright() {
-                return to_rgb(raw, color, to);
-            }
-            let rgb = sized(rgb, stored.area() * 3)?;
-            to_rgb(raw, color, rgb)?;
-            orientation.turn(rgb, stored, to);
-            Ok(())
-        })
     }
 }
 
@@ -210,7 +199,7 @@ fn to_rgb(from: &[u8], color: ColorType, to: &mut [u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::{Codecs, standard};
+    use crate::decode::{Codecs, Pixels, Rect, standard};
     use image::{DynamicImage, ExtendedColorType, ImageEncoder};
 
     const W: u32 = 13;

@@ -1,8 +1,5 @@
-use super::codecs::standard;
-use super::jpeg::header::{Coding, Frame};
-use super::picture::Header;
-use super::{Picture, Size};
-use crate::error::Result;
+use super::Size;
+use super::jpeg::header::{Coding, Frame, Header};
 
 /// What the header of an encoded picture says.
 ///
@@ -40,31 +37,14 @@ pub struct JpegInfo {
     pub orientation: u8,
 }
 
-impl Info {
-    /// Reads the header of `bytes`.
-    ///
-    /// # Errors
-    /// As [`Codecs::open`](super::Codecs::open) of the built-in codecs. [`check`](super::check())
-    /// reads more than the header.
-    pub fn read(bytes: &[u8]) -> Result<Info> {
-        standard().open(bytes).map(|picture| picture.info())
-    }
-
-    /// What the header of `picture` says. The picture has the format `format`.
-    pub(super) fn of(picture: &Picture<'_>, format: &'static str) -> Info {
-        let jpeg = match &picture.header {
-            Header::Jpeg(opened) => {
-                let header = &opened.header;
-                Some(JpegInfo {
-                    chroma: chroma(&header.frame),
-                    progressive: header.frame.coding == Coding::Progressive,
-                    restart_interval: header.restart_interval,
-                    orientation: header.orientation,
-                })
-            }
-            _ => None,
-        };
-        Info { format, size: picture.size(), jpeg }
+impl JpegInfo {
+    pub(super) fn of(header: &Header) -> Self {
+        JpegInfo {
+            chroma: chroma(&header.frame),
+            progressive: header.frame.coding == Coding::Progressive,
+            restart_interval: header.restart_interval,
+            orientation: header.orientation,
+        }
     }
 }
 
@@ -89,6 +69,7 @@ mod tests {
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
     use super::*;
+    use crate::decode::standard;
 
     fn jpeg(sampling: SamplingFactor, color: ColorType, progressive: bool) -> JpegInfo {
         let mut bytes = Vec::new();

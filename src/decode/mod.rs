@@ -1,14 +1,19 @@
 //! Encoded bytes to pixels.
 //!
-//! 1. [`Codec`]: decodes one format. You can add your own.
-//! 2. [`Codecs`]: the registry. It chooses the codec by the picture's first bytes.
-//! 3. [`Picture`]: an opened picture. Header, size and pixels come from this handle.
-//! 4. `jpeg`: the crate's own JPEG decoder, the fast path.
-//! 5. `image`: the other formats, decoded by the `image` crate and converted to RGB.
-//! 6. [`raw`]: pixels that are not encoded; `npy`: the header of NumPy's arrays.
-//! 7. `orientation`: turns pictures upright by their EXIF tag, for all formats.
-//! 8. `info`: [`Info`], what a header says.
-//! 9. `check`: [`check()`] reads a whole picture and reports damage.
+//! 1. `pixels`: [`Pixels`], what a picture becomes; [`Rect`] and [`Size`].
+//! 2. `orientation`: turns pictures upright by their EXIF tag, for all formats.
+//! 3. `jpeg`: the crate's own JPEG decoder, the fast path.
+//! 4. `image`: the other formats, decoded by the `image` crate and converted to RGB.
+//! 5. `info`: [`Info`], what a header says; `condition`: [`Condition`], sound or damaged.
+//! 6. `picture`: [`Codec`] decodes one format, and you can add your own. [`Picture`] is an opened
+//!    picture: header, size and pixels come from this handle. [`Job`] is one of several.
+//! 7. `group`: [`decode_group`], several pictures at a time.
+//! 8. `npy`: the header of an `.npy` file; [`raw`]: pixels that are not encoded.
+//! 9. `codecs`: the built-in codecs, and [`Codecs`], the registry. It chooses the codec by the
+//!    picture's first bytes.
+//! 10. `standard`: the registry without settings; [`check()`] reads a whole picture with it and
+//!     reports damage.
+//! 11. `scratch`: what the codecs of a thread keep.
 //!
 //! A picture is read in two steps, and the crop is chosen between them. [`Codecs::open`] reads the
 //! header. [`Picture::decode`] then decodes at least the requested region, which may cost much less
@@ -60,9 +65,9 @@
 //! one twentieth of the decoding. It would also change pixels for everyone. Much larger pictures
 //! gain more from being packed smaller once (`warpfeed pack --max-side`).
 
-mod check;
-mod codec;
 mod codecs;
+mod condition;
+mod group;
 mod image;
 mod info;
 pub(crate) mod jpeg;
@@ -71,28 +76,21 @@ mod orientation;
 mod picture;
 mod pixels;
 pub mod raw;
+mod scratch;
+mod standard;
 
-pub use check::{Condition, check};
-pub use codec::Codec;
 pub use codecs::Codecs;
-pub(crate) use codecs::standard;
+pub use condition::Condition;
+pub(crate) use group::MAX_GROUP;
+pub use group::decode_group;
 pub use info::{Info, JpegInfo};
 pub(crate) use npy::{MAX_AXES, Npy, Shape};
-pub(crate) use picture::MAX_GROUP;
-pub use picture::{Job, Picture, decode_group};
+pub use picture::{Codec, Job, Picture};
 pub use pixels::{Pixels, Rect, Size};
 pub use raw::RawRgb;
-
-/// Limits the scratch that the codecs of the calling thread keep to `limit` bytes.
-pub(crate) fn keep(limit: usize) {
-    image::keep(limit - jpeg::keep(limit));
-}
-
-/// Frees the scratch that the codecs of the calling thread keep from one picture to the next.
-pub(crate) fn release() {
-    jpeg::release();
-    image::release();
-}
+pub(crate) use scratch::{keep, release};
+pub use standard::check;
+pub(crate) use standard::standard;
 
 #[cfg(test)]
 #[path = "../../tests/fuzz/images.rs"]

@@ -1,8 +1,122 @@
+//! A codec opens a picture, the picture keeps its codec, and the codec decodes several pictures as
+//! jobs. Each of the three names the others, so they share this file.
+
 use std::any::Any;
 use std::time::Instant;
 
-use super::{Codec, Condition, Info, Pixels, Rect, Size, image, jpeg};
+use super::{Condition, Info, JpegInfo, Pixels, Rect, Size, image, jpeg};
 use crate::error::{Error, Result};
+use crate::format::Format;
+
+/// Decodes one picture format. It opens a picture from its header and then delivers its pixels.
+///
+/// [`Codecs`](super::Codecs) chooses the codec of a picture and checks the picture's size. Opening
+/// reads only the header, so the crop can be chosen before anything is decoded.
+///
+/// [`Loader::codec`](crate::Loader::codec) adds your own codec to a loader. Many threads call it at
+/// once. Keep its scratch in a `thread_local!` or in the pixels.
+///
+/// ```
+/// use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
+/// use warpfeed::format::Format;
+/// use warpfeed::{Error, Result};
+///
+/// /// Grey pictures: width and height in a byte each, then a byte a pixel.
+/// struct Tiny;
+///
+/// impl Codec for Tiny {
+///     fn format(&self) -> Format {
+///         let matches = |bytes: &[u8]| bytes.starts_with(b"TINY");
+///         Format { name: "tiny", field: "tiny", extensions: &["tiny"], matches }
+///     }
+///
+///     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+///         let (Some(&width), Some(&height)) = (bytes.get(4), bytes.get(5)) else {
+///             return Err(Error::decode(format!("tiny header ends at byte {}", bytes.len())));
+///         };
+///         let size = Size::new(width.into(), height.into());
+///         let needed = 6 + size.area();
+///         if bytes.len() as u64 != needed {
+///             return Err(Error::decode(format!("tiny has {} bytes, not {needed}", bytes.len())));
+///         }
+///         Ok(Picture::new(bytes, size))
+///     }
+///
+///     fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
+///         let grey = &picture.bytes()[6..];
+///         // All of the picture, whatever the region: `place` is for those that deliver a part.
+///         let pixels = out.reset(picture.size()).as_chunks_mut().0;
+///         pixels.iter_mut().zip(grey).for_each(|(rgb, &grey)| *rgb = [grey; 3]);
+///         Ok(())
+///     }
+/// }
+///
+/// let codecs = Codecs::new().with(Tiny);
+/// let mut pixels = Pixels::new();
+/// let mut picture = codecs.open(b"TINY\x02\x01\x09\x08")?;
+/// picture.decode(Rect::full(picture.size()), &mut pixels)?;
+/// assert_eq!(pixels.data(), [9, 9, 9, 8, 8, 8]);
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Codec: Send + Sync {
+    /// How the format is recognised. A codec for any bytes uses [`Format::any`].
+    fn format(&self) -> Format;
+
+    /// Whether this codec decodes these bytes. The default asks its format.
+    fn matches(&self, bytes: &[u8]) -> bool {
+        (self.format().matches)(bytes)
+    }
+
+    /// Opens a picture that this codec [decodes](Codec::matches). Reads the header once.
+    ///
+    /// The size is that of the upright picture, after EXIF orientation. Do not allocate pixels
+    /// here. A header can claim any size, and [`Codecs`](super::Codecs) checks it afterwards.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the byte at which the header stops
+    /// making sense.
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>>;
+
+    /// Decodes at least `region` of a picture that this codec opened into `out`. [`Pixels::origin`]
+    /// says where the decoded part begins. The region counts pixels of the upright picture. It is
+    /// not empty and lies inside the picture.
+    ///
+    /// Inside the region the pixels equal those of a full decode. The codec decides how much it
+    /// decodes around the region. Decoding may use up what the picture holds; decoding again gives
+    /// the same pixels.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes. The content
+    /// of `out` is then unspecified.
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()>;
+
+    /// An estimate, from the header, of the bytes that decoding `region` takes: pixels and scratch
+    /// together. The default is three bytes for each pixel of the picture.
+    ///
+    /// A loader uses the estimate to keep concurrent decoding within
+    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For pictures of 350,000 pixels or
+    /// fewer it asks only where memory is scarce.
+    fn memory(&self, picture: &Picture<'_>, region: Rect) -> u64 {
+        let _ = region;
+        picture.size().area().saturating_mul(3)
+    }
+
+    /// Decodes several pictures that this codec opened. Override it if decoding them together is
+    /// faster, as with independent streams side by side. Each job has its own result; a failed job
+    /// does not affect the others.
+    fn decode_group(&self, jobs: &mut [Job<'_>]) {
+        jobs.iter_mut().for_each(Job::run);
+    }
+
+    /// Reads all of a picture that decodes and describes its damage; `None` if none was found. The
+    /// default only decodes the picture.
+    ///
+    /// # Errors
+    /// If the picture does not decode as a whole.
+    fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
+        self.decode(picture, Rect::full(picture.size()), &mut Pixels::new()).map(|()| None)
+    }
+}
 
 /// An opened picture: its bytes, its size, and what its codec read from the header.
 ///
@@ -13,7 +127,7 @@ pub struct Picture<'a> {
     size: Size,
     pub(super) header: Header<'a>,
     /// The picture's codec; `None` until a registry sets it.
-    codec: Option<&'a dyn Codec>,
+    pub(super) codec: Option<&'a dyn Codec>,
 }
 
 /// What a codec keeps from a header.
@@ -97,7 +211,11 @@ impl<'a> Picture<'a> {
 
     /// What the header says.
     pub fn info(&self) -> Info {
-        Info::of(self, self.codec.map_or("", |codec| codec.format().name))
+        let jpeg = match &self.header {
+            Header::Jpeg(opened) => Some(JpegInfo::of(&opened.header)),
+            _ => None,
+        };
+        Info { format: self.codec.map_or("", |codec| codec.format().name), size: self.size, jpeg }
     }
 
     /// Whether it is a JPEG without restart markers. A crop of such a JPEG cannot be decoded alone.
@@ -131,10 +249,6 @@ impl std::fmt::Debug for Picture<'_> {
     }
 }
 
-/// Pictures that are decoded together: enough for a decoder to work on several side by side, few
-/// enough to share out a batch evenly. A sample has no more images than these.
-pub(crate) const MAX_GROUP: usize = 8;
-
 /// One picture of a [`decode_group`] call, with the region to decode.
 #[derive(Debug)]
 pub struct Job<'a> {
@@ -159,65 +273,5 @@ impl<'a> Job<'a> {
         let start = Instant::now();
         self.result = self.picture.decode(self.region, self.out);
         self.out.time = Some(start.elapsed());
-    }
-}
-
-/// Decodes all jobs. Each job gets its own result. Neighbours with the same codec are decoded
-/// together ([`Codec::decode_group`]); JPEGs are decoded side by side.
-pub fn decode_group(jobs: &mut [Job<'_>]) {
-    let same = |a: &Job<'_>, b: &Job<'_>| match (a.picture.codec, b.picture.codec) {
-        (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
-        _ => false,
-    };
-    for jobs in jobs.chunk_by_mut(same) {
-        match jobs[0].picture.codec {
-            Some(codec) => codec.decode_group(jobs),
-            None => jobs.iter_mut().for_each(Job::run),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decode::jpeg::header::READS;
-    use crate::decode::jpeg::libjpeg::{Options, encode};
-    use crate::decode::standard;
-
-    /// Of files that go through the lanes, and of those that the plain decoder takes: progressive,
-    /// without EOI, damaged.
-    #[test]
-    fn a_header_of_a_jpeg_is_read_once_a_picture() {
-        let pixels: Vec<u8> = (0..90 * 70 * 3).map(|i| (i * i / 7) as u8).collect();
-        let file = |options| encode(&pixels, 90, 70, 3, &options);
-        let plain = file(Options::new(90, 2, 2));
-        let mut damaged = plain.clone();
-        let middle = damaged.len() * 2 / 3;
-        damaged.splice(middle..middle, [0xff, 0xd0]);
-        let files = [
-            plain[..plain.len() - 2].to_vec(),
-            plain,
-            file(Options { restart: 3, ..Options::new(90, 1, 1) }),
-            file(Options { progressive: true, ..Options::new(90, 2, 1) }),
-            damaged,
-        ];
-        let region = Rect::new(10, 10, 40, 30);
-        let before = READS.get();
-        for bytes in &files {
-            let mut picture = standard().open(bytes).unwrap();
-            assert!(picture.memory(region) > 0 && picture.info().jpeg.is_some());
-            picture.is_plain_jpeg();
-            assert!(!matches!(picture.check(), Condition::Damaged(_)));
-            picture.decode(region, &mut Pixels::new()).unwrap();
-        }
-        assert_eq!(READS.get() - before, files.len() as u64);
-
-        let mut outs = vec![Pixels::new(); files.len()];
-        let jobs = files.iter().zip(&mut outs);
-        let mut jobs: Vec<_> =
-            jobs.map(|(bytes, out)| Job::new(standard().open(bytes).unwrap(), region, out)).collect();
-        decode_group(&mut jobs);
-        assert!(jobs.iter().all(|job| job.result.is_ok()));
-        assert_eq!(READS.get() - before, 2 * files.len() as u64);
     }
 }

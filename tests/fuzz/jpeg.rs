@@ -1,10 +1,10 @@
 //! The crate's JPEG decoder, against libjpeg.
 
 use super::coefficients::Coefficients;
-use super::group::Group;
 use super::header::{Coding, Header};
 use super::libjpeg::{self, Options, encode};
 use super::tests::{decode, groups};
+use crate::decode::codecs::side_by_side::Group;
 use crate::decode::{Condition, Pixels, Rect, check, standard};
 use crate::error::Result;
 use crate::fuzz::{self, Random};

@@ -275,7 +275,7 @@ impl Coefficients {
 
 /// Whether the data of `bytes` can describe the frame: every block costs at least one bit of a DC
 /// code. So memory stays in proportion to the file.
-pub(super) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
+pub(in crate::decode) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
     let least: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();

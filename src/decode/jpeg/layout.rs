@@ -61,15 +61,15 @@ pub(super) struct Part {
     pub(super) across: u32,
     pub(super) down: u32,
     /// Samples that hold pixels of the picture.
-    pub(super) size: Size,
+    pub(in crate::decode) size: Size,
     pub(super) upsampling: Upsampling,
 }
 
 /// A picture of one, three or four components that this decoder takes.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
+pub(in crate::decode) struct Layout {
     /// As stored.
-    pub(super) size: Size,
+    pub(in crate::decode) size: Size,
     pub(super) colour: Colour,
     parts: [Part; MOST_PARTS],
     count: usize,
@@ -141,23 +141,23 @@ impl Layout {
 pub(super) struct Span {
     /// Columns and rows of blocks.
     pub(super) columns: Range<u32>,
-    pub(super) rows: Range<u32>,
+    pub(in crate::decode) rows: Range<u32>,
 }
 
 /// What a region needs.
 #[derive(Debug, Clone)]
-pub(super) struct Window {
+pub(in crate::decode) struct Window {
     /// In pixels of the stored picture.
     pub(super) region: Rect,
     /// Columns and rows of MCUs, with the margin that upsampling looks at.
     pub(super) columns: Range<u32>,
-    pub(super) rows: Range<u32>,
+    pub(in crate::decode) rows: Range<u32>,
     spans: [Span; MOST_PARTS],
 }
 
 impl Window {
     /// The window of `region`, which lies inside the picture.
-    pub(super) fn new(layout: &Layout, region: Rect) -> Window {
+    pub(in crate::decode) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MOST_PARTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
         for (part, span) in layout.parts().iter().zip(&mut spans) {

@@ -11,15 +11,13 @@
 //! 8. `segments`: the restart segments that a region needs, found and unstuffed.
 //! 9. `entropy`: Huffman decoding of many segments side by side.
 //! 10. `transit`: one picture on its way through the lanes of `entropy`.
-//! 11. `group`: several pictures at a time.
-//! 12. `codec`: [`Jpeg`], and the damage in a file.
+//!
+//! Here a picture is bytes and an [`Opened`]. `codecs::side_by_side` decodes several at a time.
 
 pub(crate) mod bits;
-mod codec;
 pub(crate) mod coefficients;
 #[allow(unsafe_code)]
 mod entropy;
-mod group;
 pub(crate) mod header;
 pub(crate) mod huffman;
 mod kernels;
@@ -31,11 +29,15 @@ pub(crate) mod scan;
 mod segments;
 mod transit;
 
-pub(super) use codec::{Jpeg, keep, release};
+pub(super) use entropy::Machine;
+pub(super) use kernels::Backend;
+pub(super) use layout::Window;
 pub(super) use opened::Opened;
+pub(super) use rows::{Blocks, Rows, View};
+pub(super) use transit::{Refusal, Ticket, Transit};
 
 /// Memory that a thread keeps of each kind after a large picture.
-const KEPT_BYTES: usize = 64 << 20;
+pub(super) const KEPT_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/jpeg.rs"]

@@ -15,32 +15,32 @@ const COLUMN: u64 = 256;
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct Opened {
     pub(in crate::decode) header: Header,
-    pub(super) layout: Layout,
+    pub(in crate::decode) layout: Layout,
     /// Whether a marker follows the first scan's data.
-    pub(super) closed: bool,
+    pub(in crate::decode) closed: bool,
 }
 
 impl Opened {
     /// Reads the header of a file that this decoder takes.
-    pub(super) fn read(bytes: &[u8]) -> Result<Opened> {
+    pub(in crate::decode) fn read(bytes: &[u8]) -> Result<Opened> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
         let closed = is_closed(bytes, header.scan.data);
         Ok(Opened { header, layout, closed })
     }
 
-    pub(super) fn orientation(&self) -> Orientation {
+    pub(in crate::decode) fn orientation(&self) -> Orientation {
         Orientation::new(self.header.orientation)
     }
 
     /// The size of the upright picture.
-    pub(super) fn size(&self) -> Size {
+    pub(in crate::decode) fn size(&self) -> Size {
         self.orientation().size(self.layout.size)
     }
 
     /// Bytes of memory that decoding `region` of this file of `bytes` bytes takes: an estimate, on
     /// the side of too much.
-    pub(super) fn memory(&self, bytes: usize, region: Rect) -> u64 {
+    pub(in crate::decode) fn memory(&self, bytes: usize, region: Rect) -> u64 {
         let Opened { header, layout, closed } = self;
         let frame = &header.frame;
         // A picture that is to be turned is decoded beside where it goes.

@@ -10,7 +10,7 @@ use super::layout::{Colour, Layout, MOST_PARTS, Part, Upsampling, Window};
 const MARGIN: usize = 64;
 
 /// Where coefficients lie.
-pub(super) trait Blocks {
+pub(in crate::decode) trait Blocks {
     /// Whether lanes stored them, in their own order.
     const FROM_LANES: bool;
 
@@ -20,17 +20,17 @@ pub(super) trait Blocks {
 }
 
 /// What is shown of a picture, and how.
-pub(super) struct View<'a> {
-    pub(super) kernels: &'a Kernels,
-    pub(super) layout: &'a Layout,
-    pub(super) window: &'a Window,
+pub(in crate::decode) struct View<'a> {
+    pub(in crate::decode) kernels: &'a Kernels,
+    pub(in crate::decode) layout: &'a Layout,
+    pub(in crate::decode) window: &'a Window,
     /// The components' quantisation tables.
-    pub(super) quant: &'a [[u16; 64]; MOST_PARTS],
+    pub(in crate::decode) quant: &'a [[u16; 64]; MOST_PARTS],
 }
 
 /// The stage between coefficients and pixels. Its memory is kept from one picture to the next.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(in crate::decode) struct Rows {
     stripes: [Stripe; MOST_PARTS],
     offsets: Vec<u32>,
     /// The next row of pixels to write, in the stored picture.
@@ -60,7 +60,7 @@ impl Stripe {
 
 impl Rows {
     /// Begins a picture, or the part of it in `window`.
-    pub(super) fn begin(&mut self, layout: &Layout, window: &Window) {
+    pub(in crate::decode) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
         for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
             let span = window.span(i);
@@ -76,7 +76,7 @@ impl Rows {
 
     /// Transforms MCU row `row` and writes the rows of pixels that are complete with it. Rows of
     /// MCUs come in order; `rgb` is the window's region.
-    pub(super) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
+    pub(in crate::decode) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
         for (i, part) in layout.parts().iter().enumerate() {

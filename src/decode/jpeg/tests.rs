@@ -4,9 +4,9 @@ mod hostile;
 mod small;
 
 use super::fuzz::{damage, random_jpeg};
-use super::group::Group;
 use super::kernels::Backend;
 use super::libjpeg::{Options, encode};
+use crate::decode::codecs::side_by_side::Group;
 use crate::decode::{Job, Pixels, Rect, Size, standard};
 use crate::error::Result;
 use crate::fuzz::Random;

@@ -26,7 +26,7 @@ const BANDS: usize = 2;
 
 /// A sequential picture whose segments go through the lanes. Its memory is kept for the next one.
 #[derive(Default)]
-pub(super) struct Transit {
+pub(in crate::decode) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
@@ -83,7 +83,7 @@ struct Piece {
 
 /// What a lane works on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ticket {
+pub(in crate::decode) struct Ticket {
     band: usize,
     piece: usize,
     /// What the piece's DC coefficients start from.
@@ -92,7 +92,7 @@ pub(super) struct Ticket {
 
 /// Why a picture cannot go through the lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::decode) enum Refusal {
     /// Not now: patterns of other pictures take the room.
     Later,
     /// Not at all: it is progressive, damaged or odd, and for the plain decoder to read.
@@ -102,7 +102,7 @@ pub(super) enum Refusal {
 impl Transit {
     /// Makes the picture ready: finds and copies the segments that `region` of the stored picture
     /// needs.
-    pub(super) fn begin(
+    pub(in crate::decode) fn begin(
         &mut self,
         machine: &mut Machine,
         bytes: &[u8],
@@ -170,7 +170,7 @@ impl Transit {
     }
 
     /// Gives back what the picture holds of the machine. None of its lanes is busy any more.
-    pub(super) fn end(&mut self, machine: &mut Machine) {
+    pub(in crate::decode) fn end(&mut self, machine: &mut Machine) {
         if let Some(plan) = self.plan.take() {
             machine.release(plan.pattern);
             machine.free(plan.slot);
@@ -219,7 +219,7 @@ impl Transit {
     }
 
     /// Starts a lane on the next piece, if one can be started now.
-    pub(super) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
+    pub(in crate::decode) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
             let next = (self.filling + 1) % BANDS;
@@ -248,7 +248,7 @@ impl Transit {
 
     /// Takes over what a lane decoded that stopped at `bit`. `None` if the segment did not have
     /// that much.
-    pub(super) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
+    pub(in crate::decode) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
         band.finished += 1;
@@ -277,7 +277,7 @@ impl Transit {
     }
 
     /// Turns the bands that are complete into pixels. Returns whether that was all of the picture.
-    pub(super) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
+    pub(in crate::decode) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };
         while !self.bands[self.oldest].pieces.is_empty() {

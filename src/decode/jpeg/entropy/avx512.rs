@@ -6,8 +6,8 @@
 
 use std::arch::x86_64::*;
 
+use super::lanes::{LANES, LINKS, Lanes, Memory};
 use super::table::{CODE_BITS, CODES, Step, Table};
-use super::{LANES, LINKS, Lanes, Memory};
 
 /// A pattern's links, as the vectors look them up.
 #[derive(Debug, Clone)]

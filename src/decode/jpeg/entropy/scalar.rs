@@ -3,8 +3,8 @@
 //! A branch decides whether a block ends. It is mispredicted about once per block. That costs less
 //! than choosing the next table and the next place by conditional moves at every look-up.
 
+use super::lanes::{Lanes, Link, Memory, SLACK_BYTES};
 use super::table::{BITS, Entry, LONGEST, LONGEST_CODE, ODD, Table};
-use super::{Lanes, Link, Memory, SLACK_BYTES};
 
 /// Bits that a lane holds at least after a refill.
 const HELD: usize = 56;

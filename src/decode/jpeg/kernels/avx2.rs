@@ -16,7 +16,7 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi32 as unpacklo_epi32, _mm256_unpacklo_epi64 as unpacklo_epi64,
 };
 
-use super::Kernels;
+use super::functions::Kernels;
 use super::idct::pair;
 use crate::decode::jpeg::header::NATURAL;
 

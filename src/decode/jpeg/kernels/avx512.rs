@@ -16,8 +16,9 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi32 as unpacklo_epi32, _mm512_unpacklo_epi64 as unpacklo_epi64,
 };
 
+use super::avx2;
+use super::functions::Kernels;
 use super::idct::pair;
-use super::{Kernels, avx2};
 use crate::decode::jpeg::header::NATURAL;
 
 /// A shift's constant, as the instructions have it.

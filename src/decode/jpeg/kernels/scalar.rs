@@ -5,7 +5,7 @@
 //! and sums of two inputs wrap at 16 bits, results between the passes saturate there. Coefficients
 //! of a real picture come nowhere near either.
 
-use super::Kernels;
+use super::functions::Kernels;
 use crate::decode::jpeg::header::NATURAL;
 
 pub(super) const KERNELS: Kernels = Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc };

@@ -1,15 +1,25 @@
-use super::codecs::standard;
-use crate::error::Error;
+//! The built-in codecs with their default limit, and what is read with them.
 
-/// The result of [`check`].
-#[derive(Debug, Clone)]
-pub enum Condition {
-    /// The picture decodes, and no damage was found.
-    Sound,
-    /// The picture decodes but is damaged. The text says where and how, in lower case.
-    Tolerated(String),
-    /// The picture does not decode. The error comes from the decoder.
-    Damaged(Error),
+use std::sync::LazyLock;
+
+use super::{Codecs, Condition, Info};
+use crate::error::Result;
+
+/// The built-in codecs with the default limit.
+pub(crate) fn standard() -> &'static Codecs {
+    static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
+    &CODECS
+}
+
+impl Info {
+    /// Reads the header of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Codecs::open`](super::Codecs::open) of the built-in codecs. [`check`](super::check())
+    /// reads more than the header.
+    pub fn read(bytes: &[u8]) -> Result<Info> {
+        standard().open(bytes).map(|picture| picture.info())
+    }
 }
 
 /// Reads all of an encoded picture and says whether it is damaged.

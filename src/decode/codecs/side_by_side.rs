@@ -3,21 +3,15 @@
 
 use std::ops::Range;
 
-use super::KEPT_BYTES;
-use super::coefficients::{Coefficients, check_length};
-use super::entropy::Machine;
-use super::kernels::Backend;
-use super::layout::Window;
-use super::opened::Opened;
-use super::rows::{Blocks, Rows, View};
-use super::transit::{Refusal, Ticket, Transit};
+use crate::decode::jpeg::coefficients::{Coefficients, check_length};
+use crate::decode::jpeg::{Backend, Blocks, KEPT_BYTES, Machine, Opened, Refusal, Rows, Ticket, Transit, View, Window};
 use crate::decode::orientation::Orientation;
 use crate::decode::picture::Header;
 use crate::decode::{Job, Picture, Pixels, Rect};
 use crate::error::Result;
 
 /// What a thread decodes with. Its memory is kept from one group to the next.
-pub(super) struct Group {
+pub(in crate::decode) struct Group {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
@@ -48,7 +42,7 @@ impl Default for Group {
 }
 
 impl Group {
-    pub(super) fn new(backend: Backend) -> Self {
+    pub(in crate::decode) fn new(backend: Backend) -> Self {
         Group {
             backend,
             machine: Machine::new(backend.entropy()),
@@ -60,7 +54,7 @@ impl Group {
     }
 
     /// Decodes all jobs, which this decoder's codec opened; each gets its own result.
-    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>]) {
+    pub(in crate::decode) fn decode(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
             // A panic, which is a defect here, cut the group before this one short.
             *self = Group::new(self.backend);
@@ -94,7 +88,7 @@ impl Group {
 
     /// Gives back what is kept of pictures before, if it is more than `limit` bytes: coefficients,
     /// and pixels that were to be turned. Returns how much of both it keeps.
-    pub(super) fn keep(&mut self, limit: usize) -> usize {
+    pub(in crate::decode) fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let all = self.plain.coefficients.memory() + stored;
         if all <= limit {
@@ -255,7 +249,7 @@ impl Plain {
 }
 
 /// What the codec read of the header of its picture.
-pub(super) fn opened<'p>(picture: &'p Picture<'_>) -> &'p Opened {
+pub(in crate::decode) fn opened<'p>(picture: &'p Picture<'_>) -> &'p Opened {
     match &picture.header {
         Header::Jpeg(opened) => opened,
         _ => unreachable!("a registry gives a picture to the codec that opened it"),

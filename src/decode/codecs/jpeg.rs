@@ -1,8 +1,8 @@
 use std::cell::RefCell;
 
-use super::coefficients::Coefficients;
-use super::group::{Group, opened};
-use super::{KEPT_BYTES, Opened};
+use super::side_by_side::{Group, opened};
+use crate::decode::jpeg::coefficients::Coefficients;
+use crate::decode::jpeg::{KEPT_BYTES, Opened};
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Job, Picture, Pixels, Rect};
 use crate::error::Result;

@@ -1,9 +1,9 @@
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use super::image::{Image, unknown};
 use super::jpeg::Jpeg;
-use super::raw::Npy;
-use super::{Codec, Picture, Size};
+use crate::decode::image::{Image, unknown};
+use crate::decode::raw::Npy;
+use crate::decode::{Codec, Picture, Size};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::Sample;
@@ -14,7 +14,7 @@ const MAX_PIXELS: u64 = 1 << 28;
 /// The registry of codecs: the built-in ones and your own.
 ///
 /// The first bytes of a picture select its codec; names of files and fields are ignored. The
-/// [table](super#what-is-read) lists what is read and what is refused.
+/// [table](crate::decode#what-is-read) lists what is read and what is refused.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -51,12 +51,6 @@ fn built_in(max_pixels: u64) -> Vec<Arc<dyn Codec>> {
         image(format::BMP, ImageFormat::Bmp),
         image(format::TIFF, ImageFormat::Tiff),
     ]
-}
-
-/// The built-in codecs with the default limit.
-pub(crate) fn standard() -> &'static Codecs {
-    static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
-    &CODECS
 }
 
 impl Default for Codecs {

@@ -1,0 +1,33 @@
+use crate::decode::image::Image;
+use crate::decode::picture::Header;
+use crate::decode::{Codec, Picture, Pixels, Rect};
+use crate::error::{Error, Result};
+use crate::format::Format;
+
+/// Further bytes per pixel for the decoder and the conversion to RGB: eight, for four channels of
+/// 16 bits.
+const BESIDE: u64 = 8;
+
+/// It always decodes the whole picture.
+impl Codec for Image {
+    fn format(&self) -> Format {
+        self.format
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        self.read(bytes).map(|opened| Picture::with(bytes, opened.size(), Header::Image(opened)))
+    }
+
+    fn memory(&self, picture: &Picture<'_>, _region: Rect) -> u64 {
+        picture.size().area().saturating_mul(3 + BESIDE)
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
+        let bytes = picture.bytes();
+        let to = out.reset(picture.size());
+        match &mut picture.header {
+            Header::Image(opened) => self.decode(bytes, opened, to),
+            _ => Err(Error::decode(format!("the {} codec was given another codec's picture", self.format.name))),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+use super::Job;
+
+/// Pictures that are decoded together: enough for a decoder to work on several side by side, few
+/// enough to share out a batch evenly. A sample has no more images than these.
+pub(crate) const MAX_GROUP: usize = 8;
+
+/// Decodes all jobs. Each job gets its own result. Neighbours with the same codec are decoded
+/// together ([`Codec::decode_group`](super::Codec::decode_group)); JPEGs are decoded side by side.
+pub fn decode_group(jobs: &mut [Job<'_>]) {
+    let same = |a: &Job<'_>, b: &Job<'_>| match (a.picture.codec, b.picture.codec) {
+        (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
+        _ => false,
+    };
+    for jobs in jobs.chunk_by_mut(same) {
+        match jobs[0].picture.codec {
+            Some(codec) => codec.decode_group(jobs),
+            None => jobs.iter_mut().for_each(Job::run),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::jpeg::header::READS;
+    use crate::decode::jpeg::libjpeg::{Options, encode};
+    use crate::decode::{Condition, Pixels, Rect, standard};
+
+    /// Of files that go through the lanes, and of those that the plain decoder takes: progressive,
+    /// without EOI, damaged.
+    #[test]
+    fn a_header_of_a_jpeg_is_read_once_a_picture() {
+        let pixels: Vec<u8> = (0..90 * 70 * 3).map(|i| (i * i / 7) as u8).collect();
+        let file = |options| encode(&pixels, 90, 70, 3, &options);
+        let plain = file(Options::new(90, 2, 2));
+        let mut damaged = plain.clone();
+        let middle = damaged.len() * 2 / 3;
+        damaged.splice(middle..middle, [0xff, 0xd0]);
+        let files = [
+            plain[..plain.len() - 2].to_vec(),
+            plain,
+            file(Options { restart: 3, ..Options::new(90, 1, 1) }),
+            file(Options { progressive: true, ..Options::new(90, 2, 1) }),
+            damaged,
+        ];
+        let region = Rect::new(10, 10, 40, 30);
+        let before = READS.get();
+        for bytes in &files {
+            let mut picture = standard().open(bytes).unwrap();
+            assert!(picture.memory(region) > 0 && picture.info().jpeg.is_some());
+            picture.is_plain_jpeg();
+            assert!(!matches!(picture.check(), Condition::Damaged(_)));
+            picture.decode(region, &mut Pixels::new()).unwrap();
+        }
+        assert_eq!(READS.get() - before, files.len() as u64);
+
+        let mut outs = vec![Pixels::new(); files.len()];
+        let jobs = files.iter().zip(&mut outs);
+        let mut jobs: Vec<_> =
+            jobs.map(|(bytes, out)| Job::new(standard().open(bytes).unwrap(), region, out)).collect();
+        decode_group(&mut jobs);
+        assert!(jobs.iter().all(|job| job.result.is_ok()));
+        assert_eq!(READS.get() - before, 2 * files.len() as u64);
+    }
+}

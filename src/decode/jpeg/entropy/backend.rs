@@ -1,0 +1,46 @@
+//! Which code decodes.
+
+/// Which code decodes. Only the functions below make one, and they ask the processor first.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::decode) struct Backend(Kind);
+
+/// See [`Backend`].
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Bmi,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Backend {
+    /// Plain registers, for any processor.
+    pub(in crate::decode::jpeg) fn scalar() -> Backend {
+        Backend(Kind::Scalar)
+    }
+
+    /// The same, if this processor has BMI1, BMI2, LZCNT and MOVBE.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::decode::jpeg) fn bmi() -> Option<Backend> {
+        let able = is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("movbe");
+        able.then_some(Backend(Kind::Bmi))
+    }
+
+    /// Vectors where many lanes are busy, if this processor has AVX-512 F, BW, DQ and VL as well.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::decode::jpeg) fn avx512() -> Option<Backend> {
+        let able = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        Self::bmi().filter(|_| able).map(|_| Backend(Kind::Avx512))
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        self.0
+    }
+}

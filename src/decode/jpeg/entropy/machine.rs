@@ -1,0 +1,387 @@
+//! The lanes, and the memory that they work in.
+//!
+//! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file
+//! changes the fields that they name.
+//! - `stream` is followed by [`SLACK_BYTES`] that belong to nobody, and a lane's `bit` is at most
+//!   `limit`, the first bit of those. A backend looks at it once a block or more often, which moves
+//!   it by less than 256 bytes, and reads at most 24 bytes from it on.
+//! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A
+//!   backend stores at `at` or later in the same block, or at the coefficient behind that, and
+//!   stops at `end`.
+//! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's
+//!   `link` and every link's `next` are indices of links.
+//! - Memory grows, and never shrinks while a lane is busy.
+//! - A [`Backend`] is made only where the processor has the instructions that it is named for.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
+use super::backend::{Backend, Kind};
+use super::lanes::{LANES, LINKS, Lanes, Link, Memory, SLACK_BYTES};
+use super::scalar;
+use super::table::{STRIDE, Table};
+use crate::decode::jpeg::KEPT_BYTES;
+use crate::decode::jpeg::huffman::Spec;
+use crate::error::Result;
+
+/// Lanes in plain registers.
+const SCALAR_LANES: usize = 3;
+/// Vectors gather from the tables of all lanes, which have to stay in the first-level cache. Two
+/// pictures have as many tables of their own; pictures that share the standard ones have four in
+/// all.
+#[cfg(target_arch = "x86_64")]
+const FEW_TABLES: usize = 8;
+/// With fewer busy lanes than this, plain registers are faster than vectors.
+#[cfg(target_arch = "x86_64")]
+const FEW_LANES: usize = 7;
+/// Blocks behind a lane's end that it may write before it stops.
+const SLACK_BLOCKS: usize = 1;
+/// Tables that are kept for the next picture, most of which have the same ones.
+const TABLES: usize = 24;
+
+/// 64 coefficients in zigzag order, on cache lines of their own.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(128))]
+struct Block([i16; 64]);
+
+/// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share
+/// one.
+struct Pattern {
+    links: Range<usize>,
+    /// DC and AC table of each block, of which an MCU has at most ten.
+    tables: ArrayVec<(usize, usize), 10>,
+    users: usize,
+}
+
+/// A table that is kept while there is room.
+struct Cached {
+    spec: Spec,
+    ac: bool,
+    users: usize,
+    /// When it was last asked for.
+    used: u64,
+}
+
+/// A part of a machine's memory for one picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::decode::jpeg) struct Slot {
+    /// Bytes of the stream.
+    pub(in crate::decode::jpeg) stream: Range<usize>,
+    /// Blocks of coefficients.
+    pub(in crate::decode::jpeg) blocks: Range<usize>,
+}
+
+/// Lanes and all the memory that they work in.
+pub(in crate::decode) struct Machine {
+    backend: Backend,
+    /// With [`SLACK_BYTES`] at its end.
+    stream: Vec<u8>,
+    blocks: Vec<Block>,
+    tables: Vec<Table>,
+    /// What each of `tables` is.
+    cached: Vec<Cached>,
+    /// Those that a pattern uses.
+    tables_in_use: usize,
+    clock: u64,
+    links: [Link; LINKS],
+    #[cfg(target_arch = "x86_64")]
+    vector_links: avx512::Links,
+    patterns: Vec<Pattern>,
+    lanes: Lanes,
+    busy: usize,
+    slots: Vec<Slot>,
+    free: Vec<Slot>,
+}
+
+impl Machine {
+    pub(in crate::decode) fn new(backend: Backend) -> Self {
+        let lanes = Lanes { bit: [0; LANES], at: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
+        Machine {
+            backend,
+            stream: vec![0; SLACK_BYTES],
+            blocks: Vec::new(),
+            tables: Vec::new(),
+            cached: Vec::new(),
+            tables_in_use: 0,
+            clock: 0,
+            links: [Link::default(); LINKS],
+            #[cfg(target_arch = "x86_64")]
+            vector_links: avx512::Links { ac: [0; LINKS], next_dc: [0; LINKS], next: [0; LINKS] },
+            patterns: Vec::new(),
+            lanes,
+            busy: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Whether another lane is worth starting.
+    pub(in crate::decode) fn has_room(&self) -> bool {
+        let lanes = match self.backend.kind() {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 if self.tables_in_use <= FEW_TABLES => LANES,
+            _ => SCALAR_LANES,
+        };
+        self.busy < lanes
+    }
+
+    /// Finds or makes the pattern of an MCU from the DC and AC tables of its blocks. `None` if too
+    /// many are in use.
+    ///
+    /// # Errors
+    /// If a specification is not a valid table.
+    pub(in crate::decode::jpeg) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
+        let mut tables = ArrayVec::new();
+        let before = self.clock;
+        for (dc, ac) in blocks {
+            tables.push((self.table(dc, false, before)?, self.table(ac, true, before)?));
+        }
+        if let Some(i) = self.patterns.iter().position(|p| p.users > 0 && p.tables == tables) {
+            self.patterns[i].users += 1;
+            return Ok(Some(i));
+        }
+        let taken = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
+        let fits = |&from: &usize| (from..from + blocks.len()).all(|i| i < LINKS && !taken(i));
+        let Some(from) = (0..LINKS).find(fits) else { return Ok(None) };
+        let links = from..from + blocks.len();
+        for (i, &(_, ac)) in tables.iter().enumerate() {
+            let next = (i + 1) % tables.len();
+            let offset = |table: usize| (table * STRIDE) as u32;
+            let (ac, next_dc, next) = (offset(ac), offset(tables[next].0), (from + next) as u32);
+            self.links[from + i] = Link { ac, next_dc, next };
+            #[cfg(target_arch = "x86_64")]
+            {
+                self.vector_links.ac[from + i] = ac;
+                self.vector_links.next_dc[from + i] = next_dc;
+                self.vector_links.next[from + i] = next;
+            }
+        }
+        for table in tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
+            self.tables_in_use += usize::from(self.cached[table].users == 0);
+            self.cached[table].users += 1;
+        }
+        let pattern = Pattern { links, tables, users: 1 };
+        match self.patterns.iter().position(|p| p.users == 0) {
+            Some(i) => {
+                self.patterns[i] = pattern;
+                Ok(Some(i))
+            }
+            None => {
+                self.patterns.push(pattern);
+                Ok(Some(self.patterns.len() - 1))
+            }
+        }
+    }
+
+    /// Gives back a pattern. No lane uses it any more.
+    pub(in crate::decode::jpeg) fn release(&mut self, pattern: usize) {
+        let pattern = &mut self.patterns[pattern];
+        pattern.users -= 1;
+        if pattern.users == 0 {
+            for table in pattern.tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
+                self.cached[table].users -= 1;
+                self.tables_in_use -= usize::from(self.cached[table].users == 0);
+            }
+        }
+    }
+
+    /// The index of the table that `spec` describes. Tables asked for after the time `before` stay.
+    fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
+        self.clock += 1;
+        if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
+            self.cached[i].used = self.clock;
+            return Ok(i);
+        }
+        let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
+        // Of those in nobody's use the one not asked for the longest, if the picture at hand has
+        // not asked for it: it counts as a user only once it has all of its tables.
+        let old = |c: &&Cached| c.users == 0 && c.used <= before;
+        let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
+        match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
+            Some(i) => {
+                self.tables[i] = Table::new(spec, ac)?;
+                self.cached[i] = cached;
+                Ok(i)
+            }
+            None => {
+                self.tables.push(Table::new(spec, ac)?);
+                self.cached.push(cached);
+                Ok(self.tables.len() - 1)
+            }
+        }
+    }
+
+    /// Sets memory apart for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit
+    /// 32 bits, as vectors hold them.
+    pub(in crate::decode::jpeg) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
+        // What follows a segment's end is not another's, so that a lane that leaves its segment
+        // stands beyond its end.
+        let bytes = bytes + SLACK_BYTES;
+        if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
+            return Some(self.free.swap_remove(i));
+        }
+        if self.free.len() == self.slots.len() {
+            // Nobody uses any memory: begin anew rather than beside slots that are too small.
+            assert!(self.busy == 0, "a busy lane works in a slot");
+            self.free.clear();
+            self.slots.clear();
+            if self.stream.len() + self.blocks.len() * size_of::<Block>() > KEPT_BYTES {
+                (self.stream, self.blocks) = (vec![0; SLACK_BYTES], Vec::new());
+            }
+        }
+        let end = self.slots.iter().fold((0, 0), |end, s| (end.0.max(s.stream.end), end.1.max(s.blocks.end)));
+        // Some more than asked for, so that the slot serves the next picture too.
+        let (bytes, blocks) = (bytes + bytes / 4, blocks + blocks / 4);
+        if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > i32::MAX as usize {
+            return None;
+        }
+        let slot = Slot { stream: end.0..end.0 + bytes, blocks: end.1..end.1 + blocks };
+        self.stream.resize(self.stream.len().max(slot.stream.end + SLACK_BYTES), 0);
+        self.blocks.resize(self.blocks.len().max(slot.blocks.end), Block([0; 64]));
+        self.slots.push(slot.clone());
+        Some(slot)
+    }
+
+    /// Gives back memory. No lane works in it any more.
+    pub(in crate::decode::jpeg) fn free(&mut self, slot: Slot) {
+        self.free.push(slot);
+    }
+
+    /// The bytes of a slot's stream.
+    pub(in crate::decode::jpeg) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
+        &mut self.stream[slot.stream.clone()]
+    }
+
+    /// All coefficients; a block's are the 64 from 64 times its index on, in zigzag order.
+    pub(in crate::decode::jpeg) fn coefficients(&self) -> &[i16] {
+        // SAFETY: blocks are arrays of 64 coefficients, without padding.
+        unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
+    }
+
+    /// The DC coefficient of a block.
+    pub(in crate::decode::jpeg) fn dc(&mut self, block: usize) -> &mut i16 {
+        &mut self.blocks[block].0[0]
+    }
+
+    /// How many blocks a lane needs that decodes `blocks` of them.
+    pub(in crate::decode::jpeg) fn room(blocks: usize) -> usize {
+        blocks + SLACK_BLOCKS
+    }
+
+    /// Starts a lane at `bit` of the stream, which decodes `count` blocks, whole MCUs, to block
+    /// `first` and on. Returns its number.
+    pub(in crate::decode::jpeg) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
+        let lane = self.busy;
+        assert!(lane < LANES && bit <= self.last_bit() && count > 0);
+        let blocks = &mut self.blocks[first..first + Self::room(count)];
+        blocks[..count].fill(Block([0; 64]));
+        let pattern = &self.patterns[pattern];
+        assert!(pattern.users > 0);
+        self.lanes.bit[lane] = bit as u32;
+        self.lanes.at[lane] = (first * 64) as u32;
+        self.lanes.end[lane] = ((first + count) * 64) as u32;
+        self.lanes.table[lane] = (pattern.tables[0].0 * STRIDE) as u32;
+        self.lanes.link[lane] = pattern.links.start as u32;
+        self.busy += 1;
+        lane
+    }
+
+    /// Decodes until at least one lane is finished.
+    ///
+    /// # Panics
+    /// If no lane is busy, or one is finished already and was not [stopped](Machine::stop).
+    pub(in crate::decode) fn run(&mut self) {
+        let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
+        assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
+        let memory = Memory {
+            stream: self.stream.as_ptr(),
+            limit: self.last_bit() as u64,
+            coefficients: self.blocks.as_mut_ptr().cast(),
+            tables: self.tables.as_ptr().cast(),
+            links: self.links.as_ptr(),
+        };
+        // SAFETY: `start` made every busy lane valid, none has reached its end, and memory has not
+        // shrunk since. The backend is one that this processor has.
+        unsafe {
+            match self.backend.kind() {
+                Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512 if self.busy >= FEW_LANES => {
+                    avx512::run(&memory, &self.vector_links, &mut self.lanes, self.busy);
+                }
+                #[cfg(target_arch = "x86_64")]
+                Kind::Bmi | Kind::Avx512 => scalar::run_bmi(&memory, &mut self.lanes, self.busy.min(SCALAR_LANES)),
+            }
+        }
+    }
+
+    /// Whether a busy lane is finished, and then the bit that it stopped at.
+    pub(in crate::decode) fn finished(&self, lane: usize) -> Option<usize> {
+        (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
+    }
+
+    /// Takes a lane out. The last busy one takes its number.
+    pub(in crate::decode) fn stop(&mut self, lane: usize) {
+        assert!(lane < self.busy);
+        self.busy -= 1;
+        let lanes = &mut self.lanes;
+        for field in [&mut lanes.bit, &mut lanes.at, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
+            field[lane] = field[self.busy];
+        }
+    }
+
+    fn last_bit(&self) -> usize {
+        (self.stream.len() - SLACK_BYTES) * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// What the unsafe code of the backends relies on, and no caller can leave out.
+    #[test]
+    fn a_machine_runs_only_lanes_that_have_not_finished() {
+        let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
+        let mut machine = Machine::new(Backend::scalar());
+        assert!(refused(&mut machine), "no lane is busy");
+        // One code of one bit: a difference of zero, and a block's end.
+        let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
+        let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
+        let slot = machine.reserve(8, Machine::room(1)).unwrap();
+        machine.stream(&slot).fill(0);
+        machine.start(slot.stream.start * 8, slot.blocks.start, 1, pattern);
+        machine.run();
+        assert_eq!(machine.finished(0), Some(slot.stream.start * 8 + 2));
+        assert!(refused(&mut machine), "the lane has finished");
+        machine.stop(0);
+        assert!(refused(&mut machine), "the lane was stopped");
+    }
+
+    /// A picture of ten blocks whose first table is not asked for again until the last ones are
+    /// made.
+    #[test]
+    fn a_table_is_not_replaced_by_another_of_its_picture() {
+        let mut machine = Machine::new(Backend::scalar());
+        // One code of one bit, with a symbol for each table.
+        let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
+        let others: Vec<_> = (0..TABLES as u8).map(|i| spec(100 + i)).collect();
+        for pair in others.chunks(2) {
+            // In use, all of them: nothing but the picture's own tables could make room.
+            machine.table(&pair[0], true, 0).unwrap();
+            machine.table(&pair[1], true, 0).unwrap();
+        }
+        machine.cached.iter_mut().for_each(|c| c.users = 1);
+        let (dc, ac): (Vec<_>, Vec<_>) = ([1, 2, 3].map(spec).into(), [4, 5, 6].map(spec).into());
+        let blocks: Vec<_> = [0, 1, 1, 1, 1, 1, 1, 1, 1, 2].iter().map(|&i: &usize| (&dc[i], &ac[i])).collect();
+        let pattern = machine.pattern(&blocks).unwrap().unwrap();
+        for (&(d, a), (dc, ac)) in machine.patterns[pattern].tables.iter().zip(&blocks) {
+            assert!(machine.cached[d].spec == **dc && machine.cached[a].spec == **ac);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The instruction set to decode with.
+
+use super::functions::Kernels;
+use super::scalar;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
+use crate::decode::jpeg::entropy;
+
+/// An instruction set to decode with. A processor that lacks it has no value of it: only the files
+/// of the instruction sets make what is in here, and they ask the processor first.
+#[derive(Clone, Copy)]
+pub(in crate::decode) struct Backend {
+    name: &'static str,
+    kernels: Kernels,
+    entropy: entropy::Backend,
+}
+
+impl Backend {
+    /// Plain Rust, for any processor.
+    pub(in crate::decode::jpeg) fn scalar() -> Backend {
+        Backend { name: "scalar", kernels: scalar::KERNELS, entropy: entropy::Backend::scalar() }
+    }
+
+    /// The best one that this processor has, or the one that the environment variable
+    /// `WARPFEED_JPEG` names, if it has that.
+    pub(in crate::decode) fn choose() -> Backend {
+        let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
+        let available = Self::available();
+        *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
+    }
+
+    /// All that this processor has, the best one last.
+    pub(in crate::decode) fn available() -> Vec<Backend> {
+        #[cfg(target_arch = "x86_64")]
+        let vectors = [
+            ("avx2", avx2::kernels().zip(entropy::Backend::bmi())),
+            ("avx512", avx512::kernels().zip(entropy::Backend::avx512())),
+        ];
+        #[cfg(not(target_arch = "x86_64"))]
+        let vectors = [("", None); 0];
+        let able = |(name, parts): (_, Option<_>)| parts.map(|(kernels, entropy)| Backend { name, kernels, entropy });
+        std::iter::once(Self::scalar()).chain(vectors.into_iter().filter_map(able)).collect()
+    }
+
+    pub(in crate::decode) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    pub(in crate::decode) fn entropy(&self) -> entropy::Backend {
+        self.entropy
+    }
+}
