@@ -38,7 +38,6 @@ const OPEN: &[&str] = &[
     "cuda: later, memory, stream need each other",
     "device/ring: held, mod, thread, timing need each other",
     "device: batch, nvidia need each other",
-    "loader: batching, limits, options, sampling need each other",
     "pack/jpeg/mod.rs: functions in a table of contents",
 ];
 

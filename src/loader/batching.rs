@@ -1,4 +1,5 @@
 use super::Loader;
+use super::share::{Place, Share};
 #[cfg(doc)]
 use crate::batch::HostBatch;
 use crate::engine::Checkpoint;
@@ -6,26 +7,9 @@ use crate::engine::Checkpoint;
 use crate::engine::{Batches, OnError};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result};
 use crate::order::LastBatch;
 #[cfg(doc)]
 use crate::order::Rank;
-
-/// How large a batch is.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Share {
-    /// Samples of each rank.
-    Rank(usize),
-    /// Samples of all ranks together.
-    Global(usize),
-}
-
-/// Which rank this is.
-#[derive(Clone, Copy)]
-pub(super) enum Place {
-    Given { rank: usize, world: usize },
-    Environment,
-}
 
 /// How large batches are, which of them this process gets, and where it begins.
 impl Loader {
@@ -154,21 +138,5 @@ impl Loader {
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self
-    }
-}
-
-impl Share {
-    /// Samples of all ranks together.
-    pub(super) fn of_all(self, world: usize) -> Result<u64> {
-        match self {
-            Share::Rank(0) => Err(Error::config("batch_size(0): a batch has at least one sample")),
-            Share::Rank(n) => n.checked_mul(world).map(|n| n as u64).ok_or_else(|| {
-                Error::config(format!("batch_size({n}) on {world} ranks: more samples than can be counted"))
-            }),
-            Share::Global(n) if n < world => {
-                Err(Error::config(format!("global_batch_size({n}) on {world} ranks: each has at least one sample")))
-            }
-            Share::Global(n) => Ok(n as u64),
-        }
     }
 }

@@ -8,14 +8,6 @@ use crate::error::{Error, Result};
 /// an hour.
 const MOST_RETRIES: usize = 1000;
 
-/// What a sample may claim before anything is made of it, and how often it may be asked for.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) retries: usize,
-    /// Bytes of all fields together.
-    pub(super) sample_bytes: u64,
-}
-
 /// What happens when something fails, and how much may be claimed, kept and waited for.
 impl Loader {
     /// What happens if a sample cannot be read, decoded or transformed; [`OnError::Stop`] by
@@ -47,7 +39,7 @@ impl Loader {
     /// More than 1,000 retries are an error when the loader is opened: they would hold up a batch
     /// for a quarter of an hour.
     pub fn retries(mut self, times: usize) -> Self {
-        self.limits.retries = times;
+        self.retries = times;
         self
     }
 
@@ -77,7 +69,7 @@ impl Loader {
     /// let loader = Loader::new("train.tar").max_sample_bytes(64 << 20);
     /// ```
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
-        self.limits.sample_bytes = bytes;
+        self.max_sample_bytes = bytes;
         self
     }
 

@@ -1,8 +1,9 @@
 //! The options of a loader, and how it is opened.
 //!
-//! 1. `options`: [`Loader`]. Its setters, by purpose: `sampling`, `batching`, `pixels`, `fields`,
+//! 1. `input`: where the samples come from. `sampling`: which of them, in which order; `labels`
+//!    asks for the labels that this takes. `share`: how large a batch is, and of which rank.
+//! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
 //!    `speed`, `limits`, `observe`.
-//! 2. `input`: where the samples come from.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: for batches on a
 //!    device.
 //! 4. `memory`: the memory that is available, and what a loader may take of it; `processors`: how
@@ -16,13 +17,16 @@ mod batching;
 mod cuda;
 mod fields;
 mod input;
+mod labels;
 mod limits;
 mod memory;
 mod observe;
 mod open;
 mod pixels;
 mod processors;
+mod samples;
 mod sampling;
+mod share;
 mod speed;
 
 pub use options::Loader;

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::batching::Place;
 use super::limits::check_retries;
 use super::memory::{Demand, Room, host_memory};
+use super::share::Place;
 use super::{Loader, processors};
 use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
 #[cfg(feature = "cuda")]
@@ -82,7 +82,7 @@ impl Loader {
         pinned: bool,
         beside: impl Fn(&Schema, usize) -> usize,
     ) -> Result<Parts> {
-        check_retries(self.limits.retries)?;
+        check_retries(self.retries)?;
         let rank = match self.place {
             Place::Given { rank, world } => Rank::new(rank, world)?,
             Place::Environment => Rank::of_launcher()?,
@@ -107,7 +107,7 @@ impl Loader {
             n => n,
         };
         let skip = self.sampling.skip;
-        let order = self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.limits.retries)?;
+        let order = self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule, skip, source.len())?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
@@ -129,8 +129,8 @@ impl Loader {
             transforms: self.transforms,
             fields,
             seed: self.seed,
-            retries: self.limits.retries,
-            sample_bytes: self.limits.sample_bytes,
+            retries: self.retries,
+            sample_bytes: self.max_sample_bytes,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
         };
         let run = Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch));

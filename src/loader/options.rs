@@ -2,10 +2,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batching::{Place, Share};
 use super::input::Input;
-use super::limits::Limits;
 use super::sampling::Sampling;
+use super::share::{Place, Share};
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;
 use crate::engine::{Checkpoint, OnError};
@@ -76,7 +75,9 @@ pub struct Loader {
     pub(super) on_error: OnError,
     pub(super) timeout: Duration,
     pub(super) memory_limit: Option<usize>,
-    pub(super) limits: Limits,
+    pub(super) retries: usize,
+    /// Of all fields of a sample together.
+    pub(super) max_sample_bytes: u64,
     pub(super) trace: Option<(PathBuf, trace::Schedule)>,
     pub(super) soft_labels: Option<(usize, f32)>,
     pub(super) unlabelled: bool,
@@ -162,7 +163,8 @@ impl Loader {
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
-            limits: Limits { retries: 3, sample_bytes: 1 << 31 },
+            retries: 3,
+            max_sample_bytes: 1 << 31,
             trace: None,
             soft_labels: None,
             unlabelled: false,

@@ -1,0 +1,58 @@
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::recipe::retried;
+use crate::source::{self, Source};
+
+/// Asks a source for labels.
+pub(super) struct Labels<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) workers: usize,
+    /// How often a read that failed for a moment is tried again.
+    pub(super) retries: usize,
+    /// The option that needs them.
+    pub(super) asked_by: &'static str,
+}
+
+impl Labels<'_> {
+    /// A weight for every sample of `range`, or every one of `subset`, that makes the classes
+    /// equally frequent.
+    pub(super) fn balanced(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<f64>> {
+        let labels = self.of(range, subset)?;
+        let mut counts = HashMap::<i64, u32>::new();
+        labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+        Ok(labels.iter().map(|label| 1.0 / f64::from(counts[label])).collect())
+    }
+
+    pub(super) fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
+        let Labels { source, workers, retries, asked_by } = *self;
+        let label = |scratch: &mut Vec<u8>, place: usize| {
+            let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
+            let label = retried(retries, index, || true, || source.label(index as usize, scratch))
+                .and_then(|label| label.ok_or_else(|| Error::in_source(format!("no label, which {asked_by}() needs"))));
+            label.map_err(|e| {
+                // A sample that cannot be read has no key.
+                let key = || match e.kind() {
+                    ErrorKind::Io | ErrorKind::Panic => Ok(String::new()),
+                    _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),
+                };
+                let key = retried(0, index, || false, key).unwrap_or_default();
+                source::blame(source, index as usize, &key, e)
+            })
+        };
+        let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
+        // The pool is gone before the loader's starts.
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(workers)
+            .build()
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
+            .install(|| (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>())
+            // In order, so that of several bad samples the first is named, whichever thread was
+            // faster.
+            .into_iter()
+            .collect()
+    }
+}

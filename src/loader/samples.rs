@@ -1,0 +1,284 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Loader;
+use super::input::Input;
+use super::labels::Labels;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::order::{self, Order};
+#[cfg(doc)]
+use crate::order::{Mixture, Weighted, Windowed};
+#[cfg(doc)]
+use crate::source;
+use crate::source::Source;
+
+/// Which samples come, and in which order.
+impl Loader {
+    /// A loader of several data sets. Samples are drawn from them in these proportions.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::mixture([("photos.lmdb", 0.7), ("sketches", 0.3)]).seed(42);
+    /// ```
+    ///
+    /// A mixture is always shuffled, under the [`seed`](Loader::seed). In every 10,000 draws the
+    /// proportions are exact, and each sample of a set comes equally often, ±1; see
+    /// [`order::Mixture`](Mixture). A set with fewer samples than its share of 10,000 repeats some
+    /// before others have come. An epoch has as many draws as all sets have samples.
+    /// `batches.source().part(id)` says which set a sample comes from.
+    ///
+    /// Samples keep their labels. If two sets give one label different names, opening fails.
+    /// [`by_class_name`](Loader::by_class_name) or [`keep_labels`](Loader::keep_labels) then says
+    /// what is meant.
+    ///
+    /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and
+    /// [`shuffle_window`](Loader::shuffle_window) choose within each set. The proportions stay the
+    /// same. Indices and weights count through all sets, one after the other.
+    pub fn mixture<P: AsRef<Path>>(parts: impl IntoIterator<Item = (P, f64)>) -> Self {
+        let part = |(path, proportion): (P, f64)| (Input::Path(path.as_ref().to_owned()), proportion);
+        Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
+    }
+
+    /// A [`mixture`](Loader::mixture) of open sources.
+    ///
+    /// ```no_run
+    /// # use warpfeed::{Loader, source};
+    /// let parts = [(source::open("photos.lmdb")?, 0.7), (source::open("sketches")?, 0.3)];
+    /// let loader = Loader::mixture_of(parts);
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn mixture_of(parts: impl IntoIterator<Item = (Arc<dyn Source>, f64)>) -> Self {
+        let part = |(source, proportion)| (Input::Source(source), proportion);
+        Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
+    }
+
+    /// In a [mixture](Loader::mixture), classes of one name get one label. The label is the name's
+    /// place among the sorted names of all sets. See
+    /// [`Concat::by_class_name`](source::Concat::by_class_name).
+    /// [`Batches::classes`](crate::Batches::classes) returns these names.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::mixture([("photos", 0.7), ("sketches", 0.3)]).by_class_name();
+    /// ```
+    ///
+    /// Opening is an error without a mixture, together with [`keep_labels`](Loader::keep_labels),
+    /// or if a set has no class names.
+    pub fn by_class_name(mut self) -> Self {
+        self.sampling.by_class_name = true;
+        self
+    }
+
+    /// In a [mixture](Loader::mixture), labels stay as they are, even if the sets give them
+    /// different names. See [`Concat::keep_labels`](source::Concat::keep_labels).
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::mixture([("english", 0.5), ("german", 0.5)]).keep_labels();
+    /// ```
+    ///
+    /// Opening is an error without a mixture, or together with
+    /// [`by_class_name`](Loader::by_class_name).
+    pub fn keep_labels(mut self) -> Self {
+        self.sampling.keep_labels = true;
+        self
+    }
+
+    /// Shuffles the samples anew in each epoch, and sets the [`seed`](Loader::seed). Off by
+    /// default.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").shuffle(42);
+    /// ```
+    ///
+    /// For any number of samples, the shuffle takes no memory, and an epoch starts at once.
+    pub fn shuffle(mut self, seed: u64) -> Self {
+        self.sampling.shuffle = true;
+        self.seed(seed)
+    }
+
+    /// Shuffles as [`shuffle`](Loader::shuffle) does, but reads stay within windows of about
+    /// `samples` samples. It suits media with slow random reads; see [`order::Windowed`](Windowed).
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let hard_disk = Loader::new("train.tar").shuffle_window(50_000).seed(42);
+    /// ```
+    ///
+    /// Larger windows mix better; there is no gain beyond what the page cache can hold. In a
+    /// [mixture](Loader::mixture) each set has windows of its own, and windows below 10,000 samples
+    /// gain little.
+    pub fn shuffle_window(mut self, samples: u64) -> Self {
+        self.sampling.window = Some(samples);
+        self
+    }
+
+    /// An order of your own.
+    ///
+    /// ```
+    /// # use warpfeed::{Loader, order::Order};
+    /// /// The first 1,000 samples, backwards.
+    /// struct Backwards;
+    ///
+    /// impl Order for Backwards {
+    ///     fn len(&self, _epoch: u64) -> u64 {
+    ///         1000
+    ///     }
+    ///     fn index(&self, _epoch: u64, position: u64) -> u64 {
+    ///         999 - position
+    ///     }
+    /// }
+    /// let loader = Loader::new("train").order(Backwards);
+    /// ```
+    ///
+    /// It excludes every other choice of an order: [`shuffle`](Loader::shuffle),
+    /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights),
+    /// [`balanced`](Loader::balanced) and mixtures. Set the [`seed`](Loader::seed) by itself. With
+    /// a [`subset`](Loader::subset), its indices are places in the subset. Opening is an error if
+    /// epoch 0 has no batch. Later epochs may be empty.
+    pub fn order(mut self, order: impl Order + 'static) -> Self {
+        self.sampling.order = Some(Arc::new(order));
+        self
+    }
+
+    /// Delivers only these samples, by their index in the source. They come in this order, or
+    /// shuffled. PyTorch's `Subset`.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let every_tenth = Loader::new("train").subset((0..50_000).step_by(10)).shuffle(42);
+    /// ```
+    ///
+    /// A sample that is listed twice comes twice, with different augmentation. Each index takes 8
+    /// bytes.
+    pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
+        self.sampling.subset = Some(indices.into_iter().collect());
+        self
+    }
+
+    /// Splits the data set at random into parts of these `shares`. Each part is a loader with the
+    /// same options and the same open source. PyTorch's `random_split`.
+    ///
+    /// ```no_run
+    /// use warpfeed::{Augment, Loader};
+    ///
+    /// let [train, val] = Loader::new("photos").split([0.8, 0.2], 42)?;
+    /// let train = train.shuffle(1).augment(Augment::train(224)).host()?;
+    /// let val = val.augment(Augment::eval(256, 224)).host()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// `seed` alone decides which sample goes where; the seed of [`shuffle`](Loader::shuffle) does
+    /// not matter. If [`subset`](Loader::subset) was called before, the subset is split. See
+    /// [`order::split`].
+    ///
+    /// # Errors
+    /// As opening the data set. [`ErrorKind::Config`] for a share outside 0 to 1, for shares of
+    /// more than 1 together, and for a mixture.
+    pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
+        let (loader, source) = self.opened()?;
+        let samples = loader.chosen(&*source);
+        loader.parts(order::split(samples, shares, seed)?)
+    }
+
+    /// Splits as [`split`](Loader::split) does, each class by itself: a stratified split. Every
+    /// part has the classes in the proportions of the whole. It asks for every label, as
+    /// [`balanced`](Loader::balanced) does.
+    ///
+    /// ```no_run
+    /// # use warpfeed::Loader;
+    /// let [train, val, test] = Loader::new("photos").split_by_class([0.8, 0.1, 0.1], 42)?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`split`](Loader::split), and for a sample without a label.
+    pub fn split_by_class<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
+        let (loader, source) = self.opened()?;
+        let samples = loader.chosen(&*source);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let labels = Labels { source: &*source, workers, retries: loader.retries, asked_by: "split_by_class" };
+        let labels = labels.of(&(0..source.len() as u64), Some(&samples))?;
+        loader.parts(order::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
+    }
+
+    /// The loader over its source, which is open now.
+    fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
+        if matches!(self.input, Input::Mixture(_)) {
+            return Err(Error::config("split: this is a mixture; split its data sets, and mix the parts"));
+        }
+        let options = self.source_options();
+        let (source, _) = self.input.clone().open(&options, None)?;
+        Ok((Loader { input: Input::Source(source.clone()), ..self }, source))
+    }
+
+    /// The samples that [`subset`](Loader::subset) chose, or all of them.
+    fn chosen(&self, source: &dyn Source) -> Vec<u64> {
+        self.sampling.subset.as_ref().map_or_else(|| (0..source.len() as u64).collect(), |subset| subset.to_vec())
+    }
+
+    fn parts<const N: usize>(self, parts: [Vec<u64>; N]) -> Result<[Loader; N]> {
+        Ok(parts.map(|part| self.clone().subset(part)))
+    }
+
+    /// Draws samples with replacement, with chances in proportion to `weights`. PyTorch's
+    /// `WeightedRandomSampler`; see [`order::Weighted`](Weighted).
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let hard_samples_twice = (0..50_000).map(|i| if i % 10 == 0 { 2.0 } else { 1.0 });
+    /// let loader = Loader::new("train").weights(hard_samples_twice).seed(42);
+    /// ```
+    ///
+    /// Give one weight for each sample of the source, or of the [`subset`](Loader::subset). An
+    /// epoch has as many draws as there are weights. The draws depend on the
+    /// [`seed`](Loader::seed); [`shuffle`](Loader::shuffle) changes only the seed.
+    pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
+        self.sampling.weights = Some(weights.into_iter().collect());
+        self
+    }
+
+    /// Draws samples so that every class is equally frequent. The [weight](Loader::weights) of a
+    /// sample is one over the number of samples with its label.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").balanced().seed(42);
+    /// ```
+    ///
+    /// Opening asks for every label. That is free for a folder, and a short read a sample for tar
+    /// shards and LMDB. A source of your own without [`Source::label`] is read once in full, on all
+    /// workers. A sample without a label is an error.
+    pub fn balanced(mut self) -> Self {
+        self.sampling.balanced = true;
+        self
+    }
+
+    /// Makes one epoch of `passes` passes, for data sets that are too small. Epoch e consists of
+    /// the former epochs `e * passes` to `(e + 1) * passes - 1`, without a break between them. 1 by
+    /// default; 0 is an error.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let cifar = Loader::new("cifar10/train").shuffle(42).repeat(10);
+    /// ```
+    pub fn repeat(mut self, passes: u64) -> Self {
+        self.sampling.repeat = Some(passes);
+        self
+    }
+
+    /// Leaves out the first `batches` batches of every epoch, at no cost; 0 by default. Use
+    /// [`resume`](Loader::resume) to go on with a run that stopped.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").shuffle(42).skip(100);
+    /// ```
+    pub fn skip(mut self, batches: u64) -> Self {
+        self.sampling.skip = batches;
+        self
+    }
+}
