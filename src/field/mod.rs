@@ -8,6 +8,7 @@
 //! 6. `fields`: all fields of a loader.
 //! 7. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
 //!    number and its conversion.
+//! 8. `segments`: COCO's outlines and run lengths as masks.
 //!
 //! The end of a field's name says how its numbers are written, as in WebDataset:
 //!
@@ -39,6 +40,8 @@ mod label;
 mod number;
 mod numbers;
 mod rows;
+#[allow(dead_code)] // until `Boxes` draws masks with it
+mod segments;
 
 pub(crate) use fields::{Device, Fields};
 pub use image::Image;

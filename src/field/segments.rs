@@ -1,0 +1,431 @@
+//! Outlines and run lengths of COCO to masks, with the bits of `pycocotools`.
+//!
+//! A segmentation is a list of polygons `[[x, y, x, y, ...], ...]`, a run-length code `{"size":
+//! [height, width], "counts": [...]}`, or one whose counts are packed into a text. Runs go down the
+//! columns, zeros first.
+//!
+//! **A polygon's pixels.** COCO's rule draws the outline on a grid five times as fine and takes the
+//! pixels between the points where it crosses the middle of a column. Other libraries fill other
+//! pixels at the edge. This file follows the rule, so that a mask has the bits of
+//! `pycocotools.mask.decode`; `tests/fixtures/segments` holds some of them.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use crate::decode::Size;
+use crate::error::{Error, Result};
+
+/// The grid of the outlines, in parts of a pixel.
+const FINE: f64 = 5.0;
+/// Farther from the picture a polygon's point is an error: in pixels.
+const FAR: f64 = 1e6;
+
+/// The segmentations of a sample's boxes. The memory is kept from sample to sample.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    items: Vec<Item>,
+    /// Where each polygon ends in `points`.
+    ends: Vec<usize>,
+    /// x and y of all polygons.
+    points: Vec<f64>,
+    /// The runs of all run-length codes.
+    runs: Vec<u64>,
+    /// Where the outline of one polygon crosses the columns, as places of the mask.
+    crossings: Vec<usize>,
+}
+
+/// One segmentation.
+#[derive(Debug, Clone, Copy)]
+enum Item {
+    /// `null`.
+    None,
+    /// So many polygons, from this one on.
+    Polygons(usize, usize),
+    /// A picture of this height and width, and a range of `runs`.
+    Runs([u64; 2], usize, usize),
+}
+
+impl Segments {
+    /// Reads a list of segmentations: the field `boxes.masks.json`. Returns their number.
+    ///
+    /// # Errors
+    /// If it is not such a list, with the line and the column.
+    pub(crate) fn parse(&mut self, json: &[u8]) -> Result<usize> {
+        self.items.clear();
+        self.ends.clear();
+        self.points.clear();
+        self.runs.clear();
+        let mut reader = serde_json::Deserializer::from_slice(json);
+        let parsed = List(self).deserialize(&mut reader).and_then(|()| reader.end());
+        parsed.map_err(|e| Error::in_source(format!("segmentations: {e}")))?;
+        Ok(self.items.len())
+    }
+
+    /// Draws segmentation `index` of a picture of `size` into `mask`: a byte a pixel, 0 or 1,
+    /// **column by column**, so that the pixel (x, y) lies at `x * height + y`. The points of
+    /// polygons are multiplied by `scale` first: (1, 1), or the picture's size where they are
+    /// relative to it.
+    ///
+    /// # Errors
+    /// If there is no such segmentation, a run-length code is of another size or has another number
+    /// of pixels, or a polygon is not one.
+    pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
+        let (width, height) = (size.width as usize, size.height as usize);
+        mask.clear();
+        mask.resize(width * height, 0);
+        match *self.items.get(index).unwrap_or(&Item::None) {
+            Item::None => Err(Error::in_source(format!("segmentation {index}: there is none"))),
+            Item::Polygons(first, count) => {
+                for polygon in first..first + count {
+                    let start = if polygon == 0 { 0 } else { self.ends[polygon - 1] };
+                    let points = &self.points[start..self.ends[polygon]];
+                    cross(points, (width, height), scale, &mut self.crossings).map_err(|e| {
+                        Error::in_source(format!("segmentation {index}: polygon {}: {e}", polygon - first))
+                    })?;
+                    self.crossings.sort_unstable();
+                    for inside in self.crossings.chunks(2) {
+                        mask[inside[0]..inside.get(1).copied().unwrap_or(width * height)].fill(1);
+                    }
+                }
+                Ok(())
+            }
+            Item::Runs([high, wide], first, end) => {
+                if (high, wide) != (height as u64, width as u64) {
+                    return Err(Error::in_source(format!(
+                        "segmentation {index}: run lengths of {wide}x{high} pixels, the picture has {width}x{height}"
+                    )));
+                }
+                let (mut at, mut inked) = (0u64, false);
+                for &run in &self.runs[first..end] {
+                    let next = at.saturating_add(run);
+                    if inked && next <= mask.len() as u64 {
+                        mask[at as usize..next as usize].fill(1);
+                    }
+                    (at, inked) = (next, !inked);
+                }
+                if at != mask.len() as u64 {
+                    let all = mask.len();
+                    return Err(Error::in_source(format!(
+                        "segmentation {index}: run lengths of {at} pixels, the picture has {all}"
+                    )));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Puts the places of the mask where the outline of a polygon crosses the middle of a column into
+/// `places`. A pixel is inside if the number of places up to it is odd.
+fn cross(
+    points: &[f64],
+    (width, height): (usize, usize),
+    scale: (f64, f64),
+    places: &mut Vec<usize>,
+) -> Result<(), String> {
+    places.clear();
+    let all = points.as_chunks::<2>().0;
+    if all.len() < 3 || !points.len().is_multiple_of(2) {
+        return Err(format!("{} numbers, at least 6 in pairs are needed", points.len()));
+    }
+    let fine = |number: f64, scale: f64| {
+        let pixels = number * scale;
+        if pixels.abs() > FAR {
+            return Err(format!("a point at {pixels}, the picture has {width}x{height} pixels"));
+        }
+        Ok((FINE * pixels + 0.5) as i64)
+    };
+    let point = |[x, y]: [f64; 2]| Ok::<_, String>((fine(x, scale.0)?, fine(y, scale.1)?));
+    let first = point(all[0])?;
+    let mut from = first;
+    for to in all[1..].iter().map(|&to| point(to)).chain([Ok(first)]) {
+        let to = to?;
+        edge(from, to, (width, height), places);
+        from = to;
+    }
+    Ok(())
+}
+
+/// The crossings of one edge, in units of the fine grid. Column x is crossed between 5x + 2 and
+/// 5x + 3.
+fn edge(from: (i64, i64), to: (i64, i64), (width, height): (usize, usize), places: &mut Vec<usize>) {
+    let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
+    let flat = dx >= dy;
+    // Always drawn from the smaller coordinate of the longer direction, so that the two outlines
+    // that share an edge have the same points.
+    let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
+    let (left, right) = (start.0.min(end.0), start.0.max(end.0));
+    // The columns x with left <= 5x + 2 and 5x + 3 <= right.
+    let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
+    for column in first..=last {
+        let middle = 5 * column + 2;
+        let y = if flat {
+            let slope = (end.1 - start.1) as f64 / dx as f64;
+            let y = |x: i64| (start.1 as f64 + slope * (x - start.0) as f64 + 0.5) as i64;
+            y(middle).min(y(middle + 1))
+        } else {
+            let slope = (end.0 - start.0) as f64 / dy as f64;
+            let x = |step: i64| (start.0 as f64 + slope * step as f64 + 0.5) as i64;
+            // The last step before the crossing: x is monotonous.
+            let (mut before, mut after) = (0, dy);
+            while after - before > 1 {
+                let step = before.midpoint(after);
+                if (x(step) > middle) == (x(0) > middle) {
+                    before = step;
+                } else {
+                    after = step;
+                }
+            }
+            start.1 + before
+        };
+        let row = ((y as f64 + 0.5) / FINE - 0.5).clamp(0.0, height as f64).ceil() as usize;
+        places.push(column as usize * height + row);
+    }
+}
+
+/// The list of a sample.
+struct List<'a>(&'a mut Segments);
+
+impl<'de> DeserializeSeed<'de> for List<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for List<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of segmentations")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(One(&mut *self.0))?.is_some() {}
+        Ok(())
+    }
+}
+
+/// One segmentation.
+struct One<'a>(&'a mut Segments);
+
+impl<'de> DeserializeSeed<'de> for One<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for One<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of polygons, an object with size and counts, or null")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.0.items.push(Item::None);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut polygons: A) -> Result<(), A::Error> {
+        let first = self.0.ends.len();
+        while polygons.next_element_seed(Numbers(&mut self.0.points))?.is_some() {
+            self.0.ends.push(self.0.points.len());
+        }
+        self.0.items.push(Item::Polygons(first, self.0.ends.len() - first));
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let (first, mut size, mut counts) = (self.0.runs.len(), None, false);
+        while let Some(key) = map.next_key::<Key>()? {
+            match key {
+                Key::Size => size = Some(map.next_value::<[u64; 2]>()?),
+                Key::Counts if counts => return Err(de::Error::custom("counts occurs twice")),
+                Key::Counts => {
+                    map.next_value_seed(Counts(&mut self.0.runs))?;
+                    counts = true;
+                }
+                Key::Other => {
+                    map.next_value::<de::IgnoredAny>()?;
+                }
+            }
+        }
+        let size = size.filter(|_| counts).ok_or_else(|| de::Error::custom("run lengths need size and counts"))?;
+        self.0.items.push(Item::Runs(size, first, self.0.runs.len()));
+        Ok(())
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Key {
+    Size,
+    Counts,
+    #[serde(other)]
+    Other,
+}
+
+/// The coordinates of one polygon.
+struct Numbers<'a>(&'a mut Vec<f64>);
+
+impl<'de> DeserializeSeed<'de> for Numbers<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Numbers<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a polygon: a list of numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(number) = list.next_element()? {
+            self.0.push(number);
+        }
+        Ok(())
+    }
+}
+
+/// Runs: a list of numbers, or a text.
+struct Counts<'a>(&'a mut Vec<u64>);
+
+impl<'de> DeserializeSeed<'de> for Counts<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Counts<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("run lengths: a list of numbers, or a text")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(number) = list.next_element()? {
+            self.0.push(number);
+        }
+        Ok(())
+    }
+
+    /// Five bits a character from `0` on, low ones first, 32 where more follow, and the sign in the
+    /// last; from the fourth run on the difference to the last but one.
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        let first = self.0.len();
+        let (mut number, mut bits) = (0i64, 0);
+        for letter in text.bytes() {
+            let part = match letter {
+                48..=111 if bits < 60 => i64::from(letter - 48),
+                _ => return Err(E::custom(format!("run lengths with {:?} in their text", char::from(letter)))),
+            };
+            number |= (part & 31) << bits;
+            bits += 5;
+            if part & 32 != 0 {
+                continue;
+            }
+            if part & 16 != 0 {
+                number |= -1 << bits;
+            }
+            if self.0.len() - first > 2 {
+                number = number.saturating_add_unsigned(self.0[self.0.len() - 2]);
+            }
+            let run = u64::try_from(number).map_err(|_| E::custom(format!("a run of {number} pixels")))?;
+            self.0.push(run);
+            (number, bits) = (0, 0);
+        }
+        if bits > 0 { Err(E::custom("run lengths end in the middle of a number")) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Case {
+        segmentation: serde_json::Value,
+        size: [u32; 2],
+        runs: Vec<usize>,
+    }
+
+    fn mask(runs: &[usize]) -> Vec<u8> {
+        runs.iter().zip([0, 1].into_iter().cycle()).flat_map(|(&run, value)| std::iter::repeat_n(value, run)).collect()
+    }
+
+    /// Another file of `make.py` can be named by `WARPFEED_SEGMENTS`.
+    #[test]
+    fn masks_have_the_bits_of_pycocotools() {
+        let file = std::env::var("WARPFEED_SEGMENTS");
+        let file =
+            file.unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/segments/cases.json").into());
+        let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let (mut segments, mut drawn) = (Segments::default(), Vec::new());
+        assert!(cases.len() >= 96);
+        for Case { segmentation, size: [height, width], runs } in cases {
+            let json = serde_json::to_vec(&[&segmentation]).unwrap();
+            assert_eq!(segments.parse(&json).unwrap(), 1);
+            segments.draw(0, Size::new(width, height), (1.0, 1.0), &mut drawn).unwrap();
+            assert!(drawn == mask(&runs), "{width}x{height}: {segmentation}");
+        }
+    }
+
+    #[test]
+    fn several_are_told_apart_and_relative_ones_are_scaled() {
+        let mut segments = Segments::default();
+        let json = br#" [[[0,0,4,0,4,2,0,2]], {"counts":[2,2,4],"size":[2,4]}, [[0,0,1,0,1,1,0,1]], null, []] "#;
+        assert_eq!(segments.parse(json).unwrap(), 5);
+        let mut draw = |index, scale| {
+            let mut mask = Vec::new();
+            segments.draw(index, Size::new(4, 2), scale, &mut mask).map(|()| mask)
+        };
+        assert_eq!(draw(0, (1.0, 1.0)).unwrap(), [1; 8]);
+        assert_eq!(draw(1, (1.0, 1.0)).unwrap(), [0, 0, 1, 1, 0, 0, 0, 0]);
+        assert_eq!(draw(2, (4.0, 2.0)).unwrap(), [1; 8]);
+        assert!(draw(3, (1.0, 1.0)).unwrap_err().cause().contains("segmentation 3: there is none"));
+        assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
+    }
+
+    #[test]
+    fn what_is_no_segmentation_is_an_error_that_says_where() {
+        let cause = |json: &str| {
+            let mut segments = Segments::default();
+            let parsed = segments.parse(json.as_bytes());
+            let drawn = parsed.and_then(|_| segments.draw(0, Size::new(4, 2), (1.0, 1.0), &mut Vec::new()));
+            drawn.unwrap_err().cause().to_owned()
+        };
+        for (json, words) in [
+            (r#"{"size":[2,4]}"#, "expected a list of segmentations at line 1 column"),
+            (r#"[{"size":[2,4]}]"#, "run lengths need size and counts"),
+            (r#"[{"size":[3,4],"counts":[12]}]"#, "run lengths of 4x3 pixels, the picture has 4x2"),
+            (r#"[{"size":[2,4],"counts":[1,2]}]"#, "run lengths of 3 pixels, the picture has 8"),
+            (r#"[{"size":[2,4],"counts":[18446744073709551615,9,9]}]"#, "run lengths of 18446744073709551615 pixels"),
+            (r#"[{"size":[2,4],"counts":[-1]}]"#, "at line 1 column"),
+            (r#"[{"size":[2,4],"counts":"!"}]"#, "run lengths with '!' in their text"),
+            (r#"[{"size":[2,4],"counts":"oooooooooooooooo"}]"#, "run lengths with 'o' in their text"),
+            (r#"[{"size":[2,4],"counts":"o"}]"#, "end in the middle of a number"),
+            (r#"[{"size":[2,4],"counts":"O"}]"#, "a run of -1 pixels"),
+            (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers, at least 6 in pairs are needed"),
+            (r#"[[[0,0,1,1,2,2],[0,0,1,1,2,2,3]]]"#, "polygon 1: 7 numbers"),
+            (r#"[[[0,0,1,1,1e9,2]]]"#, "a point at 1000000000, the picture has 4x2 pixels"),
+            (r#"[[0,0,1,1]]"#, "a polygon: a list of numbers at line 1 column"),
+            (r#"["x"]"#, "at line 1 column"),
+            ("[] []", "trailing characters"),
+            ("[", "EOF"),
+        ] {
+            assert!(cause(json).contains(words), "{json}: {}", cause(json));
+        }
+    }
+}
