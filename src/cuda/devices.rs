@@ -16,7 +16,8 @@ use cudarc::driver::result;
 
 use super::capture;
 use super::driver::{Context, Doing, device_count};
-use super::stream::{Event, Stream};
+use super::event::Event;
+use super::stream::Stream;
 use super::{Marked, Recorded};
 use crate::error::Result;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Recorded;
 use super::driver::Context;
-use super::stream::Event;
+use super::event::Event;
 
 /// How long a refused allocation waits for memory that is being freed.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);

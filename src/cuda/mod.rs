@@ -5,11 +5,10 @@
 //! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so, and never panics.
 //!
 //! 1. `driver`: finds the driver, and puts its error codes into words.
-//! 2. `pinned`: page-locked host memory.
-//! 3. `memory`: device memory, one block a loader.
-//! 4. `stream`: streams and events, and the copies between them.
-//! 5. `capture`: [`stream`] makes a stream; captures of CUDA graphs are detected. `later`: frees
-//!    memory without making the program wait.
+//! 2. `capture`: [`stream`] makes a stream; captures of CUDA graphs are detected.
+//! 3. `event`: marks of work. `later`: frees memory without making the program wait.
+//! 4. `pinned`: page-locked host memory. `memory`: device memory, one block a loader.
+//! 5. `stream`: streams, and the copies in them.
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `ops`: the record of what the fused kernel does to one sample.
 //! 8. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
@@ -22,6 +21,8 @@ mod convert;
 mod devices;
 #[cfg(feature = "cuda")]
 mod driver;
+#[cfg(feature = "cuda")]
+mod event;
 #[cfg(feature = "cuda")]
 mod later;
 #[cfg(feature = "cuda")]
@@ -71,9 +72,10 @@ pub mod internal {
     pub use super::{
         convert::{Convert, Launch, SoftLabels},
         driver::Context,
+        event::Event,
         memory::Memory,
         pinned::Pinned,
-        stream::{Event, Stream},
+        stream::Stream,
     };
 }
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Streams, events and copies.
+//! Streams and copies.
 //!
 //! This module uses raw handles instead of cudarc's objects, for two reasons. Making a stream
 //! through cudarc turns on its event tracking for every slice of the program. cudarc's launches and
@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, result, sys};
 
-use super::Recorded;
 use super::capture;
-use super::driver::{Context, Doing, Entered, marks_contexts};
+use super::driver::{Context, Doing, Entered};
+use super::event::Event;
 use super::memory::Memory;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -104,10 +104,11 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let _here = self.same_context(&event.context)?;
+        let _here = self.same_context(event.context())?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both handles live (invariant 1) and belong to the bound context (invariant 2).
-        unsafe { result::stream::wait_event(self.raw, event.raw, flags) }.doing(|| "making a stream wait for an event")
+        unsafe { result::stream::wait_event(self.raw, event.handle(), flags) }
+            .doing(|| "making a stream wait for an event")
     }
 
     /// Copies `from` to `offset` in `to`, asynchronously.
@@ -165,6 +166,20 @@ impl Stream {
     }
 }
 
+/// It needs both, and lies with the later one.
+impl Event {
+    /// Marks the work queued in `stream` so far.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        let _here = stream.same_context(self.context())?;
+        // SAFETY: both handles live (`Stream`, `Event`: invariant 1) and belong to the bound
+        // context (invariant 2).
+        unsafe { result::event::record(self.handle(), stream.raw) }.doing(|| "recording an event")
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
@@ -181,137 +196,5 @@ impl Drop for Stream {
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream({:p} on device {})", self.raw, self.context.ordinal())
-    }
-}
-
-/// A mark in a stream. It may be recorded again and again; a wait means the mark as it stood when
-/// the wait was queued.
-pub struct Event {
-    raw: sys::CUevent,
-    context: Context,
-}
-
-// SAFETY: the driver's event calls may be made from any thread; the handle is never mutated.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-impl Event {
-    /// An event that orders, without a clock.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
-    pub fn new(context: &Context) -> Result<Self> {
-        Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
-    }
-
-    /// An event that also takes the device's time.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
-    pub fn timed(context: &Context) -> Result<Self> {
-        Self::with(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
-    }
-
-    fn with(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
-        let _here = context.enter()?;
-        let raw = result::event::create(flags).doing(|| "making an event")?;
-        Ok(Event { raw, context: context.clone() })
-    }
-
-    pub(super) fn context(&self) -> &Context {
-        &self.context
-    }
-
-    /// Marks the work queued in `stream` so far.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
-    pub fn record(&self, stream: &Stream) -> Result<()> {
-        let _here = stream.same_context(&self.context)?;
-        // SAFETY: both handles live (`Stream`, `Event`: invariant 1) and belong to the bound
-        // context (invariant 2).
-        unsafe { result::event::record(self.raw, stream.raw) }.doing(|| "recording an event")
-    }
-
-    /// Marks the work that the event's context has been given so far, in all its streams.
-    /// Costs the host 0.3 to 2 us.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
-    pub fn record_all(&self) -> Result<Recorded> {
-        let _here = self.context.enter()?;
-        if !marks_contexts() {
-            return Ok(Recorded::Never);
-        }
-        if capture::any_capture(&self.context) {
-            return Ok(Recorded::NotNow);
-        }
-        // SAFETY: the context and its event live (invariant 1), and the symbol is there.
-        let recorded = unsafe { sys::cuCtxRecordEvent(self.context.cudarc().cu_ctx(), self.raw) };
-        if recorded == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
-            static WARNED: std::sync::Once = std::sync::Once::new();
-            WARNED.call_once(|| {
-                tracing::warn!(
-                    "a CUDA graph capture of a stream that the loader has never been shown was invalidated by a page-locked batch; drop \
-                     batches and take new ones outside of captures, make the stream with warpfeed::cuda::stream, or give the batch back \
-                     with release_on"
-                );
-            });
-            return Ok(Recorded::NotNow);
-        }
-        recorded
-            .result()
-            .doing(|| format!("marking the work of device {}", self.context.ordinal()))
-            .map(|()| Recorded::Yes)
-    }
-
-    /// Whether the marked work is done. An event that was never recorded is.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`], also for work that failed earlier.
-    pub fn is_done(&self) -> Result<bool> {
-        let _here = self.context.enter()?;
-        // SAFETY: the handle lives (invariant 1).
-        match unsafe { result::event::query(self.raw) } {
-            Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            other => other.doing(|| "asking whether an event is done").map(|()| true),
-        }
-    }
-
-    /// Waits on the host until the marked work is done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`], also for work that failed earlier.
-    pub fn synchronize(&self) -> Result<()> {
-        let _here = self.context.enter()?;
-        // SAFETY: the handle lives (invariant 1).
-        unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
-    }
-
-    /// Milliseconds on the device's clock from `self` to `end`, to half a microsecond. Both must be
-    /// [`timed`](Event::timed) and done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if one of them is not.
-    pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
-        let _here = self.context.enter()?;
-        // SAFETY: both handles live (invariant 1).
-        unsafe { result::event::elapsed(self.raw, end.raw) }.doing(|| "reading the time between two events")
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if let Ok(_here) = self.context.enter() {
-            // SAFETY: invariant 1.
-            let _ = unsafe { result::event::destroy(self.raw) };
-        }
-    }
-}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({:p} on device {})", self.raw, self.context.ordinal())
     }
 }

@@ -9,7 +9,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Blend, Kind, Vector, Writer};
+use super::cast::{Blend, Cast, Kind, Vector};
 use crate::batch::Layout;
 
 /// Pixels taken at once: 48 bytes, three vectors of 16.
@@ -19,16 +19,16 @@ const STEP: usize = 16;
 pub(super) fn choose() -> Option<Vector> {
     let able = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     // SAFETY: invariant 1; the features were just found.
-    able.then_some(|writer, image, blend, dst| unsafe { write(writer, image, blend, dst) })
+    able.then_some(|cast, image, blend, dst| unsafe { write(cast, image, blend, dst) })
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn write(writer: &Writer, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize {
+fn write(cast: &Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize {
     let pixels = image.as_chunks::<{ 3 * STEP }>().0;
     match blend {
-        None if writer.is_copy() => return 0,
-        None => run::<false>(writer, pixels, pixels, 1.0, dst),
-        Some(Blend { partner, weight }) => run::<true>(writer, pixels, partner.as_chunks().0, weight, dst),
+        None if cast.is_copy() => return 0,
+        None => run::<false>(cast, pixels, pixels, 1.0, dst),
+        Some(Blend { partner, weight }) => run::<true>(cast, pixels, partner.as_chunks().0, weight, dst),
     }
     pixels.len() * STEP
 }
@@ -36,21 +36,21 @@ fn write(writer: &Writer, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]
 /// With `MIX`, each value is `weight` its own and the rest that of the pixel of `partners`.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn run<const MIX: bool>(
-    writer: &Writer,
+    cast: &Cast,
     pixels: &[[u8; 3 * STEP]],
     partners: &[[u8; 3 * STEP]],
     weight: f32,
     dst: &mut [u8],
 ) {
-    match (writer.layout, writer.kind) {
-        (Layout::Nhwc, Kind::U8) => interleaved::<U8, MIX>(writer, pixels, partners, weight, dst),
-        (Layout::Nhwc, Kind::F32) => interleaved::<F32, MIX>(writer, pixels, partners, weight, dst),
-        (Layout::Nhwc, Kind::F16) => interleaved::<F16, MIX>(writer, pixels, partners, weight, dst),
-        (Layout::Nhwc, Kind::Bf16) => interleaved::<BF16, MIX>(writer, pixels, partners, weight, dst),
-        (Layout::Nchw, Kind::U8) => planar::<U8, MIX>(writer, pixels, partners, weight, dst),
-        (Layout::Nchw, Kind::F32) => planar::<F32, MIX>(writer, pixels, partners, weight, dst),
-        (Layout::Nchw, Kind::F16) => planar::<F16, MIX>(writer, pixels, partners, weight, dst),
-        (Layout::Nchw, Kind::Bf16) => planar::<BF16, MIX>(writer, pixels, partners, weight, dst),
+    match (cast.layout, cast.kind) {
+        (Layout::Nhwc, Kind::U8) => interleaved::<U8, MIX>(cast, pixels, partners, weight, dst),
+        (Layout::Nhwc, Kind::F32) => interleaved::<F32, MIX>(cast, pixels, partners, weight, dst),
+        (Layout::Nhwc, Kind::F16) => interleaved::<F16, MIX>(cast, pixels, partners, weight, dst),
+        (Layout::Nhwc, Kind::Bf16) => interleaved::<BF16, MIX>(cast, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::U8) => planar::<U8, MIX>(cast, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::F32) => planar::<F32, MIX>(cast, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::F16) => planar::<F16, MIX>(cast, pixels, partners, weight, dst),
+        (Layout::Nchw, Kind::Bf16) => planar::<BF16, MIX>(cast, pixels, partners, weight, dst),
     }
 }
 
@@ -72,7 +72,7 @@ const fn width(kind: u8) -> usize {
 /// NHWC: the channels stay as they lie, so scale and bias come in three vectors that repeat.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn interleaved<const KIND: u8, const MIX: bool>(
-    writer: &Writer,
+    cast: &Cast,
     pixels: &[[u8; 3 * STEP]],
     partners: &[[u8; 3 * STEP]],
     weight: f32,
@@ -82,8 +82,8 @@ fn interleaved<const KIND: u8, const MIX: bool>(
         let [a, b, c, d, e, f, g, h] = std::array::from_fn(|lane| v[(first + lane) % 3]);
         _mm256_setr_ps(a, b, c, d, e, f, g, h)
     };
-    let scale = [around(&writer.scale, 0), around(&writer.scale, 8), around(&writer.scale, 16)];
-    let bias = [around(&writer.bias, 0), around(&writer.bias, 8), around(&writer.bias, 16)];
+    let scale = [around(&cast.scale, 0), around(&cast.scale, 8), around(&cast.scale, 16)];
+    let bias = [around(&cast.bias, 0), around(&cast.bias, 8), around(&cast.bias, 16)];
     let images = pixels.iter().zip(partners).zip(dst.chunks_exact_mut(3 * STEP * width(KIND)));
     for ((own, partner), to) in images {
         let (own, partner) = (own.as_chunks::<8>().0, partner.as_chunks::<8>().0);
@@ -97,7 +97,7 @@ fn interleaved<const KIND: u8, const MIX: bool>(
 /// NCHW: 16 pixels are parted into their channels first.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn planar<const KIND: u8, const MIX: bool>(
-    writer: &Writer,
+    cast: &Cast,
     pixels: &[[u8; 3 * STEP]],
     partners: &[[u8; 3 * STEP]],
     weight: f32,
@@ -108,8 +108,8 @@ fn planar<const KIND: u8, const MIX: bool>(
     let (green, blue) = rest.split_at_mut(plane);
     let step = STEP * width(KIND);
     let planes = red.chunks_exact_mut(step).zip(green.chunks_exact_mut(step)).zip(blue.chunks_exact_mut(step));
-    let scale = writer.scale.map(|v| _mm256_set1_ps(v));
-    let bias = writer.bias.map(|v| _mm256_set1_ps(v));
+    let scale = cast.scale.map(|v| _mm256_set1_ps(v));
+    let bias = cast.bias.map(|v| _mm256_set1_ps(v));
     for ((own, partner), ((red, green), blue)) in pixels.iter().zip(partners).zip(planes) {
         let own = deinterleave(own);
         let partner = if MIX { deinterleave(partner) } else { own };

@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use super::{Writer, element};
+use super::cast::{Blend, element};
+use super::writer::Writer;
 use crate::batch::Layout;
 use crate::decode::Rect;
 use crate::error::Result;
@@ -19,15 +20,6 @@ pub(crate) struct Unwritten<'a> {
     pub(crate) pixels: &'a [u8],
     /// What is erased in it.
     pub(crate) erase: Option<&'a Erase>,
-}
-
-/// What a vector path blends into an image.
-#[derive(Clone, Copy)]
-pub(super) struct Blend<'a> {
-    /// Pixels of the partner, as many as the image has.
-    pub(super) partner: &'a [u8],
-    /// The image's own share.
-    pub(super) weight: f32,
 }
 
 impl Writer {
@@ -58,7 +50,7 @@ impl Writer {
         let weight = mixing.weight;
         let mix = |own: f32, partner: f32| partner * (1.0 - weight) + own * weight;
         let blend = Blend { partner: partner.pixels, weight };
-        let done = self.vector.map_or(0, |vector| vector(self, own.pixels, Some(blend), dst));
+        let done = self.vector.map_or(0, |vector| vector(&self.cast, own.pixels, Some(blend), dst));
         let plain = |image: Unwritten<'_>, at: usize, c: usize| self.values[c][usize::from(image.pixels[at * 3 + c])];
         self.write_values(done..self.size.area() as usize, dst, |at, c| mix(plain(own, at, c), plain(partner, at, c)));
         // Few images have a rectangle, so the pass above looks for none, and what shows one is
@@ -92,7 +84,7 @@ impl Writer {
 
     /// Writes `value(at, c)`, rounded, for each pixel number `at` of `pixels` and each channel `c`.
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize, usize) -> f32) {
-        match self.kind.bytes() {
+        match self.cast.kind.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),
             2 => self.write_values_as::<2>(pixels, dst, value),
             _ => self.write_values_as::<4>(pixels, dst, value),
@@ -110,11 +102,11 @@ impl Writer {
         let dst = dst.as_chunks_mut::<B>().0;
         for at in pixels {
             for c in 0..3 {
-                let place = match self.layout {
+                let place = match self.cast.layout {
                     Layout::Nhwc => at * 3 + c,
                     Layout::Nchw => c * plane + at,
                 };
-                dst[place] = element::<B>(self.kind.bits(value(at, c)));
+                dst[place] = element::<B>(self.cast.kind.bits(value(at, c)));
             }
         }
     }
@@ -166,7 +158,7 @@ mod tests {
             {
                 value[c]
             }
-            _ => writer.scale[c].mul_add(pixel, writer.bias[c]),
+            _ => writer.cast.scale[c].mul_add(pixel, writer.cast.bias[c]),
         }
     }
 

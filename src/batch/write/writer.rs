@@ -1,0 +1,266 @@
+//! An image's place in a batch is filled.
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+use super::cast::{Cast, Kind, Vector, element};
+use crate::batch::{Dtype, Layout, Normalize};
+use crate::decode::{Rect, Size};
+use crate::error::{Error, ErrorKind, Result};
+use crate::transform::Erase;
+
+/// Writes finished images, `u8` HWC RGB, into their place in a batch.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    pub(super) size: Size,
+    pub(super) cast: Cast,
+    /// The normalised value of each pixel value, by channel.
+    pub(super) values: Box<[[f32; 256]; 3]>,
+    /// Bits of the element for each pixel value, by channel.
+    table: Box<[[u32; 256]; 3]>,
+    pub(super) vector: Option<Vector>,
+}
+
+impl Writer {
+    /// A writer of images of `size` as `dtype` in `layout`. A batch of bytes keeps its pixels:
+    /// `normalize` has no effect on it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if `normalize` cannot work, or `dtype` is [`Dtype::I64`].
+    pub fn new(size: Size, dtype: Dtype, layout: Layout, normalize: Normalize) -> Result<Self> {
+        normalize.check()?;
+        let kind = match dtype {
+            Dtype::U8 => Kind::U8,
+            Dtype::F32 => Kind::F32,
+            Dtype::F16 => Kind::F16,
+            Dtype::Bf16 => Kind::Bf16,
+            other => return Err(Error::config(format!("images cannot be of type {}", other.name()))),
+        };
+        let (scale, bias) = normalize.scale_bias();
+        let (mut values, mut table) = (Box::new([[0.0; 256]; 3]), Box::new([[0; 256]; 3]));
+        for c in 0..3 {
+            for (pixel, value) in values[c].iter_mut().enumerate() {
+                *value = scale[c].mul_add(pixel as f32, bias[c]);
+            }
+        }
+        // Each value lies between those of 0 and 255.
+        if values.iter().any(|v| !v[0].is_finite() || !v[255].is_finite()) {
+            return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
+        }
+        let (scale, bias) = if kind == Kind::U8 { ([1.0; 3], [0.0; 3]) } else { (scale, bias) };
+        if kind == Kind::U8 {
+            *values = [std::array::from_fn(|pixel| pixel as f32); 3];
+        }
+        for c in 0..3 {
+            table[c] = values[c].map(|value| kind.bits(value));
+        }
+        #[cfg(target_arch = "x86_64")]
+        let vector = avx2::choose();
+        #[cfg(not(target_arch = "x86_64"))]
+        let vector = None;
+        Ok(Writer { size, cast: Cast { kind, layout, scale, bias }, values, table, vector })
+    }
+
+    /// Bytes an image takes as it comes, `u8` HWC.
+    pub(crate) fn image_bytes(&self) -> usize {
+        self.size.area() as usize * 3
+    }
+
+    /// Bytes an image takes in the batch.
+    pub fn sample_bytes(&self) -> usize {
+        self.size.area() as usize * 3 * self.cast.kind.bytes()
+    }
+
+    /// Whether the batch holds images just as they come, bytes in HWC order: they can then be
+    /// resized straight into their place, and only [`erase`](Writer::erase) is left to do.
+    pub fn is_copy(&self) -> bool {
+        self.cast.is_copy()
+    }
+
+    /// Writes `image`, `u8` HWC, to `dst`, normalised, cast, laid out, and with `erase` filled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Transform`] if `image` or `dst` is not as long as the size says.
+    pub fn write(&self, image: &[u8], erase: Option<&Erase>, dst: &mut [u8]) -> Result<()> {
+        self.check("an image", image.len(), self.size.area() as usize * 3)?;
+        self.check("its place in the batch", dst.len(), self.sample_bytes())?;
+        if self.is_copy() {
+            dst.copy_from_slice(image);
+        } else {
+            let done = self.vector.map_or(0, |vector| vector(&self.cast, image, None, dst));
+            self.write_table(image, dst, done);
+        }
+        erase.map_or(Ok(()), |erase| self.erase(erase, dst))
+    }
+
+    /// Fills `erase` in `dst`, an image that has been written already.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Transform`] if the rectangle leaves the image, or `dst` is not as long as the
+    /// size says.
+    pub fn erase(&self, erase: &Erase, dst: &mut [u8]) -> Result<()> {
+        self.check("an image's place in the batch", dst.len(), self.sample_bytes())?;
+        let rect = erase.rect;
+        if rect.width == 0 || rect.height == 0 {
+            return Ok(());
+        }
+        self.check_rect("erasing", rect)?;
+        match self.cast.kind.bytes() {
+            1 => self.erase_elements::<1>(erase, dst),
+            2 => self.erase_elements::<2>(erase, dst),
+            _ => self.erase_elements::<4>(erase, dst),
+        }
+        Ok(())
+    }
+
+    fn erase_elements<const B: usize>(&self, erase: &Erase, dst: &mut [u8]) {
+        let value = erase.value.map(|v| element::<B>(self.cast.kind.bits(v)));
+        let dst = dst.as_chunks_mut::<B>().0;
+        let (plane, row, rect) = (self.size.area() as usize, self.size.width as usize, erase.rect);
+        for y in rect.y as usize..(rect.y + rect.height) as usize {
+            let (first, last) = (y * row + rect.x as usize, y * row + (rect.x + rect.width) as usize);
+            match self.cast.layout {
+                Layout::Nhwc => dst[first * 3..last * 3].as_chunks_mut::<3>().0.fill(value),
+                Layout::Nchw => (0..3).for_each(|c| dst[c * plane + first..c * plane + last].fill(value[c])),
+            }
+        }
+    }
+
+    pub(super) fn check_rect(&self, doing: &str, rect: Rect) -> Result<()> {
+        if rect.width == 0 || rect.height == 0 || rect.fits(self.size) {
+            return Ok(());
+        }
+        let Size { width, height } = self.size;
+        Err(Error::new(ErrorKind::Transform, format!("{doing} {rect:?} of an image of {width}x{height}")))
+    }
+
+    pub(super) fn check(&self, what: &str, found: usize, expected: usize) -> Result<()> {
+        if found == expected {
+            return Ok(());
+        }
+        let Size { width, height } = self.size;
+        Err(Error::new(
+            ErrorKind::Transform,
+            format!("{what} of {width}x{height} takes {expected} bytes, there are {found}"),
+        ))
+    }
+
+    /// The portable path, and the oracle of the other: the pixels from number `from` on, by the
+    /// table.
+    fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
+        match self.cast.kind.bytes() {
+            1 => self.write_elements::<1>(image, dst, from),
+            2 => self.write_elements::<2>(image, dst, from),
+            _ => self.write_elements::<4>(image, dst, from),
+        }
+    }
+
+    /// `B` is the bytes of an element.
+    fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], from: usize) {
+        let plane = self.size.area() as usize;
+        let pixels = &image.as_chunks::<3>().0[from..];
+        let dst = dst.as_chunks_mut::<B>().0;
+        let element = |c: usize, value: u8| element::<B>(self.table[c][usize::from(value)]);
+        match self.cast.layout {
+            Layout::Nhwc => {
+                for (to, pixel) in dst[from * 3..].as_chunks_mut::<3>().0.iter_mut().zip(pixels) {
+                    *to = [element(0, pixel[0]), element(1, pixel[1]), element(2, pixel[2])];
+                }
+            }
+            Layout::Nchw => {
+                for (c, to) in dst.chunks_exact_mut(plane).enumerate() {
+                    for (to, pixel) in to[from..].iter_mut().zip(pixels) {
+                        *to = element(c, pixel[c]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Rng;
+
+    const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
+
+    fn random(bytes: usize, seed: u64) -> Vec<u8> {
+        let mut rng = Rng::new(seed, 0, 0);
+        (0..bytes).map(|_| rng.next_u64() as u8).collect()
+    }
+
+    /// One element by the plainest code there is.
+    fn naive(writer: &Writer, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
+        let pixel = f32::from(image[(y * writer.size.width as usize + x) * 3 + c]);
+        if writer.cast.kind == Kind::U8 { pixel } else { writer.cast.scale[c].mul_add(pixel, writer.cast.bias[c]) }
+    }
+
+    #[test]
+    fn every_path_gives_the_bits_of_one_fused_multiply_add() {
+        let mut rng = Rng::new(1, 0, 0);
+        for case in 0..400 {
+            let size = Size::new(rng.below(70) as u32 + 1, rng.below(9) as u32 + 1);
+            let (dtype, layout) = (DTYPES[case % 4], [Layout::Nhwc, Layout::Nchw][case / 4 % 2]);
+            let normalize =
+                [Normalize::IMAGENET, Normalize::UNIT, Normalize { mean: [-3.0, 0.1, 90.0], std: [1e-3, -2.0, 7.0] }];
+            let mut writer = Writer::new(size, dtype, layout, normalize[case % 3]).unwrap();
+            let image = random(size.area() as usize * 3, case as u64);
+            // At every alignment that a slot may have, and with what lies around untouched.
+            let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
+            let mut fast = vec![0xa5; before + bytes + 40];
+            writer.write(&image, None, &mut fast[before..before + bytes]).unwrap();
+            assert!(fast[..before].iter().chain(&fast[before + bytes..]).all(|&v| v == 0xa5));
+            writer.vector = None;
+            let mut table = vec![0; bytes];
+            writer.write(&image, None, &mut table).unwrap();
+            assert!(fast[before..before + bytes] == table, "{size:?} {dtype:?} {layout:?}");
+            let (w, h, b) = (size.width as usize, size.height as usize, dtype.bytes());
+            for (y, x, c) in (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..3).map(move |c| (y, x, c)))) {
+                let at = if layout == Layout::Nhwc { (y * w + x) * 3 + c } else { (c * h + y) * w + x };
+                let bits = &table[at * b..][..b];
+                let value = naive(&writer, &image, x, y, c);
+                match dtype {
+                    Dtype::U8 => assert_eq!(f32::from(bits[0]), value),
+                    Dtype::F32 => assert_eq!(bits, value.to_ne_bytes()),
+                    Dtype::F16 => assert_eq!(bits, half::f16::from_f32(value).to_ne_bytes()),
+                    _ => assert_eq!(bits, half::bf16::from_f32(value).to_ne_bytes()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_erased_rectangle_holds_the_value_and_nothing_else_changes() {
+        let size = Size::new(20, 7);
+        let image = random(420, 3);
+        let erase = Erase { rect: Rect::new(3, 2, 11, 4), value: [0.0, -1.5, 300.0] };
+        for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
+            let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
+            let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
+            writer.write(&image, None, &mut plain).unwrap();
+            writer.write(&image, Some(&erase), &mut erased).unwrap();
+            let expected = [0.0, -1.5, 300.0].map(|v| writer.cast.kind.bits(v).to_le_bytes());
+            let b = dtype.bytes();
+            for i in 0..420 {
+                let (pixel, c) = if layout == Layout::Nhwc { (i / 3, i % 3) } else { (i % 140, i / 140) };
+                let inside = (3..14).contains(&(pixel % 20)) && (2..6).contains(&(pixel / 20));
+                let want = if inside { &expected[c][..b] } else { &plain[i * b..][..b] };
+                assert_eq!(&erased[i * b..][..b], want, "{dtype:?} {layout:?} element {i}");
+            }
+        }
+        let writer = Writer::new(size, Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
+        let outside = Erase { rect: Rect::new(10, 0, 11, 1), value: [0.0; 3] };
+        assert!(writer.erase(&outside, &mut vec![0; 420]).is_err());
+    }
+
+    #[test]
+    fn lengths_and_options_that_do_not_fit_are_errors() {
+        let writer = Writer::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
+        let e = writer.write(&[0; 48], None, &mut [0; 95]).unwrap_err();
+        assert_eq!(e.cause(), "its place in the batch of 4x4 takes 96 bytes, there are 95");
+        assert!(writer.write(&[0; 47], None, &mut [0; 96]).is_err());
+        let zero = Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
+        assert!(Writer::new(Size::new(4, 4), Dtype::F32, Layout::Nchw, zero).is_err());
+        assert!(Writer::new(Size::new(4, 4), Dtype::I64, Layout::Nchw, Normalize::UNIT).is_err());
+    }
+}
