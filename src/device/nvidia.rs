@@ -8,8 +8,8 @@
 //!    the ring's thread synchronises its streams before the kernels go.
 
 use super::spec::{Array, Origin};
-use super::{CudaBatch, Gpu, Job, Recorded, Spec};
-use crate::cuda::{Context, Convert, Entered, Event, Launch, Memory, SoftLabels, Stream};
+use super::{Gpu, Job, Spec};
+use crate::cuda::{Context, Convert, Entered, Event, Launch, Memory, Recorded, SoftLabels, Stream};
 use crate::error::Result;
 
 /// One NVIDIA GPU.
@@ -29,7 +29,6 @@ impl Gpu for Nvidia {
     /// One for each array.
     type Kernels = Vec<Kernel>;
     type Stay = Entered;
-    type Batch = CudaBatch;
 
     fn stay(&self) -> Result<Entered> {
         self.0.enter()

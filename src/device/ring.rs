@@ -1,11 +1,11 @@
 //! The prefetch ring: a thread copies full host slots ahead of the consumer, and events order the
 //! work.
 //!
-//! 1. [`Ring`] (here): the consumer's end.
-//! 2. `thread`: the copy thread.
+//! 1. `gauge`: counts of batches and bytes. `timing`: how long it took on the device.
+//! 2. `shared`: a batch's slot on the device, and what ring, thread and batches share.
 //! 3. `held`: a batch in the consumer's hands.
-//! 4. `gauge`: counts of batches and bytes.
-//! 5. `timing`: how long it took on the device.
+//! 4. `thread`: the copy thread.
+//! 5. [`Ring`] (here): the consumer's end.
 //!
 //! ```text
 //! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
@@ -35,6 +35,7 @@
 //!    ring is dropped. The copy thread outlives the ring while its streams have work.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -45,30 +46,23 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded}
 pub use self::gauge::DeviceStats;
 pub(crate) use self::gauge::Gauge;
 pub(crate) use self::held::Held;
+pub(crate) use self::shared::FullSlot;
 
-use self::gauge::Counters;
+use self::shared::{Message, POLL, Shared, Slot, TICK};
 use self::thread::{Flight, Staging, Thread};
-use self::timing::{Pair, Timing};
-use super::spec::{DeviceMemory, Places, Spec};
-use super::{Gpu, Recorded};
+use self::timing::Timing;
+use super::Gpu;
+use super::spec::Spec;
 use crate::batch::Feed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Pick;
 use crate::trace;
-use crate::transform::Mixing;
 
 mod gauge;
 mod held;
+mod shared;
 #[allow(unsafe_code)] // it keeps the contract of `Gpu::upload`
 mod thread;
 mod timing;
-
-/// How often the thread looks after its copies while some are under way. A copy of a batch takes
-/// some hundreds of microseconds.
-const POLL: Duration = Duration::from_micros(100);
-/// How often it looks whether it is still wanted, and how often the consumer looks whether anything
-/// can still come.
-const TICK: Duration = Duration::from_millis(20);
 
 /// How long a consumer waits for slots that wait for the end of a capture.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
@@ -76,73 +70,8 @@ pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
 /// for nobody, takes less.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
-pub(crate) trait FullSlot: Send + 'static {
-    fn epoch(&self) -> u64;
-    fn index(&self) -> u64;
-    fn picks(&self) -> &[Pick];
-    /// Key of the sample at `place`.
-    fn key(&self, place: usize) -> &str;
-    fn mixing(&self) -> Option<Mixing>;
-    /// Whether the labels may be read.
-    fn labelled(&self) -> bool;
-    /// Bytes of span `span` of the host's schema, all samples.
-    fn bytes(&self, span: usize) -> &[u8];
-}
-
-/// What ring, thread and batches share.
-pub(crate) struct Shared<G: Gpu> {
-    pub(crate) gpu: G,
-    pub(crate) consumer: G::Stream,
-    pub(crate) memory: G::Memory,
-    pub(crate) spec: Spec,
-    pub(crate) places: Places,
-    plan: DeviceMemory,
-    free: Sender<Box<Slot<G>>>,
-    /// The run that is wanted; 0 is none.
-    wanted: AtomicU64,
-    /// The first driver error. No call is made after it.
-    failed: Mutex<Option<Error>>,
-    /// Batches that were dropped when the consumer's stream could not be marked, or that another
-    /// framework had: who used them is not known.
-    deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
-    counters: Arc<Counters>,
-}
-
-/// A batch's place on the device.
-pub(crate) struct Slot<G: Gpu> {
-    /// Offset in the device memory.
-    pub(crate) offset: usize,
-    pub(crate) epoch: u64,
-    pub(crate) number: u64,
-    /// Its memory is kept from batch to batch.
-    pub(crate) picks: Vec<Pick>,
-    /// As many as the largest batch has samples. Their memory is kept too.
-    pub(crate) keys: Box<[String]>,
-    pub(crate) mixing: Option<Mixing>,
-    pub(crate) labelled: bool,
-    ready: G::Event,
-    released: G::Event,
-    /// Around the consumer's wait, from asking for the batch on; recorded if it was handed over.
-    waited: Option<Pair<G>>,
-    handed_over: bool,
-    /// It was prepared and never handed over: what fills it again waits for what filled it.
-    taken_back: bool,
-}
-
-/// Whose work a dropped batch waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Used {
-    /// That of the consumer's stream.
-    OnItsStream,
-    /// All there is.
-    Anywhere,
-}
-
-type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
-
 /// The consumer's end.
-pub(crate) struct Ring<G: Gpu> {
+pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     shared: Arc<Shared<G>>,
     starts: Option<Sender<(u64, u64, u64)>>,
     messages: Receiver<Message<G>>,
@@ -155,9 +84,11 @@ pub(crate) struct Ring<G: Gpu> {
     /// Marks the consumer's stream when a batch is asked for; changes places with the mark of the
     /// slot that is then handed over.
     asked: G::Event,
+    /// What the consumer receives: made of a [`Held`].
+    delivers: PhantomData<fn() -> B>,
 }
 
-impl<G: Gpu> Ring<G> {
+impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     /// Takes the device memory, and starts the thread.
     pub(crate) fn new<F: Feed<Batch: FullSlot> + 'static>(
         gpu: G,
@@ -233,7 +164,9 @@ impl<G: Gpu> Ring<G> {
             .spawn(move || thread.run())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the copy thread: {e}")))?;
         let thread = Some(thread);
-        Ok(Ring { shared, starts: Some(starts), messages, thread, ended, run: 0, open: false, timeout, asked })
+        let starts = Some(starts);
+        let delivers = PhantomData;
+        Ok(Ring { shared, starts, messages, thread, ended, run: 0, open: false, timeout, asked, delivers })
     }
 
     /// What goes through it.
@@ -257,6 +190,17 @@ impl<G: Gpu> Ring<G> {
         }
         Ok(held)
     }
+}
+
+impl<G: Gpu, B> Ring<G, B> {
+    /// What was prepared goes back.
+    fn end_run(&mut self) {
+        self.open = false;
+        self.shared.wanted.store(0, Ordering::Relaxed);
+        while let Ok((_, message)) = self.messages.try_recv() {
+            self.shared.take_back(message);
+        }
+    }
 
     /// Waits until the thread has nothing left but the work of its streams, which may depend on the
     /// consumer's.
@@ -274,8 +218,8 @@ impl<G: Gpu> Ring<G> {
     }
 }
 
-impl<G: Gpu> Feed for Ring<G> {
-    type Batch = G::Batch;
+impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
+    type Batch = B;
 
     fn start(&mut self, epoch: u64, first: u64) {
         self.stop();
@@ -286,17 +230,12 @@ impl<G: Gpu> Feed for Ring<G> {
         let _ = self.starts.as_ref().expect("open until drop").send((self.run, epoch, first));
     }
 
-    /// What was prepared goes back.
     fn stop(&mut self) {
-        self.open = false;
-        self.shared.wanted.store(0, Ordering::Relaxed);
-        while let Ok((_, message)) = self.messages.try_recv() {
-            self.shared.take_back(message);
-        }
+        self.end_run();
     }
 
     /// The consumer's stream waits for the batch; the host waits only while there is none.
-    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<G::Batch>> {
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if !self.open {
             return None;
         }
@@ -316,7 +255,7 @@ impl<G: Gpu> Feed for Ring<G> {
         loop {
             match self.messages.recv_timeout(idle()?.min(TICK)) {
                 Ok((run, message)) if run != self.run => self.shared.take_back(message),
-                Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot).map(G::Batch::from)),
+                Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot).map(B::from)),
                 Ok((_, Some(Err(e)))) => {
                     self.open = false;
                     if self.shared.failure().is_some() {
@@ -367,76 +306,13 @@ impl<G: Gpu> Feed for Ring<G> {
     }
 }
 
-impl<G: Gpu> Drop for Ring<G> {
+impl<G: Gpu, B> Drop for Ring<G, B> {
     fn drop(&mut self) {
-        self.stop();
+        self.end_run();
         drop(self.starts.take());
         // A thread that is just sending must not wait for room.
         self.messages = crossbeam::channel::never();
         self.join();
-    }
-}
-
-impl<G: Gpu> Shared<G> {
-    fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {
-        if let Some(Ok(mut slot)) = message {
-            slot.taken_back = true;
-            self.release(slot);
-        }
-    }
-
-    /// Lets the slot be written after its mark.
-    fn release(&self, slot: Box<Slot<G>>) {
-        self.counters.slots.fetch_sub(1, Ordering::Relaxed);
-        let _ = self.free.send(slot);
-    }
-
-    /// Marks in the consumer's stream that it asks for a batch.
-    fn ask(&self, asked: &G::Event) -> Result<()> {
-        if self.gpu.is_capturing(&self.consumer)? {
-            let cause = "the loader's stream is being captured into a CUDA graph; take the batch before the capture, copy it into a \
-                         buffer that the graph keeps, and replay the graph for each batch";
-            return Err(Error::new(ErrorKind::Capturing, cause));
-        }
-        self.release_deferred()?;
-        self.gpu.record(asked, &self.consumer)
-    }
-
-    /// Marks what was dropped while that was impossible.
-    fn release_deferred(&self) -> Result<()> {
-        let mut deferred = self.deferred.lock().expect("nothing panics while holding it");
-        if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
-            return Ok(());
-        }
-        for (slot, used) in std::mem::take(&mut *deferred) {
-            let recorded = match used {
-                Used::OnItsStream => Recorded::Never,
-                Used::Anywhere => self.gpu.record_all(&slot.released)?,
-            };
-            match recorded {
-                Recorded::Yes => {}
-                Recorded::Never => self.gpu.record(&slot.released, &self.consumer)?,
-                Recorded::NotNow => {
-                    deferred.push((slot, used));
-                    continue;
-                }
-            }
-            self.release(slot);
-        }
-        Ok(())
-    }
-
-    fn failure(&self) -> Option<Error> {
-        self.failed.lock().expect("nothing panics while holding it").clone()
-    }
-
-    /// The error that ended all use of the device, if there was one.
-    fn check(&self) -> Result<()> {
-        self.failure().map_or(Ok(()), Err)
-    }
-
-    fn fail(&self, e: &Error) {
-        self.failed.lock().expect("nothing panics while holding it").get_or_insert_with(|| e.clone());
     }
 }
 

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Sender, unbounded};
 
 use super::spec::{Array, Origin};
-use super::{Gpu, Held, Job, Recorded, Spec};
-use crate::cuda::SampleOps;
+use super::{Gpu, Job, Spec};
+use crate::cuda::{Recorded, SampleOps};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 
@@ -235,7 +235,6 @@ impl Gpu for Sim {
     type Memory = SimMemory;
     type Kernels = SimKernels;
     type Stay = ();
-    type Batch = Held<Sim>;
 
     fn stay(&self) -> Result<()> {
         Ok(())

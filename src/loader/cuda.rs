@@ -74,7 +74,8 @@ impl Loader {
         let engine = Engine::new(parts, slots, None)?;
         let (shared, run, resume) = (engine.shared(memory, prefetch + 1), engine.run().clone(), engine.resume);
         let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, run.counters.clone());
-        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
+        let ring: Ring<_, CudaBatch> =
+            Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
         begin_trace(trace, &run)?;
         let device = Some(ring.gauge());
         Ok(Batches::new(ring, Arc::new(Shared { device, ..shared }), resume))

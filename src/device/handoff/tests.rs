@@ -3,9 +3,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use super::super::Gpu;
 use super::super::sim::{Mistake, Sim, SimEvent, SimMemory, SimStream};
-use super::super::{Gpu, Recorded};
 use super::*;
+use crate::cuda::Recorded;
 use crate::order::Rng;
 use crossbeam::channel::bounded;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::super::{FullSlot, Ring, Target};
+use super::super::{CudaBatch, FullSlot, Ring, Target};
 use super::*;
 use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::Pinned;
@@ -125,7 +125,8 @@ fn the_ring_keeps_the_bus_busy() {
         let consumer = Stream::lent(&stream).unwrap();
         let gpu = Nvidia(context.clone());
         let times = std::sync::Arc::new(crate::trace::Counters::new(0, 0));
-        let mut ring = Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
+        let mut ring: Ring<_, CudaBatch> =
+            Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
         let mut rates = Vec::new();
         for _ in 0..3 {
             ring.start(0, 0);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::super::spec::DeviceMemory;
+use crate::device::spec::DeviceMemory;
 
 /// Device memory in bytes, named as in PyTorch's `torch.cuda.memory_stats`, and the ring's
 /// throughput.

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::Gpu;
-use super::{Shared, Slot, Used};
+use super::shared::{Shared, Slot, Used};
+use crate::device::Gpu;
 use crate::error::Result;
 
 /// A batch that the consumer holds. Dropping it marks the consumer's stream: the slot is written

@@ -201,7 +201,7 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
         times.trace_to(trace);
     }
     let timeout = Duration::from_secs(5);
-    let mut ring = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
+    let mut ring: Ring<Sim> = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
     for epoch in 0..3 {
         times.begin();
         ring.start(epoch, 0);
@@ -374,7 +374,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let mut maker = Maker::new(&spec, 0);
     maker.bad = Some(5);
     let consumer = sim.stream().unwrap();
-    let mut ring = Ring::new(sim, consumer, spec, 2, Duration::from_secs(1), maker, times()).unwrap();
+    let mut ring: Ring<Sim> = Ring::new(sim, consumer, spec, 2, Duration::from_secs(1), maker, times()).unwrap();
     for epoch in 0..3 {
         ring.start(epoch, 0);
         for number in 0..5 {
@@ -488,6 +488,10 @@ fn what_is_taken_back_is_filled_after_what_filled_it() {
     for epoch in 0..20 {
         ring.start(epoch, 0);
         drop(next(&mut ring).unwrap().unwrap());
+        // Another one is prepared, and nobody asks for it.
+        while ring.ready() == 0 {
+            std::thread::yield_now();
+        }
         ring.stop();
     }
     ring.start(20, 0);

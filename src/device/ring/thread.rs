@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
 
-use super::super::spec::{At, Upload};
-use super::super::{Gpu, Job};
+use super::shared::{FullSlot, Message, POLL, Shared, Slot, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
-use super::{FullSlot, Message, POLL, Shared, Slot, TICK};
 use crate::batch::Feed;
+use crate::device::spec::{At, Upload};
+use crate::device::{Gpu, Job};
 use crate::error::Result;
 
 pub(super) struct Staging<G: Gpu> {
@@ -41,6 +41,13 @@ impl<G: Gpu, H> Flight<G, H> {
             self.events.push(copied);
         }
         Ok(TICK)
+    }
+
+    /// Takes over the times of a slot that the consumer had.
+    fn returned(&mut self, slot: &mut Slot<G>) {
+        if let Some((what, pair)) = slot.stall() {
+            self.timing.recorded(what, pair);
+        }
     }
 }
 
@@ -135,7 +142,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             self.shared.check()?;
             let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
             if let Ok(mut slot) = self.freed.recv_timeout(wait) {
-                self.flight.timing.returned(&mut slot);
+                self.flight.returned(&mut slot);
                 return Ok(Some(slot));
             }
         }
@@ -243,7 +250,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Drop for Thread<G, F> {
         }
         // No copy is under way any more: what is left to read are times.
         while let Ok(mut slot) = self.freed.try_recv() {
-            self.flight.timing.returned(&mut slot);
+            self.flight.returned(&mut slot);
         }
         if self.shared.failure().is_none() {
             let _ = self.flight.timing.settle(&self.shared.gpu);

@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::Gpu;
-use super::Slot;
+use crate::device::Gpu;
 use crate::error::Result;
 use crate::trace::{Args, Counters, Row};
 
@@ -72,16 +71,6 @@ impl<G: Gpu> Timing<G> {
     /// Takes a pair whose events have been recorded.
     pub(super) fn recorded(&mut self, what: Bracketed, pair: Pair<G>) {
         self.pending.push_back((what, pair));
-    }
-
-    /// Takes the pair of a slot that the consumer had.
-    pub(super) fn returned(&mut self, slot: &mut Slot<G>) {
-        if std::mem::take(&mut slot.handed_over)
-            && let Some(waited) = slot.waited.take()
-        {
-            let what = Bracketed { what: Bracket::Stall, epoch: slot.epoch, number: slot.number, bytes: 0 };
-            self.recorded(what, waited);
-        }
     }
 
     /// Reads the pairs that the device has passed.

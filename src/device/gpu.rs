@@ -1,0 +1,69 @@
+//! What a device is to the ring.
+
+use super::spec::Spec;
+use crate::cuda::Recorded;
+use crate::error::Result;
+
+/// What the ring needs from an accelerator: streams of work that run beside the host, and events
+/// that order them.
+///
+/// All calls return at once, except [`memory`](Gpu::memory), [`kernels`](Gpu::kernels) and
+/// [`synchronize`](Gpu::synchronize).
+#[allow(unsafe_code)] // `upload` has a contract, which `ring` keeps
+pub(crate) trait Gpu: Send + Sync + 'static {
+    type Stream: Send + Sync;
+    type Event: Send + Sync;
+    type Memory: Send + Sync;
+    type Kernels: Send + Sync;
+    /// While this value lives, calls of the same thread cost less.
+    type Stay;
+
+    fn stay(&self) -> Result<Self::Stay>;
+    /// One block of device memory.
+    fn memory(&self, bytes: usize) -> Result<Self::Memory>;
+    fn stream(&self) -> Result<Self::Stream>;
+    fn event(&self) -> Result<Self::Event>;
+    /// An event that takes the device's time when it is passed.
+    fn timed_event(&self) -> Result<Self::Event>;
+    /// Milliseconds from one passed event to another, both with timing.
+    fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
+    /// Prepares what [`compute`](Gpu::compute) needs for `spec`.
+    fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
+
+    /// Marks the work queued in `stream` so far.
+    fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
+    /// Lets later work in `stream` wait for the current mark. An event that was never recorded
+    /// causes no wait.
+    fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
+    fn is_done(&self, event: &Self::Event) -> Result<bool>;
+    /// Marks the work of all streams of the program, including the ring's.
+    fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
+    /// Whether `stream` is being captured, so that new work goes into a graph.
+    fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
+    /// Blocks the host until all work in `stream` is done. Only for shutting down.
+    fn synchronize(&self, stream: &Self::Stream) -> Result<()>;
+
+    /// Queues a copy of `from` to `offset`.
+    ///
+    /// # Safety
+    /// `from` stays allocated and unchanged until an event recorded in `stream` after this call is
+    /// done.
+    unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
+    /// Queues the making of one array of a batch.
+    fn compute(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
+}
+
+/// Offsets in device memory for making one array of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job {
+    /// Number of the array in the spec.
+    pub(crate) array: usize,
+    /// What it is made of: u8 pictures, (N, H, W, 3), or labels.
+    pub(crate) from: usize,
+    /// Where it lies.
+    pub(crate) to: usize,
+    /// One record a sample.
+    pub(crate) records: Option<usize>,
+    /// Number of samples.
+    pub(crate) count: usize,
+}

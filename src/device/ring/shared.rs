@@ -1,0 +1,160 @@
+//! What ring, thread and batches share. The invariants are those of `ring`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crossbeam::channel::Sender;
+
+use super::gauge::Counters;
+use super::timing::{Bracket, Bracketed, Pair};
+use crate::cuda::Recorded;
+use crate::device::Gpu;
+use crate::device::spec::{DeviceMemory, Places, Spec};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Pick;
+use crate::transform::Mixing;
+
+/// How often the thread looks after its copies while some are under way. A copy of a batch takes
+/// some hundreds of microseconds.
+pub(super) const POLL: Duration = Duration::from_micros(100);
+/// How often it looks whether it is still wanted, and how often the consumer looks whether anything
+/// can still come.
+pub(super) const TICK: Duration = Duration::from_millis(20);
+
+/// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
+pub(crate) trait FullSlot: Send + 'static {
+    fn epoch(&self) -> u64;
+    fn index(&self) -> u64;
+    fn picks(&self) -> &[Pick];
+    /// Key of the sample at `place`.
+    fn key(&self, place: usize) -> &str;
+    fn mixing(&self) -> Option<Mixing>;
+    /// Whether the labels may be read.
+    fn labelled(&self) -> bool;
+    /// Bytes of span `span` of the host's schema, all samples.
+    fn bytes(&self, span: usize) -> &[u8];
+}
+
+/// What ring, thread and batches share.
+pub(crate) struct Shared<G: Gpu> {
+    pub(crate) gpu: G,
+    pub(crate) consumer: G::Stream,
+    pub(crate) memory: G::Memory,
+    pub(crate) spec: Spec,
+    pub(crate) places: Places,
+    pub(super) plan: DeviceMemory,
+    pub(super) free: Sender<Box<Slot<G>>>,
+    /// The run that is wanted; 0 is none.
+    pub(super) wanted: AtomicU64,
+    /// The first driver error. No call is made after it.
+    pub(super) failed: Mutex<Option<Error>>,
+    /// Batches that were dropped when the consumer's stream could not be marked, or that another
+    /// framework had: who used them is not known.
+    pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// A batch's place on the device.
+pub(crate) struct Slot<G: Gpu> {
+    /// Offset in the device memory.
+    pub(crate) offset: usize,
+    pub(crate) epoch: u64,
+    pub(crate) number: u64,
+    /// Its memory is kept from batch to batch.
+    pub(crate) picks: Vec<Pick>,
+    /// As many as the largest batch has samples. Their memory is kept too.
+    pub(crate) keys: Box<[String]>,
+    pub(crate) mixing: Option<Mixing>,
+    pub(crate) labelled: bool,
+    pub(super) ready: G::Event,
+    pub(super) released: G::Event,
+    /// Around the consumer's wait, from asking for the batch on; recorded if it was handed over.
+    pub(super) waited: Option<Pair<G>>,
+    pub(super) handed_over: bool,
+    /// It was prepared and never handed over: what fills it again waits for what filled it.
+    pub(super) taken_back: bool,
+}
+
+/// Whose work a dropped batch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Used {
+    /// That of the consumer's stream.
+    OnItsStream,
+    /// All there is.
+    Anywhere,
+}
+
+/// The run, and a batch of it, an error, or its end.
+pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
+
+impl<G: Gpu> Slot<G> {
+    /// How long the consumer's stream waited for it, if it was handed over.
+    pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
+        let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
+        Some((Bracketed { what: Bracket::Stall, epoch: self.epoch, number: self.number, bytes: 0 }, waited))
+    }
+}
+
+impl<G: Gpu> Shared<G> {
+    pub(super) fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {
+        if let Some(Ok(mut slot)) = message {
+            slot.taken_back = true;
+            self.release(slot);
+        }
+    }
+
+    /// Lets the slot be written after its mark.
+    pub(super) fn release(&self, slot: Box<Slot<G>>) {
+        self.counters.slots.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.free.send(slot);
+    }
+
+    /// Marks in the consumer's stream that it asks for a batch.
+    pub(super) fn ask(&self, asked: &G::Event) -> Result<()> {
+        if self.gpu.is_capturing(&self.consumer)? {
+            let cause = "the loader's stream is being captured into a CUDA graph; take the batch before the capture, copy it into a \
+                         buffer that the graph keeps, and replay the graph for each batch";
+            return Err(Error::new(ErrorKind::Capturing, cause));
+        }
+        self.release_deferred()?;
+        self.gpu.record(asked, &self.consumer)
+    }
+
+    /// Marks what was dropped while that was impossible.
+    pub(super) fn release_deferred(&self) -> Result<()> {
+        let mut deferred = self.deferred.lock().expect("nothing panics while holding it");
+        if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
+            return Ok(());
+        }
+        for (slot, used) in std::mem::take(&mut *deferred) {
+            let recorded = match used {
+                Used::OnItsStream => Recorded::Never,
+                Used::Anywhere => self.gpu.record_all(&slot.released)?,
+            };
+            match recorded {
+                Recorded::Yes => {}
+                Recorded::Never => self.gpu.record(&slot.released, &self.consumer)?,
+                Recorded::NotNow => {
+                    deferred.push((slot, used));
+                    continue;
+                }
+            }
+            self.release(slot);
+        }
+        Ok(())
+    }
+
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failed.lock().expect("nothing panics while holding it").clone()
+    }
+
+    /// The error that ended all use of the device, if there was one.
+    pub(super) fn check(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn fail(&self, e: &Error) {
+        self.failed.lock().expect("nothing panics while holding it").get_or_insert_with(|| e.clone());
+    }
+}
