@@ -1,213 +1,20 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use super::faults::{Fault, Faults};
+use super::faults::Fault;
 use super::metered::Metered;
-use super::resume::{self, Position, Probe};
-use super::{Checkpoint, Run, Settings, length};
+use super::monitor::{Monitor, Shared};
+use super::resume::Position;
+use super::{Checkpoint, MemoryPlan, Settings, length};
 use crate::batch::{Delivered, Feed, HostBatch};
-use crate::device::Gauge;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Rank, Schedule};
-use crate::recipe::Recipe;
+use crate::order::Rank;
 use crate::source::Source;
-use crate::trace::{Stats, Verdict};
+use crate::trace::Stats;
 
 /// How often a waiting consumer checks whether another batch can still come.
 const TICK: Duration = Duration::from_millis(100);
-
-/// The memory of a loader, in bytes. Slots and device memory are allocated on opening. Workers take
-/// scratch when they need it.
-///
-/// Scratch holds the pixels and encoded bytes of pictures in hand, and the memory of decoders.
-/// Decoders' memory is estimated from the pictures' headers
-/// ([`Codec::memory`](crate::decode::Codec::memory)). Pictures that need more than a worker's own
-/// share take it from `shared_scratch_bytes`. They wait for each other there.
-///
-/// A picture may need more than all of the shared scratch. It waits until no other picture holds
-/// any, and then exceeds the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
-/// pictures.
-///
-/// The plan leaves out four things:
-///
-/// - the threads' stacks;
-/// - the source's own memory;
-/// - large encoded samples that a source copies (more than a quarter of a worker's share), until
-///   the worker has its turn;
-/// - the coefficients of a JPEG that is damaged inside, while it is decoded. Its header does not
-///   show the damage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct MemoryPlan {
-    /// Batch buffers on the host. With automatic [`Loader::prefetch`](crate::Loader::prefetch), the
-    /// most that may be in use.
-    pub slots: usize,
-    /// How many slots are in use now. The others are room to try more. Unless they are page-locked,
-    /// the operating system keeps their memory until then.
-    pub slots_in_use: usize,
-    /// Bytes of one slot.
-    pub slot_bytes: usize,
-    /// Bytes of all slots.
-    pub host_bytes: usize,
-    /// How many of `host_bytes` are page-locked: all or none.
-    pub pinned_bytes: usize,
-    /// Bytes on the device, all together.
-    pub device_bytes: usize,
-    /// How many of `device_bytes` hold images before they are converted.
-    pub staging_bytes: usize,
-    /// The most bytes of host memory that workers and readers take beside the slots, all together.
-    pub scratch_bytes: usize,
-    /// How many of `scratch_bytes` each worker may take for itself.
-    pub worker_scratch_bytes: usize,
-    /// How many of `scratch_bytes` all workers share, for pictures that need more.
-    pub shared_scratch_bytes: usize,
-    /// How many of `scratch_bytes` are for samples that are read ahead where reads wait. Each
-    /// reader thread may hold one more sample until it is decoded.
-    pub ahead_bytes: usize,
-}
-
-impl fmt::Display for MemoryPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-        let kind = if self.pinned_bytes > 0 { "page-locked" } else { "ordinary" };
-        write!(
-            f,
-            "{} slots of {:.1} MiB: {:.1} MiB of {kind} host memory",
-            self.slots,
-            mib(self.slot_bytes),
-            mib(self.host_bytes)
-        )?;
-        if self.slots_in_use < self.slots {
-            write!(f, " at most, {} slots of it in use", self.slots_in_use)?;
-        }
-        if self.device_bytes > 0 {
-            write!(f, ", {:.1} MiB on the device", mib(self.device_bytes))?;
-            write!(f, " ({:.1} MiB of them staging)", mib(self.staging_bytes))?;
-        }
-        write!(
-            f,
-            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large pictures and {:.1} MiB to read ahead",
-            mib(self.scratch_bytes),
-            mib(self.worker_scratch_bytes),
-            mib(self.shared_scratch_bytes),
-            mib(self.ahead_bytes)
-        )
-    }
-}
-
-/// The state of an open loader that does not depend on what it delivers.
-pub(crate) struct Shared {
-    pub(crate) recipe: Arc<Recipe>,
-    pub(crate) run: Arc<Run>,
-    pub(crate) schedule: Schedule,
-    pub(crate) faults: Arc<Mutex<Faults>>,
-    pub(crate) memory: MemoryPlan,
-    /// Batches that the consumer may keep while others are made.
-    pub(crate) room: usize,
-    /// The counters of the device's ring, if there is one.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub(crate) device: Option<Gauge>,
-    /// The first batch that was not delivered.
-    pub(crate) at: Mutex<Position>,
-    pub(crate) probes: OnceLock<Vec<Probe>>,
-}
-
-impl Shared {
-    fn at(&self) -> MutexGuard<'_, Position> {
-        self.at.lock().expect("nothing panics while holding it")
-    }
-
-    fn position(&self) -> Position {
-        *self.at()
-    }
-
-    fn reach(&self, position: Position) {
-        *self.at() = position;
-    }
-
-    fn checkpoint(&self) -> Checkpoint {
-        let Shared { recipe, run, schedule, probes, .. } = self;
-        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule)).clone();
-        let Position { epoch, batch } = self.position();
-        Checkpoint::new(recipe, schedule, epoch, batch, probes)
-    }
-
-    fn stats(&self) -> Stats {
-        let Shared { run, memory, .. } = self;
-        let settings = &run.settings;
-        let mut stats = run.counters.stats();
-        stats.workers = settings.workers;
-        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
-        (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
-        stats.worker_seconds = stats.seconds * stats.workers as f64;
-        stats.delayed_seconds = settings.delayed();
-        stats.slots = Settings::slots_for(stats.prefetch);
-        (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
-            (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
-        stats
-    }
-
-    fn faults(&self) -> Vec<Fault> {
-        self.faults.lock().expect("nothing panics while holding it").listed().to_vec()
-    }
-}
-
-/// A handle to an open loader, for use inside a `for` loop and on another thread.
-///
-/// [`Batches::monitor`] returns it. It can be cloned and sent. It holds no threads and no batch
-/// memory. It may outlive the loader and then reports the final state.
-///
-/// ```no_run
-/// # fn main() -> warpfeed::Result<()> {
-/// # let (train_step, save) = (|_| (), |_| ());
-/// let mut batches = warpfeed::Loader::new("train").shuffle(42).host()?;
-/// let monitor = batches.monitor();
-/// for epoch in batches.first_epoch()..90 {
-///     for (number, batch) in batches.epoch(epoch).enumerate() {
-///         train_step(batch?);
-///         if number % 1000 == 999 {
-///             save(monitor.checkpoint()); // together with the model
-///             println!("{}", monitor.stats());
-///         }
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Monitor(Arc<Shared>);
-
-impl Monitor {
-    /// Where the run stands; see [`Batches::checkpoint`].
-    pub fn checkpoint(&self) -> Checkpoint {
-        self.0.checkpoint()
-    }
-
-    /// What the loader has done so far; see [`Batches::stats`].
-    pub fn stats(&self) -> Stats {
-        self.0.stats()
-    }
-
-    /// What limits the loader, and what would lift that limit: [`Stats::verdict`] of the whole run.
-    pub fn verdict(&self) -> Verdict {
-        self.stats().verdict()
-    }
-
-    /// The samples that were skipped so far; see [`Batches::faults`].
-    pub fn faults(&self) -> Vec<Fault> {
-        self.0.faults()
-    }
-}
-
-impl fmt::Debug for Monitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { epoch, batch } = self.0.position();
-        f.debug_struct("Monitor").field("epoch", &epoch).field("batch", &batch).finish_non_exhaustive()
-    }
-}
 
 /// An open loader. Its workers run, and its buffers are allocated. [`epoch`](Batches::epoch)
 /// delivers batches.
@@ -525,8 +332,8 @@ impl Cursor {
     /// The next of `batches`, which have begun with the epoch.
     fn next<B>(&mut self, batches: &mut Batches<B>) -> Option<Result<B>> {
         if self.next == self.end {
-            // What the program does now, with the epoch still alive, is none of its time. (After
-            // `fork` no lock of the parent's may be taken.)
+            // From here on the time is the program's, though the epoch still lives. (After `fork` no
+            // lock of the parent's may be taken.)
             if batches.feed().is_some() {
                 batches.shared.run.end();
             }

@@ -10,10 +10,12 @@
 //! 6. `run`: what goes on around the recipe.
 //! 7. `settings`: the numbers of workers and slots in use; `tune`: finds that of slots, where it is
 //!    left to the loader.
-//! 8. `scratch`: memory that workers take beside the slots, and who may take it.
+//! 8. `scratch`: memory that workers take beside the slots, and who may take it; `memory`: what a
+//!    loader takes in all.
 //! 9. `delivery` and `cuda`: what a full slot becomes: a batch in host memory, or what a device
 //!    copies.
-//! 10. `batches`: what the user holds; `metered`: what it asks for and gets is counted there.
+//! 10. `batches`: what the user holds; `monitor`: its state, for others to look at; `metered`: what
+//!     it asks for and gets is counted there.
 //! 11. `resume`: where a run stands, and whether a loader may go on from there.
 //! 12. `length`: how many batches an epoch has, asked of an order that may be the user's.
 //! 13. `faults`: what happens to a sample that fails for good, and the list of those.
@@ -30,8 +32,10 @@ mod faults;
 mod fetched;
 mod filled;
 mod length;
+mod memory;
 mod meter;
 mod metered;
+mod monitor;
 mod pool;
 mod readers;
 mod resume;
@@ -42,12 +46,14 @@ mod tune;
 mod waits;
 mod worker;
 
-pub(crate) use batches::Shared;
-pub use batches::{Batches, Epoch, IntoIter, MemoryPlan, Monitor, Replay};
+pub use batches::{Batches, Epoch, IntoIter, Replay};
 pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};
 pub use faults::{Fault, OnError};
 pub(crate) use length::some_batches;
+pub use memory::MemoryPlan;
+pub use monitor::Monitor;
+pub(crate) use monitor::Shared;
 pub use resume::Checkpoint;
 pub(crate) use resume::Position;
 pub(crate) use run::{READERS, Run};

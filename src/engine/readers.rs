@@ -241,7 +241,7 @@ impl ReadStage {
     fn run(self: &Arc<Self>, index: usize, given: &Receiver<Part>, give: &Give) {
         while let Some((part, mut fetched)) = self.next(given) {
             // The user's code is guarded where it is called. Should anything else panic, a logger
-            // of the user's, the part goes on its way all the same, and the worker reads the rest.
+            // of the user's, the part still goes on its way, and the worker reads the rest.
             let _ = guarded(|| {
                 self.read(index, &part, &mut fetched);
                 Ok(())

@@ -292,7 +292,7 @@ impl Tuner {
         state.skip = 0.0;
     }
 
-    /// An epoch ends: what the program does until the next one is none of the loader's time.
+    /// An epoch ends: the time until the next one is the program's.
     pub(super) fn end(&self, counters: &Counters) {
         self.pause(&mut self.state(), counters);
     }

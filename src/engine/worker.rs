@@ -76,8 +76,7 @@ impl Worker {
     pub(super) fn run(&mut self, task: Task, waits: &Waits) -> Option<Full> {
         let Task { mut part, fetched } = task;
         // The user's code is guarded where it is called. What panics here is a defect, or a logger
-        // of the user's; the batch goes on its way all the same, since its slot would be lost with
-        // it.
+        // of the user's. The batch goes on its way, since its slot would be lost otherwise.
         let filled = guarded(|| {
             self.fill(&mut part, fetched.as_ref(), waits);
             Ok(())

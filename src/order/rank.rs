@@ -141,7 +141,7 @@ impl Rank {
 }
 
 impl Launcher {
-    /// The rank by this launcher's variables; `None` if there are none of them.
+    /// The rank by this launcher's variables; `None` where they are not set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
         let number = |name: &str| match variable(name) {
             None => Ok(None),

@@ -1,0 +1,82 @@
+use std::fmt;
+
+use serde::Serialize;
+
+/// The memory of a loader, in bytes. Slots and device memory are allocated on opening. Workers take
+/// scratch when they need it.
+///
+/// Scratch holds the pixels and encoded bytes of pictures in hand, and the memory of decoders.
+/// Decoders' memory is estimated from the pictures' headers
+/// ([`Codec::memory`](crate::decode::Codec::memory)). Pictures that need more than a worker's own
+/// share take it from `shared_scratch_bytes`. They wait for each other there.
+///
+/// A picture may need more than all of the shared scratch. It waits until no other picture holds
+/// any, and then exceeds the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
+/// pictures.
+///
+/// The plan leaves out four things:
+///
+/// - the threads' stacks;
+/// - the source's own memory;
+/// - large encoded samples that a source copies (more than a quarter of a worker's share), until
+///   the worker has its turn;
+/// - the coefficients of a JPEG that is damaged inside, while it is decoded. Its header does not
+///   show the damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MemoryPlan {
+    /// Batch buffers on the host. With automatic [`Loader::prefetch`](crate::Loader::prefetch), the
+    /// most that may be in use.
+    pub slots: usize,
+    /// How many slots are in use now. The others are room to try more. Unless they are page-locked,
+    /// the operating system keeps their memory until then.
+    pub slots_in_use: usize,
+    /// Bytes of one slot.
+    pub slot_bytes: usize,
+    /// Bytes of all slots.
+    pub host_bytes: usize,
+    /// How many of `host_bytes` are page-locked: all or none.
+    pub pinned_bytes: usize,
+    /// Bytes on the device, all together.
+    pub device_bytes: usize,
+    /// How many of `device_bytes` hold images before they are converted.
+    pub staging_bytes: usize,
+    /// The most bytes of host memory that workers and readers take beside the slots, all together.
+    pub scratch_bytes: usize,
+    /// How many of `scratch_bytes` each worker may take for itself.
+    pub worker_scratch_bytes: usize,
+    /// How many of `scratch_bytes` all workers share, for pictures that need more.
+    pub shared_scratch_bytes: usize,
+    /// How many of `scratch_bytes` are for samples that are read ahead where reads wait. Each
+    /// reader thread may hold one more sample until it is decoded.
+    pub ahead_bytes: usize,
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        let kind = if self.pinned_bytes > 0 { "page-locked" } else { "ordinary" };
+        write!(
+            f,
+            "{} slots of {:.1} MiB: {:.1} MiB of {kind} host memory",
+            self.slots,
+            mib(self.slot_bytes),
+            mib(self.host_bytes)
+        )?;
+        if self.slots_in_use < self.slots {
+            write!(f, " at most, {} slots of it in use", self.slots_in_use)?;
+        }
+        if self.device_bytes > 0 {
+            write!(f, ", {:.1} MiB on the device", mib(self.device_bytes))?;
+            write!(f, " ({:.1} MiB of them staging)", mib(self.staging_bytes))?;
+        }
+        write!(
+            f,
+            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large pictures and {:.1} MiB to read ahead",
+            mib(self.scratch_bytes),
+            mib(self.worker_scratch_bytes),
+            mib(self.shared_scratch_bytes),
+            mib(self.ahead_bytes)
+        )
+    }
+}
