@@ -451,7 +451,7 @@ fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
             .contains("key \"__classes__\": class names are not a MessagePack array")
     );
-    // Decimal keys with a gap are no index; all samples are there all the same.
+    // Decimal keys with a gap do not count as an index. All samples are still there.
     let source = open_lmdb(&handmade(4096, &[(b"00", b"\x80"), (b"01", b"\x80"), (b"03", b"\x80")])).unwrap();
     let keys: Vec<_> = (0..source.len()).map(|i| source.read(i, &mut Vec::new()).unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["00", "01", "03"]);

@@ -312,7 +312,7 @@ fn mixed_batches_on_the_device_are_those_of_the_host() {
     }
 }
 
-/// Nothing is converted there, and the rows are made all the same.
+/// Nothing is converted there, but the rows are made.
 #[test]
 fn rows_of_shares_stand_beside_pictures_that_are_copied() {
     let Some(stream) = stream() else { return };

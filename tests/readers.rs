@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{available_parallelism, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{Content, Draw, Numbers, reference, wait_for_threads};
+use support::{Content, Draw, Numbers, reference, run_until, wait_for_threads};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Concat, Sample, Source};
@@ -53,28 +53,6 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
     batches.stats().ahead.map_or(0, |ahead| ahead.count)
 }
 
-/// Epochs until `done`, with what `see` sees of each batch. Says whether that came in time.
-fn run(
-    batches: &mut Batches<HostBatch>,
-    mut see: impl FnMut(&HostBatch),
-    done: impl Fn(&warpfeed::Stats) -> bool,
-) -> bool {
-    let start = Instant::now();
-    for number in 0.. {
-        let mut epoch = batches.epoch(number);
-        while let Some(batch) = epoch.next() {
-            see(&batch.unwrap());
-            if done(&epoch.stats()) {
-                return true;
-            }
-        }
-        if start.elapsed() > Duration::from_secs(60) {
-            return false;
-        }
-    }
-    unreachable!("epochs do not end")
-}
-
 #[test]
 fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are_the_same() {
     no_hang(|| {
@@ -91,9 +69,12 @@ fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are
         };
         // Workers alone would give `processors` samples every 4 ms.
         let alone = processors as f64 / 4e-3;
-        let found = run(&mut batches, same, |stats| {
-            stats.samples > 400 && stats.samples_per_second() > 2.0 * alone.min(16.0 / 4e-3 / 2.0)
-        });
+        let found = run_until(
+            &mut batches,
+            |_| Duration::ZERO,
+            same,
+            |stats| stats.samples > 400 && stats.samples_per_second() > 2.0 * alone.min(16.0 / 4e-3 / 2.0),
+        );
         let stats = batches.stats();
         assert!(found, "{stats}");
         assert!(stats.ahead.as_ref().is_some_and(|ahead| 2 * ahead.count > stats.samples), "{stats}");
@@ -137,7 +118,7 @@ fn readers_rest_when_reads_wait_no_more_and_come_back() {
             Ok(())
         });
         let mut batches = loader(source).workers(2).host().unwrap();
-        assert!(run(&mut batches, |_| (), |stats| stats.ahead.is_some()));
+        assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
         // An epoch that no reader has read a sample of.
         let rested = (0..100).any(|number| {
@@ -148,7 +129,12 @@ fn readers_rest_when_reads_wait_no_more_and_come_back() {
         assert!(rested, "{}", batches.stats());
         slow.store(true, Ordering::SeqCst);
         let before = read_ahead(&batches);
-        assert!(run(&mut batches, |_| (), |stats| stats.ahead.as_ref().is_some_and(|a| a.count > before)));
+        assert!(run_until(
+            &mut batches,
+            |_| Duration::ZERO,
+            |_| (),
+            |stats| stats.ahead.as_ref().is_some_and(|a| a.count > before)
+        ));
     });
 }
 

@@ -9,9 +9,9 @@ use std::collections::HashSet;
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
-use support::{Draw, Numbers, no_hang};
+use support::{Draw, Numbers, no_hang, run_until};
 use warpfeed::source::{Sample, Source};
-use warpfeed::{Augment, Batches, HostBatch, Loader, Result};
+use warpfeed::{Augment, HostBatch, Loader, Result};
 
 /// Numbers whose reading waits, as that of a slow disk.
 struct Waits(Numbers, Duration);
@@ -27,37 +27,9 @@ impl Source for Waits {
     }
 }
 
-const LONGEST: Duration = Duration::from_secs(60);
-
 fn loader(samples: usize, wait: Duration) -> Loader {
     let source = Waits(Numbers::new(samples), wait);
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3)
-}
-
-/// Epochs, in which batch `n` is worked on for `step(n)`, until `done`. Says whether that came in
-/// time.
-fn run(
-    batches: &mut Batches<HostBatch>,
-    step: impl Fn(u64) -> Duration,
-    mut see: impl FnMut(&HostBatch),
-    done: impl Fn(&warpfeed::Stats) -> bool,
-) -> bool {
-    let start = Instant::now();
-    for number in 0.. {
-        let mut epoch = batches.epoch(number);
-        while let Some(batch) = epoch.next() {
-            let batch = batch.unwrap();
-            sleep(step(batch.index()));
-            see(&batch);
-            if done(&epoch.stats()) {
-                return true;
-            }
-            if start.elapsed() > LONGEST {
-                return false;
-            }
-        }
-    }
-    unreachable!("epochs do not end")
 }
 
 #[test]
@@ -78,11 +50,11 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
             buffers.insert(batch.images().bytes().as_ptr() as usize);
         };
         let step = |n: u64| Duration::from_millis(if n % 12 == 11 { 40 } else { 0 });
-        let found = run(&mut batches, step, see, |stats| stats.prefetch > 2);
+        let found = run_until(&mut batches, step, see, |stats| stats.prefetch > 2);
         assert!(found, "{}", batches.stats());
         let used = Duration::from_secs(1);
         let start = Instant::now();
-        assert!(run(&mut batches, step, |_| (), |_| start.elapsed() > used));
+        assert!(run_until(&mut batches, step, |_| (), |_| start.elapsed() > used));
         let stats = batches.stats();
         assert!(stats.prefetch <= 5 && stats.slots <= 7, "{stats}");
         assert_eq!((stats.workers, stats.most_prefetch), (2, 5), "what was set stays");
@@ -115,7 +87,7 @@ fn what_was_set_stays() {
         let start = Instant::now();
         let changed = |stats: &warpfeed::Stats| (stats.workers, stats.prefetch) != (2, 2);
         let over = Duration::from_secs(1);
-        assert!(run(&mut batches, |_| Duration::ZERO, |_| (), |stats| changed(stats) || start.elapsed() > over));
+        assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| changed(stats) || start.elapsed() > over));
         let stats = batches.stats();
         assert!(!changed(&stats), "{stats}");
         // Both clocks are read one after the other, and much may lie between.
@@ -135,7 +107,7 @@ fn where_threads_are_short_the_loader_goes_on_with_those_it_has() {
         let least = available_parallelism().unwrap().get();
         let start = Instant::now();
         let over = Duration::from_millis(300);
-        assert!(run(
+        assert!(run_until(
             &mut batches,
             |_| Duration::ZERO,
             |_| (),

@@ -6,6 +6,7 @@
 
 mod commands;
 mod log;
+mod measure;
 mod progress;
 mod size;
 

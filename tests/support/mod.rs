@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Sequential, Shuffled};
 use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, Resizer};
-use warpfeed::{Error, HostBatch, Loader, Result};
+use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
 /// A source of `len` samples whose image field is the sample's number; counts its reads.
 #[derive(Clone)]
@@ -148,6 +149,32 @@ pub fn reference(
     batches
 }
 
+/// Epochs until `done`, in which batch `n` is worked on for `step(n)` and seen by `see`. Says whether
+/// that came within a minute.
+pub fn run_until(
+    batches: &mut Batches<HostBatch>,
+    step: impl Fn(u64) -> Duration,
+    mut see: impl FnMut(&HostBatch),
+    done: impl Fn(&Stats) -> bool,
+) -> bool {
+    let start = Instant::now();
+    for number in 0.. {
+        let mut epoch = batches.epoch(number);
+        while let Some(batch) = epoch.next() {
+            let batch = batch.unwrap();
+            std::thread::sleep(step(batch.index()));
+            see(&batch);
+            if done(&epoch.stats()) {
+                return true;
+            }
+            if start.elapsed() > Duration::from_secs(60) {
+                return false;
+            }
+        }
+    }
+    unreachable!("epochs do not end")
+}
+
 /// Waits until the process has `expected` threads that the crate started: a thread takes its name,
 /// and leaves the list, a moment after it is started and joined.
 pub fn wait_for_threads(expected: usize) {
@@ -155,7 +182,7 @@ pub fn wait_for_threads(expected: usize) {
         if threads() == expected {
             return;
         }
-        std::thread::sleep(std::time::Duration::from_micros(100));
+        std::thread::sleep(Duration::from_micros(100));
     }
     assert_eq!(threads(), expected, "threads of the crate, after waiting 5 s");
 }
@@ -172,7 +199,7 @@ pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
     let watched = done.clone();
     std::thread::spawn(move || {
         for _ in 0..1200 {
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(100));
             if watched.load(Ordering::SeqCst) > 0 {
                 return;
             }

@@ -1,15 +1,16 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::json;
 use warpfeed::trace::Schedule;
-use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Stats, source};
+use warpfeed::{Augment, Dtype, Layout, Loader, source};
 
 use super::report;
 use crate::Outcome;
+use crate::measure::measure;
 use crate::progress::Measuring;
 
 /// Measure how fast batches come
@@ -80,6 +81,12 @@ pub(crate) struct Measured {
     pub(crate) json: bool,
 }
 
+impl Measured {
+    pub(crate) fn step(&self) -> Duration {
+        Duration::from_millis(self.step)
+    }
+}
+
 /// The crops of `Augment`.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Recipe {
@@ -147,7 +154,10 @@ impl Args {
             loader = loader.trace(path, Schedule { wait: 10, warmup: 2, active: 8, repeat: 1 });
         }
         let mut batches = loader.host()?;
-        let stats = self.measure(&mut batches)?;
+        let mut bar = Measuring::new(self.warmup + self.seconds);
+        let [warmup, seconds] = [self.warmup, self.seconds].map(Duration::from_secs_f64);
+        let stats = measure(&mut batches, warmup, seconds, self.measured.step(), |now, stats| bar.show(now, stats))?;
+        drop(bar);
         let (samples, prefetch, plan) = (batches.source_len(), batches.prefetch(), batches.memory_plan());
         // Dropping it ends the trace.
         drop(batches);
@@ -188,32 +198,5 @@ impl Args {
             writeln!(out, "{} ({kind}, {samples} samples)\n{plan}\n{stats}\n{verdict}", self.measured.path.display())?;
         }
         Ok(ExitCode::SUCCESS)
-    }
-
-    fn measure(&self, batches: &mut Batches<HostBatch>) -> warpfeed::Result<Stats> {
-        let start = Instant::now();
-        let (warm, end) = (self.warmup, self.warmup + self.seconds);
-        let (mut earlier, step) = (None, Duration::from_millis(self.measured.step));
-        let mut bar = Measuring::new(end);
-        for number in 0.. {
-            let mut epoch = batches.epoch(number);
-            while let Some(batch) = epoch.next() {
-                let batch = batch?;
-                if !step.is_zero() {
-                    std::thread::sleep(step);
-                }
-                drop(batch);
-                let now = start.elapsed().as_secs_f64();
-                match &earlier {
-                    None if now >= warm => earlier = Some(epoch.stats()),
-                    Some(earlier) if now >= end => return Ok(epoch.stats().since(earlier)),
-                    _ => {}
-                }
-                bar.show(now, || {
-                    earlier.as_ref().map_or_else(|| epoch.stats(), |earlier| epoch.stats().since(earlier))
-                });
-            }
-        }
-        unreachable!("epochs do not end")
     }
 }

@@ -17,6 +17,7 @@ use warpfeed::{Augment, Error, Loader, Result, Stats};
 use super::bench::Measured;
 use super::doctor_gpu;
 use crate::Outcome;
+use crate::measure::measure;
 use crate::size::bytes;
 
 /// Find out what limits a data set on this machine
@@ -69,7 +70,7 @@ impl Args {
         let prefetch = (uneven as usize).clamp(2, 8);
         let verdict = match self.measured.step {
             0 => stats.verdict(),
-            ms => self.load(&source, workers, prefetch, Duration::from_millis(ms))?.verdict(),
+            _ => self.load(&source, workers, prefetch, self.measured.step())?.verdict(),
         };
         let settings = format!(
             "Loader::new({:?}).batch_size({}).shuffle(42).augment(Augment::train({})).workers({workers}).prefetch({prefetch}){}",
@@ -124,23 +125,7 @@ impl Args {
             // The measurement ignores labels.
             .unlabelled(true)
             .host()?;
-        let (start, mut warm) = (Instant::now(), None);
-        for number in 0.. {
-            let mut epoch = batches.epoch(number);
-            while let Some(batch) = epoch.next() {
-                let batch = batch?;
-                if !step.is_zero() {
-                    std::thread::sleep(step);
-                }
-                drop(batch);
-                match &warm {
-                    None if start.elapsed() >= RUN / 4 => warm = Some(epoch.stats()),
-                    Some(warm) if start.elapsed() >= RUN => return Ok(epoch.stats().since(warm)),
-                    _ => {}
-                }
-            }
-        }
-        unreachable!("epochs do not end")
+        measure(&mut batches, RUN / 4, RUN - RUN / 4, step, |_, _| ())
     }
 }
 

@@ -1,0 +1,36 @@
+//! Takes batches as a training loop does, for `bench` and `doctor`.
+
+use std::time::{Duration, Instant};
+
+use warpfeed::{Batches, HostBatch, Result, Stats};
+
+/// The loader's statistics over `time`, after `warmup`. Each batch is held for `step`, as by a
+/// training step. `show` is called after each batch with the seconds so far and the statistics up
+/// to then.
+pub(crate) fn measure(
+    batches: &mut Batches<HostBatch>,
+    warmup: Duration,
+    time: Duration,
+    step: Duration,
+    mut show: impl FnMut(f64, &dyn Fn() -> Stats),
+) -> Result<Stats> {
+    let (start, mut warm) = (Instant::now(), None);
+    for number in 0.. {
+        let mut epoch = batches.epoch(number);
+        while let Some(batch) = epoch.next() {
+            let batch = batch?;
+            if !step.is_zero() {
+                std::thread::sleep(step);
+            }
+            drop(batch);
+            let now = start.elapsed();
+            match &warm {
+                None if now >= warmup => warm = Some(epoch.stats()),
+                Some(warm) if now >= warmup + time => return Ok(epoch.stats().since(warm)),
+                _ => {}
+            }
+            show(now.as_secs_f64(), &|| warm.as_ref().map_or_else(|| epoch.stats(), |warm| epoch.stats().since(warm)));
+        }
+    }
+    unreachable!("epochs do not end")
+}
