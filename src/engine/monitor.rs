@@ -1,8 +1,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-#[cfg(doc)]
-use super::Batches;
 use super::faults::{Fault, Faults};
 use super::memory::MemoryPlan;
 use super::resume::{self, Checkpoint, Position, Probe};
@@ -72,7 +70,7 @@ impl Shared {
 
 /// A handle to an open loader, for use inside a `for` loop and on another thread.
 ///
-/// [`Batches::monitor`] returns it. It can be cloned and sent. It holds no threads and no batch
+/// [`Batches::monitor`](crate::Batches::monitor) returns it. It can be cloned and sent. It holds no threads and no batch
 /// memory. It may outlive the loader and then reports the final state.
 ///
 /// ```no_run
@@ -96,12 +94,12 @@ impl Shared {
 pub struct Monitor(pub(super) Arc<Shared>);
 
 impl Monitor {
-    /// Where the run stands; see [`Batches::checkpoint`].
+    /// Where the run stands; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
         self.0.checkpoint()
     }
 
-    /// What the loader has done so far; see [`Batches::stats`].
+    /// What the loader has done so far; see [`Batches::stats`](crate::Batches::stats).
     pub fn stats(&self) -> Stats {
         self.0.stats()
     }
@@ -111,7 +109,7 @@ impl Monitor {
         self.stats().verdict()
     }
 
-    /// The samples that were skipped so far; see [`Batches::faults`].
+    /// The samples that were skipped so far; see [`Batches::faults`](crate::Batches::faults).
     pub fn faults(&self) -> Vec<Fault> {
         self.0.faults()
     }
