@@ -62,6 +62,9 @@
 //! [`without`](Loader::without) leaves out the image or the label. The module [`field`](mod@field)
 //! lists the kinds.
 //!
+//! [`classes`](Loader::classes) and [`classes_file`](Loader::classes_file) give the list of class
+//! names that numbers the labels, so that two data sets with different classes number them alike.
+//!
 //! # Batches
 //!
 //! [`batch_size`](Loader::batch_size) sets the number of samples in a batch.

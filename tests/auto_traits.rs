@@ -82,6 +82,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<source::Lmdb>();
     both::<source::Memory>();
     both::<source::MsgPack>();
+    both::<source::Classes>();
     both::<source::Options>();
     both::<source::OwnedSample>();
     both::<source::Sample<'_>>();

@@ -29,9 +29,14 @@ impl Input {
                  source::Concat has both options for data sets that are joined otherwise",
             ));
         }
+        if join.is_some() && options.numbers() {
+            return Err(Error::config(
+                "classes numbers the labels of every data set by name; with it, leave out by_class_name and keep_labels",
+            ));
+        }
         match self {
             Input::Path(path) => Ok((options.open(path)?, None)),
-            Input::Source(source) => Ok((source, None)),
+            Input::Source(source) => Ok((options.number(source)?, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture is empty")),
             Input::Mixture(parts) => {
                 let open = |(part, proportion): (Input, f64)| Ok((part.open(options, None)?.0, proportion));
@@ -40,6 +45,16 @@ impl Input {
                 let parts = parts.into_iter().map(|(part, _)| part).collect();
                 Ok((Arc::new(Concat::join(parts, join.unwrap_or_default())?), Some(mixture)))
             }
+        }
+    }
+}
+
+impl Input {
+    /// What it is called in a message that names two data sets.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Input::Path(path) => path.display().to_string(),
+            other => format!("{other:?}"),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The options of a loader, and how it is opened.
 //!
-//! 1. `input`: where the samples come from. `sampling`: which of them, in which order; `labels`
-//!    asks for the labels that this takes. `share`: how large a batch is, and of which rank.
+//! 1. `input`: where the samples come from; `listed`: the list that numbers their classes.
+//!    `sampling`: which samples, in which order; `labels` asks for the labels that this takes.
+//!    `share`: how large a batch is, and of which rank.
 //! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
-//!    `speed`, `limits`, `observe`.
+//!    `classes`, `speed`, `limits`, `observe`.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: for batches on a
 //!    device.
 //! 4. `memory`: the memory that is available, and what a loader may take of it; `processors`: how
@@ -13,12 +14,14 @@
 mod options;
 
 mod batching;
+mod classes;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fields;
 mod input;
 mod labels;
 mod limits;
+mod listed;
 mod memory;
 mod observe;
 mod open;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::limits::check_retries;
 use super::memory::{Demand, Room, host_memory};
 use super::share::Place;
-use super::{Loader, processors};
+use super::{Loader, listed, processors};
 use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
@@ -68,8 +68,16 @@ impl Loader {
     }
 
     /// How a data set is opened.
-    pub(super) fn source_options(&self) -> source::Options {
-        source::Options::new().mmap(self.mapped).formats(self.codecs.formats())
+    ///
+    /// # Errors
+    /// If the list of classes cannot be read.
+    pub(super) fn source_options(&self) -> Result<source::Options> {
+        let options = source::Options::new().mmap(self.mapped).formats(self.codecs.formats());
+        let options = options.lenient(matches!(self.on_error, OnError::Skip { .. }));
+        Ok(match self.classes.open()? {
+            Some(classes) => options.classes(classes),
+            None => options,
+        })
     }
 
     /// Checks the options and opens the source; images are to be written by the host as `format`
@@ -91,8 +99,9 @@ impl Loader {
         self.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
 
-        let options = self.source_options();
+        let (options, name) = (self.source_options()?, self.input.name());
         let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
+        listed::notice(&name, source.classes());
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }

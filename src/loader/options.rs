@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::Input;
+use super::listed::Listed;
 use super::sampling::Sampling;
 use super::share::{Place, Share};
 use crate::batch::{Dtype, Layout, Normalize};
@@ -40,7 +41,7 @@ use crate::transform::{Augment, Transform};
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
@@ -55,6 +56,7 @@ use crate::transform::{Augment, Transform};
 pub struct Loader {
     pub(super) input: Input,
     pub(super) mapped: bool,
+    pub(super) classes: Listed,
     pub(super) batch: Share,
     pub(super) place: Place,
     pub(super) sampling: Sampling,
@@ -143,6 +145,7 @@ impl Loader {
         Loader {
             input,
             mapped: true,
+            classes: Listed::default(),
             batch: Share::Rank(32),
             place: Place::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),

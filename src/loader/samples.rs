@@ -210,7 +210,7 @@ impl Loader {
         if matches!(self.input, Input::Mixture(_)) {
             return Err(Error::config("split: this is a mixture; split its data sets, and mix the parts"));
         }
-        let options = self.source_options();
+        let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
         Ok((Loader { input: Input::Source(source.clone()), ..self }, source))
     }

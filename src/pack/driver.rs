@@ -10,6 +10,7 @@ use crossbeam::channel;
 
 use super::bad::{Bad, Refused, Remark, list};
 use super::recode::{Recode, Treatment};
+use super::renumber::renumber;
 use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{self, Sample, Source};
@@ -368,6 +369,8 @@ impl Prepared {
                 (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
             } else {
                 self.bytes.extend_from_slice(bytes);
+                renumber(&sample, name, &mut self.bytes[start..])
+                    .map_err(|e| source::blame(source, index, sample.key(), e))?;
             }
             self.fields.push((stored_as.to_owned(), start..self.bytes.len()));
         }

@@ -2,7 +2,7 @@
 //!
 //! 1. `driver`: [`Pack`] puts every sample of a source into a writer.
 //! 2. `bad`: the images that a pack lists, with the reasons.
-//! 3. `recode`: [`Recode`], what is done to the images.
+//! 3. `recode`: [`Recode`], what is done to the images; `renumber`: and to fields of classes.
 //! 4. `jpeg`: [`repack_jpeg`] rewrites a JPEG, with the same pixels, for fast crops.
 //! 5. [`LmdbWriter`]: one LMDB database.
 //! 6. [`TarWriter`]: one tar file, or numbered shards.
@@ -16,6 +16,7 @@ mod driver;
 mod jpeg;
 mod lmdb;
 mod recode;
+mod renumber;
 mod tar;
 mod writer;
 

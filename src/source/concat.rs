@@ -2,6 +2,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::relabel::Relabel;
 use super::{Sample, Source};
 use crate::error::{Error, Result};
 
@@ -38,7 +39,7 @@ pub struct Concat {
     ends: Vec<usize>,
     classes: Vec<String>,
     /// The new label for each old one, for each part. Empty if labels stay as they are.
-    relabel: Vec<Vec<i64>>,
+    relabel: Vec<Relabel>,
     /// Samples of a batch that are announced to each part. The memory is kept.
     upcoming: Mutex<Vec<Vec<u64>>>,
 }
@@ -117,14 +118,8 @@ impl Concat {
 
     /// What label `old` of `part` is in the joined set.
     fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
-        let (Some(old), Some(new)) = (old, self.relabel.get(part)) else { return Ok(old) };
-        match usize::try_from(old).ok().and_then(|old| new.get(old)) {
-            Some(&label) => Ok(Some(label)),
-            None => Err(Error::in_source(format!(
-                "label {old} has no name: data set {part} names {} classes, and labels are joined by name",
-                new.len()
-            ))),
-        }
+        let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
+        relabel.of(old).map(Some)
     }
 }
 
@@ -150,7 +145,7 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
 }
 
 /// All names, sorted, and for each part the place of each of its names among them.
-fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Vec<i64>>)> {
+fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
     if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
         let samples = parts[part].len();
         return Err(Error::config(format!(
@@ -161,7 +156,11 @@ fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Vec<i
     }
     let names: BTreeSet<&String> = parts.iter().flat_map(|part| part.classes()).collect();
     let labels: HashMap<&String, i64> = names.iter().copied().zip(0..).collect();
-    let relabel = parts.iter().map(|part| part.classes().iter().map(|name| labels[name]).collect()).collect();
+    let relabel = parts.iter().enumerate().map(|(number, part)| {
+        let classes = part.classes().iter().map(|name| (name.clone(), Some(labels[name]))).collect();
+        Relabel::Named { classes, set: format!("data set {number}"), how: "joined by name" }
+    });
+    let relabel = relabel.collect();
     Ok((names.into_iter().cloned().collect(), relabel))
 }
 
@@ -173,13 +172,10 @@ impl Source for Concat {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (part, index) = self.locate(index);
         let sample = self.parts[part].read(index, scratch)?;
-        if self.relabel.is_empty() {
-            return Ok(sample);
-        }
-        Ok(match self.label_of(part, sample.label()?)? {
-            Some(label) => sample.with_label(label),
-            None => sample,
-        })
+        let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
+        let sample = sample.relabelled(relabel)?;
+        sample.label()?;
+        Ok(sample)
     }
 
     /// Each part is told of its own samples, by its own indices.

@@ -7,10 +7,12 @@
 //! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
 //! 5. [`Memory`]: samples in memory.
 //! 6. [`Concat`]: several data sets as one.
-//! 7. [`open`]: chooses the source by what lies at a path.
-//! 8. [`blame`]: makes an error that of a sample.
+//! 7. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
+//! 8. [`open`]: chooses the source by what lies at a path.
+//! 9. [`blame`]: makes an error that of a sample.
 
 mod blame;
+mod classes;
 mod concat;
 mod folder;
 mod identity;
@@ -18,12 +20,14 @@ mod lmdb;
 mod memory;
 mod open;
 mod pages;
+mod relabel;
 mod sample;
 #[allow(clippy::module_inception)]
 mod source;
 mod tar;
 
 pub use blame::blame;
+pub use classes::Classes;
 pub use concat::Concat;
 pub(crate) use concat::Join;
 pub use folder::Folder;

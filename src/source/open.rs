@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::lmdb::is_lmdb;
-use super::{Folder, Lmdb, Source, Tar, tar};
+use super::{Classes, Folder, Lmdb, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, Format};
 
@@ -40,11 +40,13 @@ pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
 pub struct Options {
     mapped: bool,
     formats: Vec<Format>,
+    classes: Option<Classes>,
+    lenient: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { mapped: true, formats: Vec::new() }
+        Options { mapped: true, formats: Vec::new(), classes: None, lenient: false }
     }
 }
 
@@ -73,12 +75,39 @@ impl Options {
         self
     }
 
+    /// Numbers labels by this list, whatever the numbers of the data set; see [`Classes::number`].
+    #[must_use]
+    pub fn classes(mut self, classes: Classes) -> Self {
+        self.classes = Some(classes);
+        self
+    }
+
+    /// Whether a class that is not in the list is an error of its samples, not of the set.
+    pub(crate) fn lenient(mut self, lenient: bool) -> Self {
+        self.lenient = lenient;
+        self
+    }
+
     /// Opens the data set at `path`, as [`open`] says.
     ///
     /// # Errors
-    /// As [`open`], and for an LMDB with `mmap(false)`.
+    /// As [`open`], for an LMDB with `mmap(false)`, and for a class that is not in the list.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-        any(path.as_ref(), self)
+        let path = path.as_ref();
+        self.number(any(path, self)?).map_err(|e| e.at_path(path))
+    }
+
+    /// `source` with its labels numbered by the list, if there is one.
+    pub(crate) fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        match &self.classes {
+            Some(classes) => classes.number_if(source, self.lenient),
+            None => Ok(source),
+        }
+    }
+
+    /// Whether there is a list of classes.
+    pub(crate) fn numbers(&self) -> bool {
+        self.classes.is_some()
     }
 }
 

@@ -1,8 +1,12 @@
+use super::relabel::Relabel;
 use crate::error::{Error, Result};
 use crate::format;
 
 /// How many fields a sample can have.
 pub(super) const MAX_FIELDS: usize = 16;
+
+/// How often the classes of a sample can be numbered anew, one source around the other.
+const MAX_RELABELS: usize = 4;
 
 /// One sample, borrowed from its source: a key, a few named byte fields, and perhaps a label.
 ///
@@ -23,6 +27,10 @@ pub struct Sample<'a> {
     fields: [(&'a str, &'a [u8]); MAX_FIELDS],
     len: usize,
     label: Label<'a>,
+    /// How its classes are numbered anew, one after the other.
+    relabels: [Option<&'a Relabel>; MAX_RELABELS],
+    /// How many of them the label is the result of already.
+    done: usize,
 }
 
 /// Where a sample's label comes from.
@@ -41,7 +49,8 @@ impl<'a> Sample<'a> {
     /// A sample without fields. `key` is its path in the data set without the extension, such as
     /// `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
-        Sample { key, fields: [("", &[]); MAX_FIELDS], len: 0, label: Label::None }
+        let (fields, relabels) = ([("", &[][..]); MAX_FIELDS], [None; MAX_RELABELS]);
+        Sample { key, fields, len: 0, label: Label::None, relabels, done: 0 }
     }
 
     /// The sample with one more field. The field `cls` is the label in decimal text, unless a label
@@ -59,7 +68,7 @@ impl<'a> Sample<'a> {
     pub(crate) fn push(&mut self, name: &'a str, bytes: &'a [u8]) -> Result<()> {
         if name == "cls" {
             match self.label {
-                Label::None => self.label = Label::Text(bytes),
+                Label::None => (self.label, self.done) = (Label::Text(bytes), self.relabelled_times()),
                 Label::Class(_) => {}
                 Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
             }
@@ -79,8 +88,47 @@ impl<'a> Sample<'a> {
     /// The sample with the label `class`.
     #[must_use]
     pub fn with_label(mut self, class: i64) -> Self {
-        self.label = Label::Class(class);
+        (self.label, self.done) = (Label::Class(class), self.relabelled_times());
         self
+    }
+
+    /// The sample with its classes numbered anew: its label, and what [`class`](Sample::class) says
+    /// of the others.
+    ///
+    /// # Errors
+    /// If they were numbered anew four times before.
+    pub(crate) fn relabelled(mut self, relabel: &'a Relabel) -> Result<Self> {
+        let times = self.relabelled_times();
+        let place = self.relabels.get_mut(times).ok_or_else(|| {
+            Error::in_source(format!(
+                "classes are numbered anew by more than {MAX_RELABELS} sources, one around the other"
+            ))
+        })?;
+        *place = Some(relabel);
+        Ok(self)
+    }
+
+    fn relabelled_times(&self) -> usize {
+        self.relabels.iter().flatten().count()
+    }
+
+    /// Whether [`class`](Sample::class) changes numbers.
+    pub(crate) fn is_relabelled(&self) -> bool {
+        self.relabels[0].is_some()
+    }
+
+    /// The number of class `number` of a field in the numbering of the loader: by
+    /// [`Loader::classes`](crate::Loader::classes), or of data sets that are joined by name. For
+    /// fields that hold classes, such as those of boxes. Without either it is `number`.
+    ///
+    /// # Errors
+    /// If the class has no place there; the message names it.
+    pub fn class(&self, number: i64) -> Result<i64> {
+        self.numbered_anew(number, 0)
+    }
+
+    fn numbered_anew(&self, number: i64, done: usize) -> Result<i64> {
+        self.relabels[done..].iter().flatten().try_fold(number, |number, relabel| relabel.of(number))
     }
 
     /// The sample under another key.
@@ -121,19 +169,21 @@ impl<'a> Sample<'a> {
     /// The label, if the sample has one.
     ///
     /// # Errors
-    /// If the field `cls` is not a decimal number that fits an `i64`.
+    /// If the field `cls` is not a decimal number that fits an `i64`, or if a list of classes was
+    /// given and the label has no place in it.
     pub fn label(&self) -> Result<Option<i64>> {
-        match self.label {
-            Label::None => Ok(None),
-            Label::Class(class) => Ok(Some(class)),
+        let label = match self.label {
+            Label::None => return Ok(None),
+            Label::Class(class) => class,
             Label::Text(bytes) => {
                 let text = std::str::from_utf8(bytes).map(str::trim).ok();
-                text.and_then(|t| t.parse().ok()).map(Some).ok_or_else(|| {
+                text.and_then(|t| t.parse().ok()).ok_or_else(|| {
                     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
                     Error::in_source(format!("field \"cls\" is not a number: {shown:?}"))
-                })
+                })?
             }
-        }
+        };
+        self.numbered_anew(label, self.done).map(Some)
     }
 }
 

@@ -1,0 +1,44 @@
+use std::path::Path;
+
+use super::Loader;
+use super::listed::Listed;
+#[cfg(doc)]
+use crate::source::Classes;
+
+/// Which numbers classes have.
+impl Loader {
+    /// Numbers the classes by this list: a class's label is the place of its name. Without it, each
+    /// data set numbers its classes by itself.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let classes = ["cat", "dog", "fox"];
+    /// let train = Loader::new("train").classes(classes);
+    /// let val = Loader::new("val").classes(classes); // Has no cats, and a dog is still 1.
+    /// ```
+    ///
+    /// It holds for labels and for the classes of boxes, in every data set, and before
+    /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) see a label.
+    /// The data sets of a [mixture](Loader::mixture) are joined by it. Of a data set without names
+    /// of classes the numbers are places in the list.
+    ///
+    /// Opening is an error for a class that is not in the list, for an empty list, and for a name
+    /// that occurs twice. With [`OnError::Skip`](crate::OnError::Skip), samples of a class that is
+    /// not in the list are skipped instead.
+    pub fn classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.classes = Listed::Names(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// [`classes`](Loader::classes), from a text file with one name a line, or from a `.json` file
+    /// with an array of names. Opening reads it; see [`Classes::read`].
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let train = Loader::new("train").classes_file("classes.txt");
+    /// ```
+    pub fn classes_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.classes = Listed::File(path.as_ref().to_owned());
+        self
+    }
+}

@@ -1,0 +1,30 @@
+use crate::decode::Npy;
+use crate::error::{Error, Result};
+use crate::source::Sample;
+
+/// Numbers the classes in `bytes`, those of the sample's field `name`, as the sample's source
+/// numbers its label. Only fields whose name ends in `.class`, before the end that says how they
+/// are written, hold classes. Negative numbers stay: they stand for no class.
+///
+/// # Errors
+/// For a class without a new number, and for a field that is not a NumPy array of `int64`: another
+/// might have no room for the new number.
+pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut [u8]) -> Result<()> {
+    let stem = [".npy", ".json", ".txt"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    if !stem.ends_with(".class") || !sample.is_relabelled() {
+        return Ok(());
+    }
+    let start = match Npy::read(bytes) {
+        Ok(npy) if (npy.kind, npy.size, npy.big_endian) == (b'i', 8, false) && name.ends_with(".npy") => npy.start,
+        _ => {
+            let cause = format!("field {name:?}: classes are numbered anew in npy arrays of int64 alone");
+            return Err(Error::in_source(cause));
+        }
+    };
+    for number in bytes[start..].as_chunks_mut::<8>().0 {
+        let old = i64::from_le_bytes(*number);
+        let new = if old < 0 { old } else { sample.class(old)? };
+        *number = new.to_le_bytes();
+    }
+    Ok(())
+}

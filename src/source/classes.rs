@@ -1,0 +1,179 @@
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::relabel::Relabel;
+use super::{Sample, Source};
+use crate::error::{Error, Result};
+
+/// Names that a message lists.
+const SHOWN: usize = 10;
+
+/// A list of class names. The place of a name is its label, whatever the numbers of a data set.
+///
+/// Two data sets with different classes so number them alike: a validation set that lacks a class
+/// does not shift the labels of the others.
+///
+/// ```
+/// use warpfeed::source::Classes;
+///
+/// let classes = Classes::new(["cat", "dog"])?;
+/// assert_eq!(classes.names(), ["cat", "dog"]);
+/// let twice = Classes::new(["cat", "cat"]).unwrap_err();
+/// assert_eq!(twice.cause(), "classes: \"cat\" is number 0 and number 1");
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Classes {
+    names: Arc<[String]>,
+}
+
+impl Classes {
+    /// The classes of these names, numbered 0, 1, 2, ….
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an empty list, an empty name, or a name
+    /// that occurs twice.
+    pub fn new(names: impl IntoIterator<Item = impl Into<String>>) -> Result<Self> {
+        let names: Arc<[String]> = names.into_iter().map(Into::into).collect();
+        if names.is_empty() {
+            return Err(Error::config("classes: the list is empty"));
+        }
+        let mut places = HashMap::with_capacity(names.len());
+        for (place, name) in names.iter().enumerate() {
+            if name.is_empty() {
+                return Err(Error::config(format!("classes: number {place} is an empty name")));
+            }
+            if let Some(first) = places.insert(name, place) {
+                return Err(Error::config(format!("classes: {name:?} is number {first} and number {place}")));
+            }
+        }
+        drop(places);
+        Ok(Classes { names })
+    }
+
+    /// Reads the list from a text file with one name a line, or from a `.json` file with an array
+    /// of names. White space around a name, empty lines at the end, and a byte order mark are
+    /// ignored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. As [`new`](Classes::new),
+    /// with the file.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
+        let text = std::str::from_utf8(&bytes).map_err(|e| {
+            let line = 1 + memchr::memchr_iter(b'\n', &bytes[..e.valid_up_to()]).count();
+            Error::config(format!("line {line}: the text is not UTF-8")).at_path(path)
+        })?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let names = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
+            serde_json::from_str::<Vec<String>>(text)
+                .map_err(|e| Error::config(format!("not a list of names: {e}")).at_path(path))?
+        } else {
+            text.trim_end().lines().map(|line| line.trim().to_owned()).collect()
+        };
+        Self::new(names).map_err(|e| e.at_path(path))
+    }
+
+    /// The names, by label.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// `source` with its labels numbered by the list: its classes by their names. The numbers of a
+    /// source without names are places in the list.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use warpfeed::source::{Classes, Memory, OwnedSample, Source};
+    /// let dogs = Memory::new(vec![OwnedSample::new("a").label(0)]).with_classes(["dog"]);
+    /// let listed = Classes::new(["cat", "dog"])?.number(Arc::new(dogs))?;
+    /// assert_eq!(listed.label(0, &mut Vec::new())?, Some(1));
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the source has a class that is not in the
+    /// list; the message names it.
+    pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        self.number_if(source, false)
+    }
+
+    /// [`number`](Classes::number); with `lenient`, a class that is not in the list is an error of
+    /// each of its samples instead.
+    pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
+        if source.classes() == self.names() {
+            return Ok(source);
+        }
+        if source.classes().is_empty() {
+            let relabel = Relabel::Places(self.names.len());
+            return Ok(Arc::new(Numbered { source, classes: self.clone(), relabel }));
+        }
+        let numbers: HashMap<&String, i64> = self.names.iter().zip(0..).collect();
+        let classes: Vec<_> = source.classes().iter().map(|name| (name.clone(), numbers.get(name).copied())).collect();
+        let unknown: Vec<&str> = classes.iter().filter(|(_, new)| new.is_none()).map(|(name, _)| &**name).collect();
+        if !unknown.is_empty() && !lenient {
+            return Err(self.unknown(&unknown));
+        }
+        let relabel = Relabel::Named { classes, set: "the set".to_owned(), how: "numbered by the list of classes" };
+        Ok(Arc::new(Numbered { source, classes: self.clone(), relabel }))
+    }
+
+    fn unknown(&self, names: &[&str]) -> Error {
+        let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+        let more = names.len() - shown.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let (shown, listed) = (shown.join(", "), self.names.len());
+        Error::config(format!(
+            "classes: the data set has {shown}{more}, not in the list of {listed}; \
+             add to the list, or skip these samples with OnError::Skip"
+        ))
+    }
+}
+
+/// A source with its labels numbered by a list.
+struct Numbered {
+    source: Arc<dyn Source>,
+    classes: Classes,
+    relabel: Relabel,
+}
+
+impl Source for Numbered {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.source.read(index, scratch)?.relabelled(&self.relabel)
+    }
+
+    fn upcoming(&self, samples: &[u64]) {
+        self.source.upcoming(samples);
+    }
+
+    fn check(&self) -> Result<()> {
+        self.source.check()
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        self.source.label(index, scratch)?.map(|label| self.relabel.of(label)).transpose()
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        self.source.path(index)
+    }
+
+    fn part(&self, index: usize) -> usize {
+        self.source.part(index)
+    }
+
+    fn classes(&self) -> &[String] {
+        self.classes.names()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.source.kind()
+    }
+}

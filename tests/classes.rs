@@ -1,0 +1,321 @@
+//! Promise: classes are numbered as the list that was given says, in every data set and wherever a
+//! label is used. A class that is not in the list is an error that names it. Two data sets that
+//! number a class differently are noticed.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field as TracedField, Visit};
+use tracing::{Event, Metadata, Subscriber, span};
+use warpfeed::batch::Field;
+use warpfeed::field::{Kind, Place};
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Classes, Concat, Memory, Options, OwnedSample, Sample, Source, open};
+use warpfeed::transform::Plan;
+use warpfeed::{Augment, Dtype, Error, ErrorKind, HostBatch, Loader, OnError, Result};
+
+/// A folder of class folders with so many pictures each.
+fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
+    for (class, pictures) in classes {
+        let class = root.join(name).join(class);
+        fs::create_dir_all(&class).unwrap();
+        for i in 0..*pictures {
+            image::RgbImage::new(8, 8).save(class.join(format!("{i}.png"))).unwrap();
+        }
+    }
+    root.join(name)
+}
+
+const LIST: [&str; 4] = ["dog", "axolotl", "cat", "zebra"];
+
+fn place(class: &str) -> i64 {
+    LIST.iter().position(|&name| name == class).unwrap() as i64
+}
+
+fn small(loader: Loader) -> Loader {
+    loader.augment(Augment::pass_through(8, 8)).batch_size(4).workers(2)
+}
+
+/// The key and the label of every sample of epoch 0.
+fn labels(loader: Loader) -> Vec<(String, i64)> {
+    let batches: Vec<HostBatch> = small(loader).prefetch(32).into_iter().collect::<Result<_>>().unwrap();
+    let of =
+        |batch: &HostBatch| batch.keys().map(str::to_owned).zip(batch.labels().unwrap().to_vec()).collect::<Vec<_>>();
+    batches.iter().flat_map(of).collect()
+}
+
+/// Whether each label is the place of its class folder in the list.
+fn follow_the_list(labels: &[(String, i64)]) -> bool {
+    !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
+}
+
+fn refused(loader: Loader) -> Error {
+    loader.host().unwrap_err()
+}
+
+#[test]
+fn the_list_numbers_every_set_alike() {
+    let root = tempfile::tempdir().unwrap();
+    let train = folder(root.path(), "train", &[("axolotl", 3), ("cat", 5), ("dog", 2), ("zebra", 1)]);
+    let val = folder(root.path(), "val", &[("cat", 2), ("zebra", 3)]);
+    let file = root.path().join("classes.txt");
+    fs::write(&file, LIST.join("\r\n") + "\r\n").unwrap();
+    let (lmdb, tar) = (root.path().join("val.lmdb"), root.path().join("val.tar"));
+    for target in [&lmdb, &tar] {
+        Pack::new(&*open(&val).unwrap()).recode(Recode::KeepBytes).to(target).unwrap();
+    }
+    let loaders: [fn(&Path) -> Loader; 2] = [|path| Loader::new(path), |path| Loader::source(open(path).unwrap())];
+    for path in [&train, &val, &lmdb, &tar] {
+        for new in loaders {
+            assert!(follow_the_list(&labels(new(path).classes(LIST))), "{}", path.display());
+            assert!(follow_the_list(&labels(new(path).classes_file(&file))), "{}", path.display());
+            assert_eq!(small(new(path).classes(LIST)).host().unwrap().classes(), LIST);
+        }
+    }
+    // Without a list each set has numbers of its own.
+    assert!(!follow_the_list(&labels(Loader::new(&val))));
+    let mixture = Loader::mixture([(&train, 0.5), (&val, 0.5)]).classes(LIST);
+    assert!(follow_the_list(&labels(mixture)));
+}
+
+#[test]
+fn the_list_holds_before_a_batch_is_made() {
+    let root = tempfile::tempdir().unwrap();
+    let set = folder(root.path(), "set", &[("axolotl", 4), ("cat", 40), ("dog", 8)]);
+    let loader = || Loader::new(&set).classes(LIST);
+    let [one, other] = loader().split_by_class([0.5, 0.5], 3).unwrap();
+    let halves = [labels(one), labels(other)];
+    for half in &halves {
+        assert!(follow_the_list(half));
+        let mut counts = HashMap::<i64, usize>::new();
+        half.iter().for_each(|(_, label)| *counts.entry(*label).or_default() += 1);
+        assert_eq!(counts, HashMap::from([(place("axolotl"), 2), (place("cat"), 20), (place("dog"), 4)]));
+    }
+    let balanced = labels(loader().balanced().seed(1));
+    assert!(follow_the_list(&balanced));
+    assert!(balanced.iter().filter(|(_, label)| *label == place("cat")).count() < 30, "52 draws, a third of them cats");
+}
+
+#[test]
+fn packing_stores_the_list_and_its_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    let set = folder(root.path(), "set", &[("cat", 2), ("zebra", 3)]);
+    let listed = Options::new().classes(Classes::new(LIST).unwrap()).open(&set).unwrap();
+    for name in ["set.lmdb", "set.tar"] {
+        let packed = root.path().join(name);
+        Pack::new(&*listed).to(&packed).unwrap();
+        assert_eq!(open(&packed).unwrap().classes(), LIST);
+        assert!(follow_the_list(&labels(Loader::new(&packed))));
+    }
+}
+
+#[test]
+fn a_class_that_is_not_in_the_list_is_an_error_that_names_it_or_is_skipped() {
+    let root = tempfile::tempdir().unwrap();
+    let set = folder(root.path(), "set", &[("cat", 3), ("owl", 2), ("wolf", 1), ("zebra", 3)]);
+    let e = refused(Loader::new(&set).classes(LIST));
+    assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*set)));
+    assert!(
+        e.cause().contains("has \"owl\", \"wolf\", not in the list of 4") && e.cause().contains("OnError::Skip"),
+        "{e}"
+    );
+    let loader = small(Loader::new(&set).classes(LIST)).on_error(OnError::Skip { max_skipped: 3 }).batch_size(9);
+    let mut batches = loader.host().unwrap();
+    let batch = batches.epoch(0).next().unwrap().unwrap();
+    let sound: Vec<bool> = batch.valid().collect();
+    let names: Vec<&str> = batch.keys().map(|key| key.split('/').next().unwrap()).collect();
+    for ((name, valid), label) in names.iter().zip(sound).zip(batch.labels().unwrap()) {
+        assert_eq!(valid, LIST.contains(name), "{name}");
+        assert!(!valid || *label == place(name));
+    }
+    let faults = batches.faults();
+    let causes: Vec<&str> = faults.iter().map(|fault| fault.error.cause()).collect();
+    assert_eq!(causes.len(), 3);
+    assert!(causes.iter().all(|c| c.ends_with("is not in the list of classes")), "{causes:?}");
+}
+
+#[test]
+fn numbers_of_a_set_without_names_are_places_in_the_list() {
+    let set = |labels: &[i64]| {
+        let sample =
+            |&label: &i64| OwnedSample::new(format!("{label}")).field("x", vec![0]).field("cls", label.to_string());
+        Loader::source(Memory::new(labels.iter().map(sample).collect()))
+            .without("image")
+            .field("x", warpfeed::field::Rows::bytes(1))
+    };
+    assert_eq!(labels(set(&[3, 0]).classes(LIST)), [("3".to_owned(), 3), ("0".to_owned(), 0)]);
+    for bad in [4, -1] {
+        let e = set(&[1, bad]).classes(LIST).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), format!("label {bad}, the list of classes names 4, from 0"));
+    }
+}
+
+#[test]
+fn a_list_that_cannot_work_is_refused_with_its_place() {
+    let root = tempfile::tempdir().unwrap();
+    let set = folder(root.path(), "set", &[("cat", 1)]);
+    let cause = |names: &[&str]| refused(Loader::new(&set).classes(names.iter().copied())).cause().to_owned();
+    assert_eq!(cause(&[]), "classes: the list is empty");
+    assert_eq!(cause(&["cat", "dog", "cat"]), "classes: \"cat\" is number 0 and number 2");
+    assert_eq!(cause(&["cat", ""]), "classes: number 1 is an empty name");
+    let file = root.path().join("classes.txt");
+    for (text, expected) in [
+        (&b"cat\n\ndog\n"[..], "classes: number 1 is an empty name"),
+        (b"cat\n\xff\n", "line 2: the text is not UTF-8"),
+        (b"", "classes: the list is empty"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let e = refused(Loader::new(&set).classes_file(&file));
+        assert_eq!((e.cause(), e.path()), (expected, Some(&*file)));
+    }
+    let e = refused(Loader::new(&set).classes_file(root.path().join("none.txt")));
+    assert_eq!(e.kind(), ErrorKind::Io);
+    fs::write(&file, b"\xef\xbb\xbfcat\r\n dog \n\n\n").unwrap();
+    assert_eq!(Classes::read(&file).unwrap().names(), ["cat", "dog"]);
+    let json = root.path().join("classes.json");
+    fs::write(&json, "[\"cat\", \"a\\nb\"]").unwrap();
+    assert_eq!(Classes::read(&json).unwrap().names(), ["cat", "a\nb"]);
+    fs::write(&json, "{\"cat\": 1}").unwrap();
+    assert!(Classes::read(&json).unwrap_err().cause().starts_with("not a list of names"));
+    let both = Loader::mixture([(&set, 1.0)]).by_class_name().classes(["cat"]);
+    assert!(refused(both).cause().contains("leave out by_class_name and keep_labels"));
+}
+
+/// A class of each sample beside its label, as boxes have them.
+#[derive(Debug)]
+struct Other;
+
+impl Kind for Other {
+    fn arrays(&self, name: &str) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
+    }
+
+    fn write(&self, name: &str, sample: &Sample<'_>, _: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let class = sample.class(sample.field(name).unwrap()[0].into())?;
+        place.bytes(0).copy_from_slice(&class.to_ne_bytes());
+        Ok(())
+    }
+}
+
+/// Samples with a label and another class, both `i`.
+fn pairs(classes: &[&str]) -> Arc<dyn Source> {
+    let sample = |i| OwnedSample::new(format!("{i}")).field("other", [i as u8]).label(i as i64);
+    Arc::new(Memory::new((0..classes.len()).map(sample).collect()).with_classes(classes.iter().copied()))
+}
+
+#[test]
+fn other_classes_of_a_sample_are_numbered_as_its_label() {
+    let others = |loader: Loader| {
+        let loader = loader.without("image").field("other", Other).workers(1).batch_size(16);
+        let batch = loader.into_iter().next().unwrap().unwrap();
+        assert_eq!(batch.field("other").unwrap().as_i64().unwrap(), batch.labels().unwrap());
+        batch.labels().unwrap().to_vec()
+    };
+    assert_eq!(others(Loader::source(pairs(&["cat", "dog"]))), [0, 1]);
+    assert_eq!(others(Loader::source(pairs(&["cat", "dog"])).classes(LIST)), [2, 0]);
+    // By name, and by the list after that.
+    let joined = || Concat::by_class_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
+    assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
+    assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);
+    let lists = (0..5).map(|i| Classes::new([["cat", "dog"], ["dog", "cat"]][(i + 1) % 2]).unwrap());
+    let deep = lists.fold(pairs(&["cat", "dog"]), |source, list| list.number(source).unwrap());
+    assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("by more than 4 sources"));
+}
+
+/// An `.npy` file of `int64`.
+fn npy(numbers: &[i64]) -> Vec<u8> {
+    let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}\n", numbers.len());
+    let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+    bytes
+}
+
+#[test]
+fn packing_numbers_the_classes_of_boxes_too() {
+    let root = tempfile::tempdir().unwrap();
+    let sample =
+        OwnedSample::new("a").field("boxes.class.npy", npy(&[1, -1, 0])).field("boxes.npy", npy(&[1, 0])).label(1);
+    let set: Arc<dyn Source> = Arc::new(Memory::new(vec![sample]).with_classes(["cat", "dog"]));
+    let listed = Classes::new(LIST).unwrap().number(set).unwrap();
+    let packed = root.path().join("set.lmdb");
+    Pack::new(&*listed).to(&packed).unwrap();
+    let packed = open(&packed).unwrap();
+    let mut scratch = Vec::new();
+    let sample = packed.read(0, &mut scratch).unwrap();
+    assert_eq!(sample.field("boxes.class.npy").unwrap(), npy(&[0, -1, 2]));
+    assert_eq!(sample.field("boxes.npy").unwrap(), npy(&[1, 0]), "only classes are numbers of classes");
+    assert_eq!(sample.label().unwrap(), Some(0));
+    let text = OwnedSample::new("a").field("boxes.class.txt", "1");
+    let set: Arc<dyn Source> = Arc::new(Memory::new(vec![text]).with_classes(["cat", "dog"]));
+    let e = Pack::new(&*Classes::new(LIST).unwrap().number(set).unwrap()).to(root.path().join("b.lmdb")).unwrap_err();
+    assert!(e.cause().contains("npy arrays of int64 alone") && e.key() == Some("a"), "{e}");
+}
+
+/// Collects the texts of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &TracedField, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn two_sets_that_number_a_class_differently_are_noticed_once() {
+    let root = tempfile::tempdir().unwrap();
+    // Names that no other test of this process uses.
+    let train = folder(root.path(), "train", &[("noticed-a", 1), ("noticed-b", 1)]);
+    let val = folder(root.path(), "val", &[("noticed-b", 1)]);
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        for _ in 0..2 {
+            for set in [&train, &val] {
+                small(Loader::new(set)).host().unwrap();
+            }
+        }
+    });
+    let texts = warnings.0.lock().unwrap().clone();
+    let place = format!("class \"noticed-b\" is 1 in {} and 0 in {}; ", train.display(), val.display());
+    assert!(texts.len() == 1 && texts[0].starts_with(&place) && texts[0].contains("Loader::classes_file"), "{texts:?}");
+    // With a list they agree.
+    let train = folder(root.path(), "listed/train", &[("listed-a", 1), ("listed-b", 1)]);
+    let val = folder(root.path(), "listed/val", &[("listed-b", 1)]);
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        for set in [&train, &val] {
+            small(Loader::new(set).classes(["listed-b", "listed-a"])).host().unwrap();
+        }
+    });
+    assert!(warnings.0.lock().unwrap().is_empty());
+}
