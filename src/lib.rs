@@ -41,7 +41,8 @@
 //!
 //! # Your data
 //!
-//! [`new`](Loader::new) takes the path of a folder, an LMDB or tar shards.
+//! [`new`](Loader::new) takes the path of a folder, an LMDB, tar shards, or a set of
+//! [COCO](source::Coco), [YOLO](source::Yolo) or [Pascal VOC](source::Voc).
 //! [`source`](Loader::source) takes a [`Source`](source::Source) of your own, and
 //! [`shared_source`](Loader::shared_source) one that other loaders use too.
 //! [`mixture`](Loader::mixture) and [`mixture_of`](Loader::mixture_of) draw from several data sets

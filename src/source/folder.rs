@@ -301,6 +301,17 @@ fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     Ok(listing)
 }
 
+/// The pictures at any depth below `path`, as paths below it, in the order of [`Folder`].
+pub(super) fn pictures_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
+    let mut walk = Walk { ancestors: Vec::new(), found: Vec::new(), others: Others::default() };
+    walk.folder(path, "", formats)?;
+    walk.found.sort();
+    let paths = |(folder, names): (String, Vec<String>)| {
+        names.into_iter().map(move |name| format!("{folder}/{name}").trim_start_matches('/').to_owned())
+    };
+    Ok(walk.found.into_iter().flat_map(paths).collect())
+}
+
 /// A class folder being walked.
 struct Walk {
     /// The folders that the current one lies in, as the system sees them once all links are
@@ -332,7 +343,7 @@ impl Walk {
     }
 }
 
-fn utf8<'a>(folder: &Path, name: &'a OsStr) -> Result<&'a str> {
+pub(super) fn utf8<'a>(folder: &Path, name: &'a OsStr) -> Result<&'a str> {
     name.to_str().ok_or_else(|| Error::in_source(format!("name {name:?} is not UTF-8")).at_path(folder))
 }
 

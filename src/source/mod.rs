@@ -5,14 +5,20 @@
 //! 2. [`Folder`]: pictures in class folders.
 //! 3. [`Lmdb`]: one LMDB database.
 //! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
-//! 5. [`Memory`]: samples in memory.
-//! 6. [`Concat`]: several data sets as one.
-//! 7. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
-//! 8. [`open`]: chooses the source by what lies at a path.
-//! 9. [`blame`]: makes an error that of a sample.
+//! 5. [`Coco`], [`Yolo`], [`Voc`]: pictures with boxes, masks and points.
+//! 6. [`Memory`]: samples in memory.
+//! 7. [`Concat`]: several data sets as one.
+//! 8. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
+//! 9. [`open`]: chooses the source by what lies at a path.
+//! 10. [`blame`]: makes an error that of a sample.
+//!
+//! `annotated` lists the fields of an annotated picture.
 
+mod annotated;
 mod blame;
+mod bytes;
 mod classes;
+mod coco;
 mod concat;
 mod folder;
 mod identity;
@@ -25,9 +31,12 @@ mod sample;
 #[allow(clippy::module_inception)]
 mod source;
 mod tar;
+mod voc;
+mod yolo;
 
 pub use blame::blame;
 pub use classes::Classes;
+pub use coco::Coco;
 pub use concat::Concat;
 pub(crate) use concat::Join;
 pub use folder::Folder;
@@ -37,6 +46,8 @@ pub use open::{Options, open};
 pub use sample::Sample;
 pub use source::Source;
 pub use tar::Tar;
+pub use voc::Voc;
+pub use yolo::Yolo;
 
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use pages::reads_ahead;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::lmdb::is_lmdb;
-use super::{Classes, Folder, Lmdb, Source, Tar, tar};
+use super::{Classes, Coco, Folder, Lmdb, Source, Tar, Voc, Yolo, coco, tar, voc, yolo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, Format};
 
@@ -13,6 +13,11 @@ use crate::format::{self, Format};
 /// - a pattern such as `train-{000..099}.tar`: [`Tar`];
 /// - a folder with `data.mdb`, or a file with LMDB's magic number: [`Lmdb`];
 /// - a folder of `.tar` files, or a file that begins with a tar header: [`Tar`];
+/// - a `.json` file, or a folder with `_annotations.coco.json`: [`Coco`];
+/// - a `.yaml` or `.yml` file, a folder with `images` and `labels`, or a folder below `images` that
+///   has its like below `labels`: [`Yolo`];
+/// - a folder with `JPEGImages` and `Annotations` or `SegmentationClass`, or a list in its
+///   `ImageSets`: [`Voc`];
 /// - any other folder: [`Folder`].
 ///
 /// ```no_run
@@ -122,7 +127,7 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     // In full, so that a relative one says relative to what.
     let metadata =
         fs::metadata(path).map_err(|e| Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e))?;
-    if metadata.is_dir() { folder(path, options) } else { file(path, mapped) }
+    if metadata.is_dir() { folder(path, options) } else { file(path, options) }
 }
 
 fn shards(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
@@ -144,6 +149,15 @@ fn folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.join("data.mdb").exists() {
         return lmdb(path, mapped);
     }
+    if let Some(json) = coco::json_in(path) {
+        return Ok(Arc::new(Coco::with_formats(&json, Some(path), options.formats.clone())?));
+    }
+    if yolo::is_layout(path) {
+        return Ok(Arc::new(Yolo::with_formats(path, "train", options.formats.clone())?));
+    }
+    if voc::is_layout(path) {
+        return Ok(Arc::new(Voc::with_formats(path, options.formats.clone())?));
+    }
     let tars = tar::tars_in(path)?.len();
     match (Folder::with_formats(path, options.formats.clone()), tars) {
         (Ok(folder), 0) => Ok(Arc::new(folder)),
@@ -160,7 +174,8 @@ fn folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     }
 }
 
-fn file(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
+fn file(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    let mapped = options.mapped;
     let mut start = Vec::new();
     let file = File::open(path).map_err(|e| Error::io(path, &e))?;
     file.take(512).read_to_end(&mut start).map_err(|e| Error::io(path, &e))?;
@@ -172,6 +187,12 @@ fn file(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
         lmdb(path, mapped)
     } else if tar::is_tar(&start) || named(&["tar", "tgz", "gz"]) {
         shards(path, mapped)
+    } else if named(&["json"]) {
+        Ok(Arc::new(Coco::with_formats(path, None, options.formats.clone())?))
+    } else if named(&["yaml", "yml"]) {
+        Ok(Arc::new(Yolo::with_formats(path, "train", options.formats.clone())?))
+    } else if voc::is_list(path) {
+        Ok(Arc::new(Voc::with_formats(path, options.formats.clone())?))
     } else {
         Err(Error::in_source(not_a_data_set(&start)).at_path(path))
     }
@@ -191,7 +212,7 @@ fn not_a_data_set(start: &[u8]) -> String {
         _ => format!("{:02x?}", &shown[..shown.len().min(8)]),
     };
     format!(
-        "not a data set: not a folder, an lmdb file (magic number at byte 16) or a tar (checksum of the first header); \
-         it begins with {shown}"
+        "not a data set: not a folder, an lmdb file (magic number at byte 16), a tar (checksum of the first header), \
+         annotations (.json, .yaml) or a list of Pascal VOC; it begins with {shown}"
     )
 }

@@ -1,11 +1,11 @@
 //! A shard's headers, and the index beside it.
 
-use super::bytes::Bytes;
 use super::header::BLOCK;
 use super::index::{End, Field, Index};
 use super::sidecar;
 use crate::error::Result;
 use crate::fuzz::{self, Random};
+use crate::source::bytes::Bytes;
 
 const WORDS: [&[u8]; 18] = [
     b"ustar\x0000",

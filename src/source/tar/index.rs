@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::bytes::Bytes;
 use super::header::{BLOCK, Header, Pax};
 use crate::error::{Error, Result};
 use crate::format;
+use crate::source::bytes::Bytes;
 
 /// The member that holds the names of the classes, a JSON array. WebDataset passes over members of
 /// the form `__name__`.

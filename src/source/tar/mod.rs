@@ -1,13 +1,11 @@
 //! WebDataset shards, memory-mapped or read.
 //!
 //! 1. `read`: [`Tar`], samples out of the shards.
-//! 2. `bytes`: a map, or reads at a place.
-//! 3. `header`: one tar header and its PAX records.
-//! 4. `index`: all headers of a shard, as samples.
-//! 5. `sidecar`: the index kept beside the shard.
-//! 6. `shards`: from a path to the list of shards.
+//! 2. `header`: one tar header and its PAX records.
+//! 3. `index`: all headers of a shard, as samples.
+//! 4. `sidecar`: the index kept beside the shard.
+//! 5. `shards`: from a path to the list of shards.
 
-mod bytes;
 mod header;
 mod index;
 mod read;

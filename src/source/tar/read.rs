@@ -17,10 +17,10 @@ use std::sync::{Mutex, PoisonError};
 use memmap2::Mmap;
 use rayon::prelude::*;
 
-use super::bytes::{Bytes, Unmapped, room};
 use super::index::Index;
 use super::{index, shards, sidecar};
 use crate::error::{Error, ErrorKind, Result};
+use crate::source::bytes::{Bytes, Unmapped, room};
 use crate::source::identity::Identity;
 use crate::source::pages::{Map, fetch};
 use crate::source::sample::MAX_FIELDS;

@@ -1,4 +1,4 @@
-//! Where a shard's bytes come from: a map, or reads at a place of the file.
+//! Where a large file's bytes come from: a map, or reads at a place of the file.
 
 use std::fs::File;
 use std::io;

@@ -1,0 +1,332 @@
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::value::RawValue;
+
+use super::json::{self, Id, Object};
+use super::pictures::folder_of;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::source::annotated::{Parts, below, check_box, key_and_field, root};
+use crate::source::bytes::Unmapped;
+use crate::source::identity::Identity;
+use crate::source::{Sample, Source};
+
+/// Pictures with the annotations of a COCO JSON file: boxes, classes, masks, points.
+///
+/// ```no_run
+/// use warpfeed::source::Coco;
+///
+/// let set = Coco::open("coco/annotations/instances_val2017.json")?; // pictures in coco/val2017
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// - **Samples** are the pictures, sorted by id as in torchvision's `CocoDetection`. A picture
+///   without annotations has n = 0 boxes. The key is `file_name` without the extension; the field
+///   `image_id.txt` holds the id.
+/// - **Boxes**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge in pixels, in the order
+///   of the file. `boxes.crowd.npy`, (n) u8, is `iscrowd`.
+/// - **Classes**: `boxes.class.npy`, (n) i64. The categories, sorted by id, are numbered 0, 1, 2,
+///   …: COCO's ids 1 to 90 become 0 to 79. [`classes`](Source::classes) has their names.
+/// - **Masks**: `boxes.masks.json`, the n `segmentation`s as they stand in the file: polygons or
+///   run-length codes. The samples have the field if one annotation of the file has a segmentation.
+/// - **Points**: `boxes.points.npy`, (n, K, 3) f32, the `keypoints`: x, y and visibility. The
+///   samples have the field if the categories name points or an annotation has them. A box without
+///   points has zeros.
+///
+/// [`field::Boxes`](crate::field) takes all of these into batches.
+///
+/// **Memory.** Opening reads the file once. What stays in memory are some 100 bytes for an
+/// annotation and its points; segmentations are read from the file with the sample. A file that is
+/// written to while it is open is an error of the next epoch.
+///
+/// **Bad annotations.** A category that the file does not list, and a box that reaches out of its
+/// picture by more than a pixel, are errors of the sample and name the annotation. An annotation of
+/// a picture that the file does not list is an error on opening.
+#[derive(Debug)]
+pub struct Coco {
+    file: Unmapped,
+    identity: Identity,
+    /// Ends with `/`.
+    root: String,
+    images: Vec<Image>,
+    /// Those of each image one behind the other, in the order of the images.
+    annotations: Vec<Annotation>,
+    /// Ids of the categories, sorted.
+    categories: Vec<i64>,
+    classes: Vec<String>,
+    masks: bool,
+    /// Points of a box; 0 if the set has none.
+    points: usize,
+    /// All points of all annotations.
+    coordinates: Vec<f32>,
+    formats: Vec<Format>,
+}
+
+#[derive(Debug)]
+struct Image {
+    id: Id<'static>,
+    name: Box<str>,
+    width: u32,
+    height: u32,
+    /// Where its annotations end.
+    end: usize,
+}
+
+#[derive(Debug)]
+struct Annotation {
+    image: u32,
+    /// Its place in the file's list, where it has no id.
+    id: Id<'static>,
+    category: i64,
+    /// Left, upper, right and lower edge.
+    edges: [f64; 4],
+    crowd: bool,
+    /// The segmentation's place in the file; no bytes if it has none.
+    at: u64,
+    len: u32,
+    /// Where its points begin in the set's.
+    points: Option<usize>,
+}
+
+impl Coco {
+    /// Opens the annotations in `json`. The pictures are looked for beside the file, in the folder
+    /// that it is named after (`../train2017` for `instances_train2017.json`), and in `images`,
+    /// beside the file and beside its folder.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not COCO's JSON (with line and column), an annotation is of a
+    /// picture that is not listed, an id is used twice, or the pictures are not found.
+    pub fn open(json: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(json.as_ref(), None, Vec::new())
+    }
+
+    /// Opens the annotations in `json` of the pictures below `folder`.
+    ///
+    /// # Errors
+    /// As [`open`](Coco::open). A picture that is missing is an error when it is read.
+    pub fn with_pictures(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(json.as_ref(), Some(folder.as_ref()), Vec::new())
+    }
+
+    /// Both, with pictures of `formats` too.
+    pub(in crate::source) fn with_formats(json: &Path, folder: Option<&Path>, formats: Vec<Format>) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::io(json, &e);
+        let file = File::open(json).map_err(failed)?;
+        let identity = Identity::of(&file.metadata().map_err(failed)?);
+        // In one piece, for the time of opening: so most of it is never copied.
+        let bytes = fs::read(json).map_err(failed)?;
+        let content: json::File<'_> = serde_json::from_slice(&bytes)
+            .map_err(|e| Error::in_source(format!("not the JSON of COCO: {e}")).at_path(json))?;
+        let set = Set::of(content, &bytes).map_err(|e| e.at_path(json))?;
+        let Some(first) = set.images.first() else {
+            return Err(Error::in_source("lists no images").at_path(json));
+        };
+        let folder = match folder {
+            Some(folder) => folder.to_owned(),
+            None => folder_of(json, &first.name)?,
+        };
+        let Set { images, annotations, categories, classes, masks, points, coordinates } = set;
+        let file = Unmapped { file, len: bytes.len() as u64, path: json.to_owned() };
+        let root = root(&folder)?;
+        Ok(Coco { file, identity, root, images, annotations, categories, classes, masks, points, coordinates, formats })
+    }
+
+    fn annotations(&self, index: usize) -> &[Annotation] {
+        let start = if index == 0 { 0 } else { self.images[index - 1].end };
+        &self.annotations[start..self.images[index].end]
+    }
+
+    /// The number of the annotation's class.
+    fn class(&self, annotation: &Annotation) -> Result<i64> {
+        let found = self.categories.binary_search(&annotation.category);
+        found.map(|class| class as i64).map_err(|_| {
+            let (category, all) = (annotation.category, self.categories.len());
+            Error::in_source(format!("category {category} is not among the {all} categories of the file"))
+        })
+    }
+
+    /// Checks an annotation of `image`.
+    fn check(&self, annotation: &Annotation, image: &Image) -> Result<()> {
+        self.class(annotation)
+            .and_then(|_| check_box(annotation.edges, image.width.into(), image.height.into(), 1.0))
+            .map_err(|e| {
+                Error::in_source(format!("annotation {}: {}", annotation.id, e.cause())).at_path(&self.file.path)
+            })
+    }
+}
+
+impl Source for Coco {
+    fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (image, annotations) = (&self.images[index], self.annotations(index));
+        below(&image.name).map_err(|e| e.at_path(&self.file.path))?;
+        annotations.iter().try_for_each(|annotation| self.check(annotation, image))?;
+        let (n, mut parts) = (annotations.len(), Parts::new(scratch));
+        let (key, field) = key_and_field(&image.name, &self.formats);
+        let edges = annotations.iter().flat_map(|annotation| annotation.edges);
+        parts.array("boxes.npy", &[n, 4], edges.map(|edge| edge as f32));
+        let classes = annotations.iter().map(|annotation| self.class(annotation).expect("checked above"));
+        parts.array("boxes.class.npy", &[n], classes);
+        parts.array("boxes.crowd.npy", &[n], annotations.iter().map(|annotation| u8::from(annotation.crowd)));
+        if self.points > 0 {
+            let numbers = annotations.iter().flat_map(|annotation| {
+                let none = annotation.points.is_none();
+                let start = annotation.points.unwrap_or(0);
+                (start..start + 3 * self.points).map(move |at| if none { 0.0 } else { self.coordinates[at] })
+            });
+            parts.array("boxes.points.npy", &[n, self.points, 3], numbers);
+        }
+        if self.masks {
+            let json = parts.begin("boxes.masks.json");
+            for (number, annotation) in annotations.iter().enumerate() {
+                json.push(if number == 0 { b'[' } else { b',' });
+                let start = json.len();
+                if annotation.len == 0 {
+                    json.extend_from_slice(b"null");
+                } else {
+                    json.resize(start + annotation.len as usize, 0);
+                    self.file.read(annotation.at, &mut json[start..])?;
+                }
+            }
+            json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
+        }
+        write!(parts.begin("image_id.txt"), "{}", image.id).expect("a Vec takes everything");
+        parts.file(field, &[&self.root, &image.name])?;
+        parts.sample(key)
+    }
+
+    fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.identity.check(&self.file.path, false).map(|_| ())
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(format!("{}{}", self.root, self.images[index].name).into())
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "coco"
+    }
+}
+
+/// What is kept of the file.
+struct Set {
+    images: Vec<Image>,
+    annotations: Vec<Annotation>,
+    categories: Vec<i64>,
+    classes: Vec<String>,
+    masks: bool,
+    points: usize,
+    coordinates: Vec<f32>,
+}
+
+impl Set {
+    fn of(mut content: json::File<'_>, bytes: &[u8]) -> Result<Self> {
+        content.categories.sort_by_key(|category| category.id);
+        content.images.sort_by(|a, b| a.id.cmp(&b.id));
+        if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
+            let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
+            return Err(Error::in_source(format!("category id {id} is that of {one:?} and of {other:?}")));
+        }
+        if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
+            let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
+            return Err(Error::in_source(format!("image id {id} is that of {one:?} and of {other:?}")));
+        }
+        let named = content.categories.iter().map(|category| category.keypoints.len()).max();
+        let given =
+            content.annotations.iter().filter_map(|object| object.keypoints.as_ref()).map(|points| points.len() / 3);
+        let points = named.filter(|&named| named > 0).or(given.max()).unwrap_or(0);
+
+        let mut coordinates = Vec::new();
+        let mut annotations = {
+            let places: HashMap<&Id<'_>, u32> = content.images.iter().map(|image| &image.id).zip(0..).collect();
+            let unlisted = |object: &&Object<'_>| !places.contains_key(&object.image_id);
+            if let Some(first) = content.annotations.iter().find(unlisted) {
+                let (image, all) = (&first.image_id, content.images.len());
+                let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
+                let count = content.annotations.iter().filter(unlisted).count();
+                return Err(Error::in_source(format!(
+                    "annotation {id} is of image {image}, which is not among the {all} images of the file; so are {count} annotations"
+                )));
+            }
+            let objects = content.annotations.into_iter().enumerate();
+            let annotations = objects.map(|(number, object)| {
+                let image = places[&object.image_id];
+                Annotation::of(object, number, image, points, &mut coordinates, bytes)
+            });
+            annotations.collect::<Result<Vec<_>>>()?
+        };
+        // Those of one image stay in the order of the file.
+        annotations.sort_by_key(|annotation| annotation.image);
+        let images = content.images.into_iter().enumerate().map(|(index, image)| Image {
+            id: image.id.into_owned(),
+            name: image.file_name.into(),
+            width: image.width,
+            height: image.height,
+            end: annotations.partition_point(|annotation| annotation.image as usize <= index),
+        });
+        Ok(Set {
+            images: images.collect(),
+            categories: content.categories.iter().map(|category| category.id).collect(),
+            classes: content.categories.into_iter().map(|category| category.name.into_owned()).collect(),
+            masks: annotations.iter().any(|annotation| annotation.len > 0),
+            points,
+            coordinates,
+            annotations,
+        })
+    }
+}
+
+impl Annotation {
+    /// The annotation `number` of the file, whose text is `bytes`.
+    fn of(
+        object: Object<'_>,
+        number: usize,
+        image: u32,
+        points: usize,
+        coordinates: &mut Vec<f32>,
+        bytes: &[u8],
+    ) -> Result<Self> {
+        let id = object.id.map_or(Id::Number(number as i64), Id::into_owned);
+        let keypoints = object.keypoints.unwrap_or_default();
+        if !keypoints.is_empty() && keypoints.len() != 3 * points {
+            let (found, needed) = (keypoints.len(), 3 * points);
+            return Err(Error::in_source(format!(
+                "annotation {id} has {found} numbers of keypoints; {points} points of x, y and visibility are {needed}"
+            )));
+        }
+        let start = (!keypoints.is_empty()).then_some(coordinates.len());
+        coordinates.extend(keypoints);
+        let text = object.segmentation.map_or("", RawValue::get);
+        // Exporters write an empty list where there is no mask.
+        let text = if matches!(text, "[]" | "null") { "" } else { text };
+        let len = u32::try_from(text.len())
+            .map_err(|_| Error::in_source(format!("annotation {id} has a segmentation of {} bytes", text.len())))?;
+        let at = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
+        let [x, y, width, height] = object.bbox;
+        let edges = [x, y, x + width, y + height];
+        Ok(Annotation {
+            image,
+            id,
+            category: object.category_id,
+            edges,
+            crowd: object.iscrowd.0,
+            at,
+            len,
+            points: start,
+        })
+    }
+}

@@ -1,0 +1,285 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::xml::Objects;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Format;
+use crate::source::annotated::{Parts, key_and_field, root};
+use crate::source::folder::pictures_below;
+use crate::source::{Sample, Source};
+
+const PICTURES: &str = "JPEGImages";
+const ANNOTATIONS: &str = "Annotations";
+const LISTS: &str = "ImageSets";
+const MASKS: &str = "SegmentationClass";
+
+/// The classes of Pascal VOC, sorted.
+const CLASSES: [&str; 20] = [
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+];
+
+/// Pictures with the annotations of Pascal VOC: boxes, and masks of classes.
+///
+/// ```no_run
+/// use warpfeed::source::Voc;
+///
+/// let train = Voc::open("VOC2012/ImageSets/Main/train.txt")?;
+/// let masks = Voc::open("VOC2012/ImageSets/Segmentation/train.txt")?;
+/// let all = Voc::open("VOC2012")?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// - **Samples** are the pictures of `JPEGImages` that a list names, in its order; of a folder all
+///   of them, sorted. A list has a name a line; what follows the name in its line is passed over.
+///   The key is the name.
+/// - **Boxes**, where the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and
+///   lower edge in pixels. The files count pixels from 1 and the last one belongs to the box. So
+///   **1 is subtracted from the left and upper edge**, and width is right minus left, as in
+///   Detectron2. `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
+/// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
+///   Pascal VOC, they are its 20. So every list of a set has the same numbers.
+/// - **Masks**: `mask.png` from `SegmentationClass`, where the picture has one. Its 0 is the
+///   background, class c of the boxes is c + 1, and 255 is the outline that no class owns. A list in
+///   `ImageSets/Segmentation` needs them.
+///
+/// **Bad annotations.** A missing or bad file, and a box that reaches out of its picture by more
+/// than a pixel, are errors of the sample with the file and the line.
+///
+/// **Memory.** Opening reads all files of `Annotations`. What stays are 25 bytes for a box.
+#[derive(Debug)]
+pub struct Voc {
+    /// Of the pictures and of the masks; they end with `/`.
+    pictures: String,
+    masks: String,
+    items: Vec<Item>,
+    /// Whether the set has boxes.
+    annotated: bool,
+    /// Of all boxes.
+    edges: Vec<[f32; 4]>,
+    numbers: Vec<i64>,
+    difficult: Vec<u8>,
+    classes: Vec<String>,
+    formats: Vec<Format>,
+}
+
+#[derive(Debug)]
+struct Item {
+    /// The picture's file.
+    name: Box<str>,
+    /// Where its boxes end.
+    end: usize,
+    mask: bool,
+    /// What is wrong with it.
+    error: Option<Error>,
+}
+
+impl Voc {
+    /// Opens the set at `path`: its folder, or one of its lists.
+    ///
+    /// # Errors
+    /// If the path is neither, a folder cannot be listed, or there are no pictures. What is wrong
+    /// with a sample is the error of reading it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(path.as_ref(), Vec::new())
+    }
+
+    pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>) -> Result<Self> {
+        let (folder, list) = match set_of_list(path) {
+            Some(folder) => (folder, Some(path)),
+            None => (path.to_owned(), None),
+        };
+        if !is_layout(&folder) {
+            let cause = format!(
+                "not a set of Pascal VOC: a folder {PICTURES} with {ANNOTATIONS} or {MASKS} beside it, or a list in {LISTS}, is expected"
+            );
+            return Err(Error::in_source(cause).at_path(path));
+        }
+        let files = pictures_below(&folder.join(PICTURES), &formats)?;
+        let files: BTreeMap<String, Box<str>> =
+            files.into_iter().map(|file| (key_and_field(&file, &formats).0.to_owned(), file.into())).collect();
+        let names: Vec<String> = match list {
+            Some(list) => {
+                let text = fs::read_to_string(list).map_err(|e| Error::io(list, &e))?;
+                text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+            }
+            None => files.keys().cloned().collect(),
+        };
+        if names.is_empty() {
+            return Err(Error::in_source("no pictures").at_path(path));
+        }
+        let annotated = folder.join(ANNOTATIONS).is_dir();
+        let found = if annotated { annotations(&folder.join(ANNOTATIONS))? } else { BTreeMap::new() };
+        let classes = classes(&found);
+        let masked = masks(&folder.join(MASKS))?;
+        let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
+
+        let (pictures, masks) = (root(&folder.join(PICTURES))?, root(&folder.join(MASKS))?);
+        let mut set = Voc {
+            pictures,
+            masks,
+            items: Vec::new(),
+            annotated,
+            edges: Vec::new(),
+            numbers: Vec::new(),
+            difficult: Vec::new(),
+            classes,
+            formats,
+        };
+        for name in names {
+            let mask = masked.contains(&name);
+            let file = files.get(&name).cloned();
+            let mut error = None;
+            if file.is_none() {
+                error = Some(Error::in_source(format!("{name:?} has no picture in {PICTURES}")).at_path(path));
+            } else if needs_mask && !mask {
+                let missing = folder.join(MASKS).join(format!("{name}.png"));
+                error = Some(Error::in_source("the mask is missing").at_path(missing));
+            } else if annotated {
+                error = set.add(&folder, &name, found.get(&name));
+            }
+            let file = file.unwrap_or_else(|| name.into());
+            set.items.push(Item { name: file, end: set.numbers.len(), mask, error });
+        }
+        Ok(set)
+    }
+
+    /// Adds the boxes of a picture. Returns what is wrong with them.
+    fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Option<Error> {
+        let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
+        match objects {
+            None => return Some(Error::in_source("the file of annotations is missing").at_path(missing())),
+            Some(Err(e)) => return Some(e.clone()),
+            Some(Ok(objects)) => {
+                let number = |name: &String| self.classes.binary_search(name).expect("made of all names") as i64;
+                self.numbers.extend(objects.names.iter().map(number));
+                self.edges.extend(&objects.edges);
+                self.difficult.extend(&objects.difficult);
+            }
+        }
+        None
+    }
+}
+
+/// Reads all files of a folder of annotations, by their names without the extension.
+fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
+    let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
+    let paths: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()).map_err(|e| Error::io(folder, &e)))
+        .filter(|path| path.as_ref().map_or(true, |path| path.extension().is_some_and(|end| end == "xml")))
+        .collect::<Result<_>>()?;
+    let read = |path: &PathBuf| {
+        let name = path.file_stem()?.to_str()?.to_owned();
+        let text = fs::read_to_string(path).map_err(|e| Error::io(path, &e));
+        Some((name, text.and_then(|text| Objects::parse(&text)).map_err(|e| e.at_path(path))))
+    };
+    // Reading waits on the disk, hence more threads than cores. The pool is gone before the
+    // loader's starts.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(paths.len().clamp(1, 16)).build();
+    let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
+    Ok(pool.install(|| paths.par_iter().filter_map(read).collect::<Vec<_>>()).into_iter().collect())
+}
+
+/// All names of classes, sorted: the 20 of Pascal VOC if there are no others.
+fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
+    let names: BTreeSet<&String> = found.values().flatten().flat_map(|objects| &objects.names).collect();
+    if names.iter().all(|name| CLASSES.binary_search(&name.as_str()).is_ok()) {
+        return CLASSES.map(str::to_owned).to_vec();
+    }
+    names.into_iter().cloned().collect()
+}
+
+/// The pictures that have a mask.
+fn masks(folder: &Path) -> Result<BTreeSet<String>> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(BTreeSet::new()) };
+    let name = |path: PathBuf| {
+        let png = path.extension().is_some_and(|end| end == "png");
+        path.file_stem().and_then(|stem| stem.to_str()).filter(|_| png).map(str::to_owned)
+    };
+    entries
+        .map(|entry| entry.map(|entry| name(entry.path())).map_err(|e| Error::io(folder, &e)))
+        .filter_map(Result::transpose)
+        .collect()
+}
+
+/// Whether a folder is laid out as Pascal VOC.
+pub(in crate::source) fn is_layout(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_dir();
+    has(PICTURES) && (has(ANNOTATIONS) || has(MASKS))
+}
+
+/// Whether a file is a list of such a set.
+pub(in crate::source) fn is_list(path: &Path) -> bool {
+    set_of_list(path).is_some_and(|folder| is_layout(&folder))
+}
+
+/// The folder of the set that `path` is a list of: `SET/ImageSets/Main/train.txt`.
+fn set_of_list(path: &Path) -> Option<PathBuf> {
+    let lists = path.parent()?.parent()?;
+    let text = path.extension().is_some_and(|end| end == "txt");
+    (text && lists.ends_with(LISTS)).then(|| lists.parent().map(Path::to_owned))?
+}
+
+impl Source for Voc {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let item = &self.items[index];
+        if let Some(error) = &item.error {
+            return Err(error.clone());
+        }
+        let (key, field) = key_and_field(&item.name, &self.formats);
+        let mut parts = Parts::new(scratch);
+        if self.annotated {
+            let boxes = if index == 0 { 0 } else { self.items[index - 1].end }..item.end;
+            let n = boxes.len();
+            parts.array("boxes.npy", &[n, 4], self.edges[boxes.clone()].iter().flatten().copied());
+            parts.array("boxes.class.npy", &[n], self.numbers[boxes.clone()].iter().copied());
+            parts.array("boxes.difficult.npy", &[n], self.difficult[boxes].iter().copied());
+        }
+        if item.mask {
+            parts.file("mask.png", &[&self.masks, key, ".png"])?;
+        }
+        parts.file(field, &[&self.pictures, &item.name])?;
+        parts.sample(key)
+    }
+
+    fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(format!("{}{}", self.pictures, self.items[index].name).into())
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "voc"
+    }
+}
