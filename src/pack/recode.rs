@@ -136,7 +136,7 @@ impl Scratch {
             return Err(Error::decode(format!("would be resized to {width}x{height}, the limit is {limit} pixels")));
         }
         let region = Rect::full(size);
-        let plan = Plan { region, window: region.into(), output, flip: false, vertical_flip: false, erase: None };
+        let plan = Plan::resized_crop(size, region, output, Rect::full(output));
         picture.decode(region, &mut self.pixels)?;
         if output == size && self.pixels.size() == size {
             return Ok((size, self.pixels.data()));

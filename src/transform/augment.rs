@@ -1,8 +1,8 @@
-use crate::decode::{Rect, Size};
+use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
-use crate::transform::geometry::{self, Interval};
-use crate::transform::{ColorJitter, ImageMut, Mix, Mixing, Plan, RandomErasing, Window};
+use crate::transform::crop::Crop;
+use crate::transform::{ColorJitter, ImageMut, Mix, Mixing, Plan, RandomErasing};
 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -11,8 +11,9 @@ const MAX_SIDE: u32 = 65_535;
 ///
 /// Start from [`train`](Augment::train), [`eval`](Augment::eval),
 /// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
-/// [`pass_through`](Augment::pass_through), then add to it. The setters never fail. The loader
-/// checks the options when it is opened.
+/// [`pass_through`](Augment::pass_through); for detection from [`letterbox`](Augment::letterbox),
+/// [`scale_jitter`](Augment::scale_jitter) or [`iou_crop`](Augment::iou_crop). Then add to it. The
+/// setters never fail. The loader checks the options when it is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -23,31 +24,24 @@ const MAX_SIDE: u32 = 65_535;
 ///
 /// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: a
 /// triangle filter that widens as the picture shrinks.
+///
+/// [Masks, boxes and points](crate::field) of a sample follow its picture.
+///
+/// Mosaic, four samples in one image, is not offered. A sample's part of a batch is a function of
+/// (seed, epoch, sample). Mosaic would read and decode four samples for each, and an error in one
+/// of them would be an error of four.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Augment {
     crop: Crop,
     output: Size,
+    fill: [u8; 3],
     flip: f64,
     vertical_flip: f64,
     jitter: Option<ColorJitter>,
     erase: Option<RandomErasing>,
     mix: Option<Mix>,
-    /// A setter that was called on a crop that does not support it.
-    misuse: Option<&'static str>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Crop {
-    /// A random box, resized to the output.
-    Random { scale: Interval, ratio: Interval },
-    /// The shorter side is resized to this many pixels, then the centre is cropped.
-    Shorter(u32),
-    /// The centre, without resizing.
-    Center,
-    /// The whole picture, resized; the aspect ratio may change.
-    Stretch,
-    /// The whole picture, which must already have the output's size.
-    Exact,
+    /// A setter that was called on a crop that does not support it, and what it needs.
+    misuse: Option<(&'static str, &'static str)>,
 }
 
 impl Augment {
@@ -55,6 +49,7 @@ impl Augment {
         Augment {
             crop,
             output: Size::new(width, height),
+            fill: [0; 3],
             flip: 0.0,
             vertical_flip: 0.0,
             jitter: None,
@@ -96,6 +91,54 @@ impl Augment {
         Self::new(Crop::Exact, width, height)
     }
 
+    /// The whole picture, resized to fit into `width` by `height` pixels with its aspect ratio, in
+    /// the middle. The rest is [filled](Augment::fill).
+    ///
+    /// The side that decides takes all of the output. The other one is rounded down, as in
+    /// torchvision's `Resize(size=None, max_size=side)`. An odd rest has its larger half at the
+    /// right or at the bottom.
+    pub fn letterbox(width: u32, height: u32) -> Self {
+        Self::new(Crop::Letterbox, width, height)
+    }
+
+    /// The whole picture, resized to fit into `side` by `side` pixels, times a factor uniform in
+    /// `low` to `high`. Of a larger result a random part is taken. A smaller one lies in the upper
+    /// left corner, and the rest is [filled](Augment::fill).
+    ///
+    /// It is torchvision's `ScaleJitter((side, side), (low, high))`, then the `FixedSizeCrop` of
+    /// its reference training. Ghiasi et al., "Simple Copy-Paste is a Strong Data Augmentation
+    /// Method for Instance Segmentation" (2021), use 0.1 to 2.
+    pub fn scale_jitter(side: u32, low: f64, high: f64) -> Self {
+        Self::new(Crop::Jitter([low, high]), side, side)
+    }
+
+    /// A random box that shows enough of the sample's boxes, resized to `width` by `height` pixels:
+    /// torchvision's `RandomIoUCrop()` and `Resize((height, width))`. Liu et al., "SSD: Single Shot
+    /// MultiBox Detector" (2016).
+    ///
+    /// One of 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1 is drawn. 1 takes the whole picture. For the others
+    /// up to 40 boxes are drawn, with sides of 0.3 to 1 times the picture's and a width / height of
+    /// 0.5 to 2. The first of them is taken that holds the centre of a box of the sample, and has
+    /// at least this intersection over union with such a box. If none does, it begins anew. A
+    /// sample without boxes keeps its whole picture.
+    ///
+    /// Boxes whose centre lies outside are dropped. The loader needs a field of
+    /// [`Boxes`](crate::field::Boxes).
+    pub fn iou_crop(width: u32, height: u32) -> Self {
+        Self::new(Crop::Iou, width, height)
+    }
+
+    /// Red, green and blue of what the picture does not cover; black by default. Only for
+    /// [`letterbox`](Augment::letterbox) and [`scale_jitter`](Augment::scale_jitter).
+    #[must_use]
+    pub fn fill(mut self, colour: [u8; 3]) -> Self {
+        match self.crop {
+            Crop::Letterbox | Crop::Jitter(_) => self.fill = colour,
+            _ => self.misuse = Some(("fill", "letterbox or scale_jitter")),
+        }
+        self
+    }
+
     /// Sets the output size, for outputs that are not square.
     #[must_use]
     pub fn output(mut self, width: u32, height: u32) -> Self {
@@ -109,7 +152,7 @@ impl Augment {
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         match &mut self.crop {
             Crop::Random { scale, .. } => *scale = [low, high],
-            _ => self.misuse = Some("scale"),
+            _ => self.misuse = Some(("scale", "the random crop of Augment::train")),
         }
         self
     }
@@ -120,7 +163,7 @@ impl Augment {
     pub fn ratio(mut self, low: f64, high: f64) -> Self {
         match &mut self.crop {
             Crop::Random { ratio, .. } => *ratio = [low, high],
-            _ => self.misuse = Some("ratio"),
+            _ => self.misuse = Some(("ratio", "the random crop of Augment::train")),
         }
         self
     }
@@ -176,8 +219,8 @@ impl Augment {
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
             return Err(Error::config(format!("augment: an output of {width}x{height}; sides are 1 to {MAX_SIDE}")));
         }
-        if let Some(setter) = self.misuse {
-            return Err(Error::config(format!("augment: {setter} needs the random crop of Augment::train")));
+        if let Some((setter, needs)) = self.misuse {
+            return Err(Error::config(format!("augment: {setter} needs {needs}")));
         }
         for (name, p) in [("flip", self.flip), ("vertical_flip", self.vertical_flip)] {
             if !(0.0..=1.0).contains(&p) {
@@ -193,69 +236,40 @@ impl Augment {
         if let Some(mix) = &self.mix {
             mix.check()?;
         }
-        match self.crop {
-            Crop::Random { scale: [low, high], .. } if !(0.0 < low && low <= high && high <= 1.0) => {
-                Err(Error::config(format!("augment: scale of {low} to {high}; needs 0 < low <= high <= 1")))
-            }
-            Crop::Random { ratio: [low, high], .. } if !(0.0 < low && low <= high && high.is_finite()) => {
-                Err(Error::config(format!("augment: ratio of {low} to {high}; needs 0 < low <= high")))
-            }
-            Crop::Shorter(shorter) if shorter < width.max(height) || shorter > MAX_SIDE => Err(Error::config(format!(
-                "augment: a crop of {width}x{height} from pictures resized to a shorter side of {shorter}"
-            ))),
-            _ => Ok(()),
-        }
+        self.crop.check(self.output)
     }
 
     /// Decides, before decoding, what happens to a sample whose picture has the size `size`.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing. An option that is
-    /// off draws nothing.
+    /// off draws nothing. [`iou_crop`](Augment::iou_crop) takes the sample for one without boxes;
+    /// see [`plan_with`](Augment::plan_with).
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
     /// size differs from [`Augment::pass_through`]'s.
     pub fn plan(&self, size: Size, rng: &mut Rng) -> Result<Plan> {
+        self.plan_with(size, &[], rng)
+    }
+
+    /// [`plan`](Augment::plan) for a sample with `boxes`, (x1, y1, x2, y2) in pixels of the
+    /// picture. Only [`iou_crop`](Augment::iou_crop) looks at them.
+    ///
+    /// # Errors
+    /// As [`plan`](Augment::plan).
+    pub fn plan_with(&self, size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
         if size.area() == 0 {
             return Err(Error::new(
                 ErrorKind::Transform,
                 format!("a picture of {}x{} pixels", size.width, size.height),
             ));
         }
-        let whole = Rect::full(size);
-        let (region, window) = match self.crop {
-            Crop::Random { scale, ratio } => {
-                let rect = geometry::random_box(size, scale, ratio, rng);
-                (rect, rect.into())
-            }
-            Crop::Shorter(shorter) => {
-                let resized = geometry::shorter_to(size, shorter);
-                let window = geometry::window_of(size, resized, geometry::center_box(resized, self.output)?);
-                (geometry::support_of(size, window, self.output), window)
-            }
-            Crop::Center => {
-                let rect = geometry::center_box(size, self.output)?;
-                (rect, rect.into())
-            }
-            Crop::Exact if size != self.output => {
-                return Err(Error::new(
-                    ErrorKind::Transform,
-                    format!(
-                        "the picture is {}x{}, but Augment::pass_through says {}x{}",
-                        size.width, size.height, self.output.width, self.output.height
-                    ),
-                ));
-            }
-            Crop::Stretch | Crop::Exact => (whole, Window::from(whole)),
-        };
-        Ok(Plan {
-            region,
-            window,
-            output: self.output,
-            flip: self.flip > 0.0 && rng.chance(self.flip),
-            vertical_flip: self.vertical_flip > 0.0 && rng.chance(self.vertical_flip),
-            erase: self.erase.as_ref().and_then(|erase| erase.draw(self.output, rng)),
-        })
+        let mut plan = self.crop.plan(size, self.output, boxes, rng)?;
+        plan.fill = self.fill;
+        plan.flip = self.flip > 0.0 && rng.chance(self.flip);
+        plan.vertical_flip = self.vertical_flip > 0.0 && rng.chance(self.vertical_flip);
+        plan.erase = self.erase.as_ref().and_then(|erase| erase.draw(self.output, rng));
+        Ok(plan)
     }
 
     /// Changes the colours of a sample's image after the resize. Draws from the `rng` that
@@ -270,6 +284,11 @@ impl Augment {
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn erases(&self) -> bool {
         self.erase.is_some()
+    }
+
+    /// Whether a plan depends on the sample's boxes.
+    pub(crate) fn sees_boxes(&self) -> bool {
+        matches!(self.crop, Crop::Iou)
     }
 
     /// Whether batches may be mixed.
@@ -287,6 +306,7 @@ impl Augment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::Rect;
 
     fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
         augment.check().unwrap();
@@ -331,6 +351,9 @@ mod tests {
         refused(Augment::train(224).flip(1.5), "flip of 1.5");
         refused(Augment::eval(200, 224), "shorter side of 200");
         refused(Augment::eval(256, 224).ratio(1.0, 1.0), "ratio needs the random crop");
+        refused(Augment::train(224).fill([114; 3]), "fill needs letterbox");
+        refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
+        refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
         Augment::train(224).output(320, 160).check().unwrap();
     }
 

@@ -84,6 +84,46 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
+/// The largest size with the aspect ratio of `size` in `output`; the side that does not decide is
+/// rounded down, as by torchvision's `Resize(size=None, max_size=side)`.
+pub(super) fn fit_into(size: Size, output: Size) -> Size {
+    let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
+    let part = |product: u64, by: u64| (product / by).max(1) as u32;
+    if w * height >= h * width {
+        Size::new(output.width, part(h * width, w))
+    } else {
+        Size::new(part(w * height, h), output.height)
+    }
+}
+
+/// The size of torchvision's `ScaleJitter`: as large as fits into `output`, times a factor uniform
+/// in `factors`, rounded down; sides of 1 to `most`. Draws one number.
+pub(super) fn jittered(size: Size, output: Size, factors: Interval, most: u32, rng: &mut Rng) -> Size {
+    let [w, h] = [size.width, size.height].map(f64::from);
+    let fits = (f64::from(output.width) / w).min(f64::from(output.height) / h);
+    let factor = fits * rng.range(factors[0], factors[1]);
+    let side = |length: f64| ((length * factor) as u32).clamp(1, most);
+    Size::new(side(w), side(h))
+}
+
+/// The box of the `FixedSizeCrop` of torchvision's reference training: where `size` exceeds
+/// `output` a part of it from a random place on, elsewhere all of it. Draws one number, which both
+/// axes share.
+pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
+    let place = rng.unit();
+    let span = |length: u32, room: u32| ((f64::from(length.saturating_sub(room)) * place) as u32, length.min(room));
+    let ((x, width), (y, height)) = (span(size.width, output.width), span(size.height, output.height));
+    Rect::new(x, y, width, height)
+}
+
+/// Whether the centre of a box, (x1, y1, x2, y2), lies inside `crop`, and not on its edge.
+pub(super) fn holds_centre(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
+    let within = |centre: f64, start: u32, length: u32| {
+        f64::from(start) < centre && centre < f64::from(start) + f64::from(length)
+    };
+    within((x1 + x2) / 2.0, crop.x, crop.width) && within((y1 + y2) / 2.0, crop.y, crop.height)
+}
+
 /// Maps `inner`, a box in the picture resized to `resized`, back to the picture of `size`.
 pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
@@ -129,6 +169,16 @@ mod tests {
     fn the_centre_is_rounded_half_to_even() {
         // (341 - 224) / 2 = 58.5 goes to 58, (227 - 224) / 2 = 1.5 to 2.
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
+    }
+
+    #[test]
+    fn a_letterbox_is_rounded_as_torchvision_does() {
+        // v2.Resize(size=None, max_size=640) of pictures of these sizes.
+        let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
+        assert_eq!(fit(500, 375), Size::new(640, 480));
+        assert_eq!(fit(333, 500), Size::new(426, 640));
+        assert_eq!(fit(2000, 1), Size::new(640, 1), "torchvision makes it empty");
+        assert_eq!(fit_into(Size::new(100, 100), Size::new(64, 32)), Size::new(32, 32));
     }
 
     #[test]

@@ -1,21 +1,196 @@
 use crate::decode::{Rect, Size};
+use crate::transform::geometry;
 use crate::transform::{Erase, Window};
 
 /// What happens to one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it before
 /// decoding.
+///
+/// In whole pixels: [`crop`](Plan::crop) of the picture is resized to [`resized`](Plan::resized).
+/// From [`offset`](Plan::offset) on, as much of it as [`target`](Plan::target) has room for is put
+/// there. What is left of the output is filled. Then the output is mirrored.
+///
+/// The methods say where something that lies in the picture is afterwards. A
+/// [`Kind`](crate::field::Kind) of your own calls them.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
+    /// Size of the picture, upright.
+    pub picture: Size,
     /// The part of the picture that is decoded. The resize filter reads only this part.
     pub region: Rect,
-    /// The part of the picture that becomes the output. It lies in the region.
+    /// The part of the picture that becomes the target, in fractions of a pixel. It lies in the
+    /// region.
     pub window: Window,
+    /// The part of the picture that is resized.
+    pub crop: Rect,
+    /// The size that it is resized to.
+    pub resized: Size,
+    /// Column and row of the resized part at which the target begins.
+    pub offset: (u32, u32),
+    /// The part of the output that shows the picture, before flips.
+    pub target: Rect,
+    /// Red, green and blue of the rest.
+    pub fill: [u8; 3],
     /// Size of the result.
     pub output: Size,
     /// Mirror left and right.
     pub flip: bool,
     /// Mirror top and bottom.
     pub vertical_flip: bool,
-    /// The rectangle to be filled after normalisation.
+    /// Whether boxes whose centre lies outside the crop are dropped
+    /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
+    pub centred: bool,
+    /// The rectangle of the image to be filled after normalisation. As in torchvision's
+    /// `RandomErasing`, masks, boxes and points do not change.
     pub erase: Option<Erase>,
+}
+
+/// A box in the output, as [`Plan::clip_box`] returns it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clipped {
+    /// (x1, y1, x2, y2) in pixels of the output.
+    pub corners: [f64; 4],
+    /// The share of the box's area that is left, 0 to 1. Of a box without area it is 0.
+    pub visible: f64,
+}
+
+impl Plan {
+    /// Takes `crop` of a picture of size `picture` and resizes it to `target`, a part of the output.
+    /// Nothing is mirrored, and the rest is black.
+    pub fn resized_crop(picture: Size, crop: Rect, output: Size, target: Rect) -> Self {
+        Plan {
+            picture,
+            region: crop,
+            window: crop.into(),
+            crop,
+            resized: target.size(),
+            offset: (0, 0),
+            target,
+            fill: [0; 3],
+            output,
+            flip: false,
+            vertical_flip: false,
+            centred: false,
+            erase: None,
+        }
+    }
+
+    /// Resizes a picture of size `picture` to `resized` and takes `part` of that to the upper left
+    /// corner of the output.
+    pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size) -> Self {
+        let window = geometry::window_of(picture, resized, part);
+        let whole = Self::resized_crop(picture, Rect::full(picture), output, Rect::full(part.size()));
+        let region = geometry::support_of(picture, window, part.size());
+        Plan { region, window, resized, offset: (part.x, part.y), ..whole }
+    }
+
+    /// Output pixels per picture pixel, across and down.
+    pub fn scale(&self) -> (f64, f64) {
+        let ratio = |resized: u32, crop: u32| f64::from(resized) / f64::from(crop);
+        (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
+    }
+
+    /// Where the picture's place (`x`, `y`) is in the output, before flips. It may lie outside.
+    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+        let (across, down) = self.scale();
+        let along = |v: f64, start: u32, scale: f64, offset: u32, target: u32| {
+            (v - f64::from(start)) * scale - f64::from(offset) + f64::from(target)
+        };
+        (
+            along(x, self.crop.x, across, self.offset.0, self.target.x),
+            along(y, self.crop.y, down, self.offset.1, self.target.y),
+        )
+    }
+
+    /// The target in the output, after flips.
+    pub fn shown(&self) -> Rect {
+        let Rect { mut x, mut y, width, height } = self.target;
+        if self.flip {
+            x = self.output.width - x - width;
+        }
+        if self.vertical_flip {
+            y = self.output.height - y - height;
+        }
+        Rect::new(x, y, width, height)
+    }
+
+    /// Where the point (`x`, `y`) of the picture is in the output; outside of it if the crop left
+    /// it out.
+    ///
+    /// Numbers are those of pixels, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
+    /// first pixel, and a flip takes x to width - 1 - x.
+    pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
+        let (mut x, mut y) = self.place(x, y);
+        if self.flip {
+            x = f64::from(self.output.width) - 1.0 - x;
+        }
+        if self.vertical_flip {
+            y = f64::from(self.output.height) - 1.0 - y;
+        }
+        (x, y)
+    }
+
+    /// Whether a [`point`](Plan::point) of the output lies where the picture is shown. As with
+    /// torchvision's `SanitizeKeyPoints` the left and upper edges belong to it, and the right and
+    /// lower ones do not.
+    pub fn shows(&self, x: f64, y: f64) -> bool {
+        let Rect { x: left, y: top, width, height } = self.shown();
+        let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
+        within(x, left, width) && within(y, top, height)
+    }
+
+    /// Where the box (x1, y1, x2, y2) of the picture is in the output, clipped to what is shown.
+    /// `None` if nothing of it is left: neither width nor height may be 0.
+    ///
+    /// Numbers are those of edges: 0 to the width are all pixels, and a flip takes x to width - x.
+    pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
+        if self.centred && !geometry::holds_centre(self.crop, [x1, y1, x2, y2]) {
+            return None;
+        }
+        let ((left, top), (right, bottom)) = (self.place(x1, y1), self.place(x2, y2));
+        let clip = |from: f64, to: f64, start: u32, length: u32, mirrored: Option<u32>| {
+            let (start, end) = (f64::from(start), f64::from(start) + f64::from(length));
+            let (from, to) = (from.clamp(start, end), to.clamp(start, end));
+            match mirrored {
+                Some(all) => (f64::from(all) - to, f64::from(all) - from),
+                None => (from, to),
+            }
+        };
+        let Rect { x, y, width, height } = self.target;
+        let (a, c) = clip(left, right, x, width, self.flip.then_some(self.output.width));
+        let (b, d) = clip(top, bottom, y, height, self.vertical_flip.then_some(self.output.height));
+        let visible = (c - a) * (d - b) / ((right - left) * (bottom - top));
+        (a < c && b < d).then_some(Clipped { corners: [a, b, c, d], visible })
+    }
+
+    /// The column of the picture that the nearest pixel to column `x` of the output comes from;
+    /// `None` where the output is filled.
+    ///
+    /// The rule is that of torchvision's masks (`InterpolationMode.NEAREST`): column `i` of a
+    /// resize is column `floor(i * (from / to))` in 32-bit floats.
+    pub fn column(&self, x: u32) -> Option<u32> {
+        let steps = (self.crop.x, self.crop.width, self.resized.width, self.offset.0);
+        nearest(x, self.output.width, self.flip, (self.target.x, self.target.width), steps)
+    }
+
+    /// The row of the picture for row `y` of the output, as [`column`](Plan::column).
+    pub fn row(&self, y: u32) -> Option<u32> {
+        let steps = (self.crop.y, self.crop.height, self.resized.height, self.offset.1);
+        nearest(y, self.output.height, self.vertical_flip, (self.target.y, self.target.height), steps)
+    }
+}
+
+/// Where position `at` of `output` comes from along one axis. `steps` are start and length of the
+/// crop, what it is resized to, and the offset in that.
+fn nearest(
+    at: u32,
+    output: u32,
+    mirrored: bool,
+    (target, length): (u32, u32),
+    (start, from, to, offset): (u32, u32, u32, u32),
+) -> Option<u32> {
+    let at = if mirrored { output - 1 - at } else { at };
+    let at = at.checked_sub(target).filter(|&at| at < length)? + offset;
+    let scaled = (at as f32 * (from as f32 / to as f32)).floor();
+    Some(start + (scaled as u32).min(from - 1))
 }

@@ -55,8 +55,8 @@ impl Resizer {
     /// plan.output.height * 3` bytes. All of `dst` is overwritten, and nothing is read from it.
     ///
     /// # Errors
-    /// If `pixels` does not cover `plan.region`, `dst` is of another length, or the plan's window
-    /// is empty.
+    /// If `pixels` does not cover `plan.region`, `dst` is of another length, the plan's window is
+    /// empty, or its target is not inside the output.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         let region = pixels.locate(plan.region)?;
         let expected = plan.output.area() * 3;
@@ -82,10 +82,15 @@ impl Resizer {
                 format!("an empty window: {:?} in {:?}", plan.window, plan.region),
             ));
         }
+        if !plan.target.fits(plan.output) {
+            let (target, output) = (plan.target, plan.output);
+            let cause = format!("a target of {target:?} in an output of {}x{}", output.width, output.height);
+            return Err(Error::new(ErrorKind::Transform, cause));
+        }
         let changed = self.across.prepare(Key {
             length: region.width,
             window: across,
-            outputs: plan.output.width,
+            outputs: plan.target.width,
             mirrored: plan.flip,
         });
         if let Some(kernels) = self.kernels.filter(|_| changed && !self.across.is_copy()) {
@@ -94,16 +99,17 @@ impl Resizer {
         self.down.prepare(Key {
             length: region.height,
             window: down,
-            outputs: plan.output.height,
+            outputs: plan.target.height,
             mirrored: plan.vertical_flip,
         });
         let stride = pixels.size().width as usize * 3;
-        self.rows(&pixels.data()[region.y as usize * stride + region.x as usize * 3..], stride, dst);
+        let source = &pixels.data()[region.y as usize * stride + region.x as usize * 3..];
+        self.rows(source, stride, fill_around(plan, dst));
         Ok(())
     }
 
-    /// Writes all output rows. `source` begins with the region's first pixel.
-    fn rows(&mut self, source: &[u8], stride: usize, dst: &mut [u8]) {
+    /// Writes the target's rows to `outs`. `source` begins with the region's first pixel.
+    fn rows<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
         let copy = self.across.is_copy();
@@ -111,7 +117,7 @@ impl Resizer {
             self.row.resize(self.table.reach.max(length), 0);
         }
         let precision = self.down.precision();
-        for (output, out) in dst.chunks_exact_mut(self.across.outputs() * 3).enumerate() {
+        for (output, out) in outs.enumerate() {
             let (start, taps) = self.down.taps(output);
             let rows = &source[start * stride + first..];
             let sum = if copy { &mut *out } else { &mut self.row[..length] };
@@ -129,6 +135,26 @@ impl Resizer {
             }
         }
     }
+}
+
+/// Fills what the picture does not cover, and gives the rows of the target.
+fn fill_around<'a>(plan: &Plan, dst: &'a mut [u8]) -> impl Iterator<Item = &'a mut [u8]> {
+    let fill = plan.fill;
+    let paint = move |bytes: &mut [u8]| bytes.as_chunks_mut().0.fill(fill);
+    let shown = plan.shown();
+    let [x, y, width, height, outputs] =
+        [shown.x, shown.y, shown.width, shown.height, plan.output.width].map(|v| v as usize);
+    let (above, rest) = dst.split_at_mut(y * outputs * 3);
+    let (rows, below) = rest.split_at_mut(height * outputs * 3);
+    paint(above);
+    paint(below);
+    rows.chunks_exact_mut(outputs * 3).map(move |row| {
+        let (left, rest) = row.split_at_mut(x * 3);
+        let (target, right) = rest.split_at_mut(width * 3);
+        paint(left);
+        paint(right);
+        target
+    })
 }
 
 #[cfg(test)]
