@@ -188,7 +188,7 @@ fn a_list_that_cannot_work_is_refused_with_its_place() {
 struct Other;
 
 impl Kind for Other {
-    fn arrays(&self, name: &str) -> Result<Vec<Field>> {
+    fn arrays(&self, name: &str, _: warpfeed::decode::Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
     }
 

@@ -6,6 +6,7 @@ mod support;
 
 use support::no_hang;
 use warpfeed::batch::Field;
+use warpfeed::decode::Size;
 use warpfeed::field::{Image, Kind, Label, Numbers, Place, Rows};
 use warpfeed::source::{Memory, OwnedSample, Sample};
 use warpfeed::transform::Plan;
@@ -210,7 +211,7 @@ fn the_end_of_a_fields_name_says_how_its_numbers_are_written() {
 struct Region;
 
 impl Kind for Region {
-    fn arrays(&self, name: &str) -> Result<Vec<Field>> {
+    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![4] }])
     }
 

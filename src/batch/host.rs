@@ -314,7 +314,7 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// The type of a field's elements in Rust: `u8`, `f32`, `f16`, `bf16` or `i64`.
+/// The type of a field's elements in Rust: `u8`, `u16`, `f32`, `f16`, `bf16`, `i16`, `i32` or `i64`.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// Its name in the schema.
     const DTYPE: Dtype;
@@ -333,7 +333,7 @@ macro_rules! element {
     )*};
 }
 
-element!(u8 => U8, f32 => F32, f16 => F16, bf16 => Bf16, i64 => I64);
+element!(u8 => U8, f32 => F32, f16 => F16, bf16 => Bf16, i16 => I16, i32 => I32, i64 => I64, u16 => U16);
 
 impl std::fmt::Debug for TensorView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -12,8 +12,14 @@ pub enum Dtype {
     F16,
     /// bfloat16, rounded to nearest even.
     Bf16,
+    /// 16-bit signed integer.
+    I16,
+    /// 32-bit signed integer.
+    I32,
     /// 64-bit signed integer, as labels are.
     I64,
+    /// 16-bit unsigned integer.
+    U16,
 }
 
 impl Dtype {
@@ -21,20 +27,36 @@ impl Dtype {
     pub fn bytes(self) -> usize {
         match self {
             Dtype::U8 => 1,
-            Dtype::F16 | Dtype::Bf16 => 2,
-            Dtype::F32 => 4,
+            Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
+            Dtype::F32 | Dtype::I32 => 4,
             Dtype::I64 => 8,
         }
     }
 
-    /// The name in NumPy and PyTorch: `uint8`, `float32`, `float16`, `bfloat16`, `int64`.
+    /// The least and the largest value of an integer type; `None` for floats.
+    pub(crate) fn integers(self) -> Option<(i64, i64)> {
+        match self {
+            Dtype::U8 => Some((0, u8::MAX.into())),
+            Dtype::U16 => Some((0, u16::MAX.into())),
+            Dtype::I16 => Some((i16::MIN.into(), i16::MAX.into())),
+            Dtype::I32 => Some((i32::MIN.into(), i32::MAX.into())),
+            Dtype::I64 => Some((i64::MIN, i64::MAX)),
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 => None,
+        }
+    }
+
+    /// The name in NumPy and PyTorch: `uint8`, `float32`, `float16`, `bfloat16`, `int16`, `int32`,
+    /// `int64`, `uint16`.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::U8 => "uint8",
             Dtype::F32 => "float32",
             Dtype::F16 => "float16",
             Dtype::Bf16 => "bfloat16",
+            Dtype::I16 => "int16",
+            Dtype::I32 => "int32",
             Dtype::I64 => "int64",
+            Dtype::U16 => "uint16",
         }
     }
 }

@@ -33,6 +33,11 @@ pub(crate) struct Npy<'a> {
 }
 
 impl<'a> Npy<'a> {
+    /// Whether `bytes` begin as an `.npy` file does.
+    pub(crate) fn matches(bytes: &[u8]) -> bool {
+        bytes.starts_with(b"\x93NUMPY")
+    }
+
     /// Reads the header. What the data should be is the caller's to check.
     ///
     /// # Errors

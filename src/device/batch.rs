@@ -254,4 +254,4 @@ macro_rules! element {
         }
     )*};
 }
-element!(u8 => U8, f32 => F32, half::f16 => F16, half::bf16 => Bf16, i64 => I64);
+element!(u8 => U8, f32 => F32, half::f16 => F16, half::bf16 => Bf16, i16 => I16, i32 => I32, i64 => I64, u16 => U16);

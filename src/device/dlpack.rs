@@ -90,7 +90,10 @@ impl CudaBatch {
             Dtype::F32 => (2, 32),
             Dtype::F16 => (2, 16),
             Dtype::Bf16 => (4, 16),
+            Dtype::I16 => (0, 16),
+            Dtype::I32 => (0, 32),
             Dtype::I64 => (0, 64),
+            Dtype::U16 => (1, 16),
         };
         let signed = |sizes: &[usize]| sizes.iter().map(|&n| n as i64).collect::<Vec<_>>();
         let (shape, strides) = (signed(tensor.shape()), signed(&tensor.strides()));

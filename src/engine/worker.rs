@@ -37,6 +37,8 @@ pub(crate) struct Worker {
     image: Vec<u8>,
     resizer: Resizer,
     mixing: MixScratch,
+    /// The boxes of a sample whose plan depends on them.
+    boxes: Vec<[f32; 4]>,
 }
 
 /// A sample that was read.
@@ -66,6 +68,7 @@ impl Worker {
             image: vec![0; if recipe.fields.images.is_empty() { 0 } else { image }],
             resizer: Resizer::new(),
             mixing: MixScratch::default(),
+            boxes: Vec::new(),
             recipe,
             run,
         }
@@ -141,10 +144,10 @@ impl Worker {
     /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
     /// are many. Gives the time in ns that reading waited.
     fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>) -> u64 {
-        let Worker { recipe, run, index, encoded, pixels, image, resizer, .. } = self;
+        let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
-        let mut desk = Desk { recipe, run, pixels, image, resizer, part, meter };
+        let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
         let mut group = desk.read(encoded, fetched, places);
         let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
@@ -222,6 +225,7 @@ struct Desk<'a> {
     pixels: &'a mut [Pixels; MAX_GROUP],
     image: &'a mut [u8],
     resizer: &'a mut Resizer,
+    boxes: &'a mut Vec<[f32; 4]>,
     part: &'a mut Part,
     meter: Meter<'a>,
 }
@@ -301,12 +305,12 @@ impl<'a> Desk<'a> {
     }
 
     /// Plans the images of a sample. Returns the bytes of memory that decoding them takes.
-    fn plan(&self, sample: &Sample<'a>, pick: &Pick, group: &mut Group<'a>) -> Result<usize> {
+    fn plan(&mut self, sample: &Sample<'a>, pick: &Pick, group: &mut Group<'a>) -> Result<usize> {
         // Where memory is scarce, what codecs take beside the pixels counts too.
         let ample = self.run.scratch.share().decode as u64 >= SMALL * MAX_GROUP as u64;
         let mut memory = 0;
         for field in &self.recipe.fields.images {
-            let planned = self.recipe.plan(field, sample, pick)?;
+            let planned = self.recipe.plan(field, sample, pick, self.boxes)?;
             let picture = planned.picture.as_ref().expect("it waits to be decoded");
             if picture.is_plain_jpeg() {
                 self.meter.plain_jpeg();

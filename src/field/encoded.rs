@@ -129,7 +129,7 @@ impl Encoded<'_> {
     }
 
     /// The array and its shape; its data has as many bytes as that takes.
-    fn npy(&self) -> Result<(Npy<'_>, Shape)> {
+    pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
         let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is no array: {}", e.cause())))?;
         let known = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
         let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
@@ -185,9 +185,9 @@ impl Encoded<'_> {
 /// Whether the array's data is an array of `dtype` as it is.
 fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
-        Dtype::U8 => b'u',
+        Dtype::U8 | Dtype::U16 => b'u',
         Dtype::F32 | Dtype::F16 => b'f',
-        Dtype::I64 => b'i',
+        Dtype::I16 | Dtype::I32 | Dtype::I64 => b'i',
         Dtype::Bf16 => return false,
     };
     (npy.kind, npy.size) == (kind, dtype.bytes()) && npy.big_endian == cfg!(target_endian = "big")

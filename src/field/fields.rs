@@ -5,10 +5,10 @@ use super::kind::{FieldKind, Inner};
 use super::{Kind, Label, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::SampleOps;
-use crate::decode::MAX_GROUP;
+use crate::decode::{MAX_GROUP, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Source};
-use crate::transform::Plan;
+use crate::transform::{Augment, Plan};
 
 /// The fields of a loader, each with its place in the batch.
 pub(crate) struct Fields {
@@ -67,7 +67,7 @@ impl Fields {
                     arrays.push(label.array(name));
                 }
                 Inner::Other(kind) => {
-                    let own = kind.arrays(name)?;
+                    let own = kind.arrays(name, format.size)?;
                     made.others.push(Other { name: name.clone(), kind: kind.clone(), first: span, arrays: own.len() });
                     arrays.extend(own.into_iter().map(|field| (field, Role::Plain)));
                 }
@@ -99,6 +99,35 @@ impl Fields {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
         Ok((made, arrays))
+    }
+
+    /// Checks that the fields and the augmentation go together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a field that cannot follow its picture,
+    /// and for [`Augment::iou_crop`] without boxes.
+    pub(crate) fn check(&self, augment: &Augment) -> Result<()> {
+        if let Some(Other { name, .. }) = self.others.iter().find(|other| other.kind.follows_picture()) {
+            if self.images.is_empty() {
+                return Err(Error::config(format!("field {name:?} follows the picture, but the loader has none")));
+            }
+            if augment.mixes() {
+                return Err(Error::config(format!(
+                    "field {name:?} follows the picture, and pictures are mixed: a mixed mask or box has no meaning"
+                )));
+            }
+        }
+        if augment.sees_boxes() && !self.others.iter().any(|other| other.kind.has_boxes()) {
+            return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
+        }
+        Ok(())
+    }
+
+    /// Replaces what is in `to` by the boxes of `sample`, whose picture has the size `picture`.
+    pub(crate) fn boxes(&self, sample: &Sample<'_>, picture: Size, to: &mut Vec<[f32; 4]>) -> Result<()> {
+        to.clear();
+        let mut with_boxes = self.others.iter().filter(|other| other.kind.has_boxes());
+        with_boxes.try_for_each(|Other { name, kind, .. }| kind.boxes(name, sample, picture, to))
     }
 
     /// Writes everything of `sample` except its images.

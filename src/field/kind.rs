@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::{Image, Label};
 use crate::batch::{Field, Row};
+use crate::decode::Size;
 use crate::error::Result;
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -14,6 +15,7 @@ use crate::transform::Plan;
 ///
 /// ```
 /// use warpfeed::batch::{Dtype, Field};
+/// use warpfeed::decode::Size;
 /// use warpfeed::field::{Kind, Place};
 /// use warpfeed::source::Sample;
 /// use warpfeed::transform::Plan;
@@ -23,7 +25,7 @@ use crate::transform::Plan;
 /// struct Length;
 ///
 /// impl Kind for Length {
-///     fn arrays(&self, name: &str) -> warpfeed::Result<Vec<Field>> {
+///     fn arrays(&self, name: &str, _: Size) -> warpfeed::Result<Vec<Field>> {
 ///         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
 ///     }
 ///
@@ -43,17 +45,42 @@ use crate::transform::Plan;
 /// ```
 pub trait Kind: Send + Sync + Debug {
     /// The arrays of a field called `name` in a batch: their names, element types and shapes for
-    /// one sample.
+    /// one sample. `output` is the size of the loader's pictures.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for options that cannot work.
-    fn arrays(&self, name: &str) -> Result<Vec<Field>>;
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
+
+    /// Whether the field lies in the coordinates of the sample's picture, so that it is cropped and
+    /// flipped with it. A loader without a picture, and one that mixes pictures, refuses such a
+    /// field. The default is no.
+    fn follows_picture(&self) -> bool {
+        false
+    }
+
+    /// Whether the samples have boxes that [`Augment::iou_crop`](crate::Augment::iou_crop) can see.
+    /// The default is no.
+    fn has_boxes(&self) -> bool {
+        false
+    }
+
+    /// Appends the boxes of `sample` to `to`: (x1, y1, x2, y2) in pixels of its picture, which has
+    /// the size `picture`. It is called before the plan is made, and only for
+    /// [`Augment::iou_crop`](crate::Augment::iou_crop).
+    ///
+    /// # Errors
+    /// Any. The loader adds the sample.
+    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Size, to: &mut Vec<[f32; 4]>) -> Result<()> {
+        let _ = (name, sample, picture, to);
+        Ok(())
+    }
 
     /// Writes the part of `sample` in the field called `name`. It must write every byte of the
     /// place, which holds bytes of an earlier batch.
     ///
     /// `plan` says what is done to the sample's picture: its original size, the part that is taken,
-    /// the flip. It is `None` in a loader without a picture.
+    /// the flip. With several pictures it is that of the first. It is `None` in a loader without a
+    /// picture.
     ///
     /// # Errors
     /// Any. The loader adds the sample.

@@ -5,10 +5,16 @@
 //! 3. `label`: [`Label`], the class as an integer, and as a row of shares.
 //! 4. `numbers`: [`Numbers`], an array of one shape.
 //! 5. `rows`: [`Rows`], a varying number of rows a sample, padded, with a count.
-//! 6. `fields`: all fields of a loader.
-//! 7. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
-//!    number and its conversion.
-//! 8. `segments`: COCO's outlines and run lengths as masks.
+//! 6. `mask`: [`Mask`], an integer a pixel; `sampler` takes its nearest pixels.
+//! 7. `boxes`: [`Boxes`], with what belongs to each: `corners` says what their numbers are,
+//!    `columns` reads one number of each, `segments` makes masks of COCO's outlines and run lengths.
+//! 8. `points`: [`Points`], key points of the picture; `skeleton`: a set of them.
+//! 9. `fields`: all fields of a loader.
+//! 10. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
+//!     number and its conversion.
+//!
+//! Masks, boxes and points lie in the coordinates of the sample's picture and follow its crop,
+//! resize, flip and padding. They equal torchvision's v2 with `tv_tensors`.
 //!
 //! The end of a field's name says how its numbers are written, as in WebDataset:
 //!
@@ -31,18 +37,26 @@
 //! [`Loader::field`](crate::Loader::field) adds a field or replaces one of these.
 //! [`Loader::without`](crate::Loader::without) leaves one out.
 
+mod boxes;
+mod columns;
+mod corners;
 mod encoded;
 mod fields;
 mod image;
 mod json;
 mod kind;
 mod label;
+mod mask;
 mod number;
 mod numbers;
+mod points;
 mod rows;
-#[allow(dead_code)] // until `Boxes` draws masks with it
+mod sampler;
 mod segments;
+mod skeleton;
 
+pub use boxes::Boxes;
+pub use corners::BoxFormat;
 pub(crate) use fields::{Device, Fields};
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
@@ -50,5 +64,7 @@ pub(crate) use image::{ImageField, MixScratch, Written};
 pub(crate) use kind::Inner;
 pub use kind::{FieldKind, Kind, Place};
 pub use label::Label;
+pub use mask::Mask;
 pub use numbers::Numbers;
+pub use points::Points;
 pub use rows::Rows;

@@ -38,7 +38,10 @@ impl Number<'_> {
 pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut Vec<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => to.push(whole(number, dtype)?),
+        Dtype::I16 => to.extend(whole::<i16>(number, dtype)?.to_ne_bytes()),
+        Dtype::I32 => to.extend(whole::<i32>(number, dtype)?.to_ne_bytes()),
         Dtype::I64 => to.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
+        Dtype::U16 => to.extend(whole::<u16>(number, dtype)?.to_ne_bytes()),
         Dtype::F32 => to.extend(single(number)?.to_ne_bytes()),
         Dtype::F16 => to.extend(f16::from_f64(double(number)?).to_ne_bytes()),
         Dtype::Bf16 => to.extend(bf16::from_f64(double(number)?).to_ne_bytes()),

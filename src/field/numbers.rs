@@ -1,7 +1,7 @@
 use super::encoded::{self, Encoded};
 use super::{Kind, Place};
 use crate::batch::{Dtype, Field};
-use crate::decode::Shape;
+use crate::decode::{Shape, Size};
 use crate::error::Result;
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -38,7 +38,7 @@ impl Numbers {
 }
 
 impl Kind for Numbers {
-    fn arrays(&self, name: &str) -> Result<Vec<Field>> {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }])
     }
 

@@ -1,7 +1,7 @@
 use super::encoded::{self, Encoded};
 use super::{Kind, Place};
 use crate::batch::{COUNT, Dtype, Element, Field};
-use crate::decode::Shape;
+use crate::decode::{Shape, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -69,7 +69,7 @@ impl Rows {
 }
 
 impl Kind for Rows {
-    fn arrays(&self, name: &str) -> Result<Vec<Field>> {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if self.most == 0 {
             return Err(Error::config(format!("field {name:?}: room for 0 rows; at least 1 is needed")));
         }

@@ -98,6 +98,7 @@ impl Loader {
         let global_batch = self.batch.of_all(rank.world_size)?;
         self.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
+        fields.check(&self.augment)?;
 
         let (options, name) = (self.source_options()?, self.input.name());
         let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;

@@ -60,13 +60,22 @@ impl Recipe {
         source::blame(&*self.source, id as usize, key, error)
     }
 
-    /// Finds an image of a sample, reads its header and makes its plan.
-    pub(crate) fn plan<'a>(&'a self, field: &ImageField, sample: &Sample<'a>, pick: &Pick) -> Result<Planned<'a>> {
+    /// Finds an image of a sample, reads its header and makes its plan. `boxes` is scratch.
+    pub(crate) fn plan<'a>(
+        &'a self,
+        field: &ImageField,
+        sample: &Sample<'a>,
+        pick: &Pick,
+        boxes: &mut Vec<[f32; 4]>,
+    ) -> Result<Planned<'a>> {
         let planned = guarded(|| {
             let bytes = field.image.bytes(sample, &self.codecs)?;
             let picture = self.codecs.open(bytes)?;
             let mut rng = Rng::new(self.seed, pick.variant, pick.sample);
-            let plan = self.augment.plan(picture.size(), &mut rng)?;
+            if self.augment.sees_boxes() {
+                self.fields.boxes(sample, picture.size(), boxes)?;
+            }
+            let plan = self.augment.plan_with(picture.size(), boxes, &mut rng)?;
             Ok(Planned { picture: Some(picture), plan, rng })
         });
         planned.map_err(|e| self.blame(pick.sample, sample.key(), e))

@@ -1,0 +1,355 @@
+use std::cell::RefCell;
+
+use super::columns::Column;
+use super::corners::{BoxFormat, Reader};
+use super::encoded;
+use super::segments::Segments;
+use super::skeleton::Skeleton;
+use super::{Kind, Place};
+use crate::batch::{COUNT, Dtype, Field};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::source::Sample;
+use crate::transform::Plan;
+
+/// The boxes of a sample, with their classes, masks and key points. They are cropped, resized and
+/// flipped with the picture.
+///
+/// The batch field `boxes` is made of the sample's field `boxes` ([encoded](super) in any way), f32
+/// of shape (n, 4). By default a box is (x1, y1, x2, y2) in pixels of the picture. If the sample has
+/// a field `boxes.units.txt` with the text `relative`, numbers are parts of the picture's width and
+/// height. The arrays of the batch, with room for `most` boxes a sample:
+///
+/// | array | shape | dtype | padding | from the sample's field |
+/// |---|---|---|---|---|
+/// | `boxes` | (N, most, 4) | f32 | 0 | `boxes` |
+/// | `boxes.count` | (N) | i64 | | |
+/// | `boxes.class`, ... | (N, most) | as chosen | -1, or 0 of other types than signed integers | `boxes.class`, ... of shape (n) |
+/// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
+/// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
+///
+/// Boxes are clipped to what is shown of the picture. One of which nothing is left is dropped, and
+/// so is one without width or height. [`min_visible`](Boxes::min_visible) and
+/// [`min_size`](Boxes::min_size) drop more. What belongs to a dropped box goes with it; the others
+/// keep their order. [`HostBatch::counts`](crate::HostBatch::counts) says how many are left. Random
+/// erasing changes neither boxes nor masks. A device gets all arrays unchanged.
+///
+/// The class is numbered by [`Loader::classes`](crate::Loader::classes), if that is set.
+///
+/// Coordinates that are NaN or infinite, an x2 less than x1, and a box outside its picture are
+/// errors with both numbers. A box that reaches out by up to a hundredth of the picture's side, or
+/// by one pixel, is clipped: sets are rounded.
+///
+/// ```no_run
+/// use warpfeed::field::{BoxFormat, Boxes};
+/// use warpfeed::{Augment, Dtype, Loader};
+///
+/// let boxes = Boxes::new(100).column("class", Dtype::I64).to(BoxFormat::Cxcywh).min_size(1.0);
+/// let augment = Augment::letterbox(640, 640).fill([114; 3]).flip(0.5);
+/// let mut batches = Loader::new("coco.tar").augment(augment).field("boxes", boxes).host()?;
+/// for batch in batches.epoch(0) {
+///     let batch = batch?;
+///     let boxes = batch.field("boxes").expect("it is there"); // (N, 100, 4)
+///     let classes = batch.field("boxes.class").expect("it is there"); // (N, 100)
+///     let counts = batch.counts("boxes").expect("it is there");
+/// }
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Boxes {
+    most: usize,
+    reader: Reader,
+    to: BoxFormat,
+    to_relative: bool,
+    min_visible: f64,
+    min_size: f64,
+    columns: Vec<Column>,
+    masks: bool,
+    points: Option<Skeleton>,
+    truncated: bool,
+}
+
+impl Boxes {
+    /// Boxes with room for `most` a sample. A sample with more is an error.
+    pub fn new(most: usize) -> Self {
+        Boxes {
+            most,
+            reader: Reader { format: BoxFormat::Xyxy, relative: false },
+            to: BoxFormat::Xyxy,
+            to_relative: false,
+            min_visible: 0.0,
+            min_size: 0.0,
+            columns: Vec::new(),
+            masks: false,
+            points: None,
+            truncated: false,
+        }
+    }
+
+    /// What the four numbers of a box are in the sample; corners by default.
+    #[must_use]
+    pub fn from(mut self, format: BoxFormat) -> Self {
+        self.reader.format = format;
+        self
+    }
+
+    /// Reads coordinates as parts of the picture's width and height, those of masks and points too.
+    #[must_use]
+    pub fn relative(mut self) -> Self {
+        self.reader.relative = true;
+        self
+    }
+
+    /// What the four numbers of a box are in the batch; corners by default.
+    #[must_use]
+    pub fn to(mut self, format: BoxFormat) -> Self {
+        self.to = format;
+        self
+    }
+
+    /// Delivers boxes in parts of the output's width and height. By default they are in pixels of
+    /// it. Points stay in pixels.
+    #[must_use]
+    pub fn to_relative(mut self) -> Self {
+        self.to_relative = true;
+        self
+    }
+
+    /// Drops a box if less than this share of its area is left, 0 to 1; 0 by default.
+    #[must_use]
+    pub fn min_visible(mut self, share: f64) -> Self {
+        self.min_visible = share;
+        self
+    }
+
+    /// Drops a box whose width or height in the output is less than this, in pixels; 0 by default.
+    /// 1 is the default of torchvision's `SanitizeBoundingBoxes`.
+    #[must_use]
+    pub fn min_size(mut self, pixels: f64) -> Self {
+        self.min_size = pixels;
+        self
+    }
+
+    /// Adds a number of each box: `name` becomes the array `<field>.<name>` of `dtype`. `class` is
+    /// an integer; [`Loader::classes`](crate::Loader::classes) numbers it.
+    #[must_use]
+    pub fn column(mut self, name: impl Into<String>, dtype: Dtype) -> Self {
+        self.columns.push(Column { name: name.into(), dtype });
+        self
+    }
+
+    /// Adds a mask of each box, 0 or 1 in each pixel of the output: COCO's polygons and run-length
+    /// codes with the bits of `pycocotools`, of which the nearest pixels are taken.
+    #[must_use]
+    pub fn masks(mut self) -> Self {
+        self.masks = true;
+        self
+    }
+
+    /// Adds `count` key points of each box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
+    ///
+    /// A point that is not shown becomes (0, 0, 0), as COCO writes an unlabelled one. Where points
+    /// lie is as in [`Plan::point`].
+    #[must_use]
+    pub fn points(mut self, count: usize) -> Self {
+        let pairs = self.points.take().map(|points| points.pairs).unwrap_or_default();
+        self.points = Some(Skeleton { count, pairs });
+        self
+    }
+
+    /// Points that change places in a mirrored picture, such as the left and the right eye. A
+    /// picture that is flipped both ways is turned, and not mirrored.
+    #[must_use]
+    pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
+        self.points.get_or_insert_default().pairs = pairs.into_iter().collect();
+        self
+    }
+
+    /// Takes the first `most` boxes that are left of a sample with more.
+    #[must_use]
+    pub fn truncated(mut self) -> Self {
+        self.truncated = true;
+        self
+    }
+}
+
+/// A box that is left: its number in the sample, and its corners in the output.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    index: usize,
+    corners: [f64; 4],
+}
+
+/// Scratch that is kept from sample to sample.
+#[derive(Default)]
+struct Scratch {
+    corners: Vec<[f32; 4]>,
+    kept: Vec<Kept>,
+    numbers: Vec<f32>,
+    name: String,
+    segments: Segments,
+    drawn: Vec<u8>,
+}
+
+impl Kind for Boxes {
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        let refuse = |cause: String| Error::config(format!("field {name:?}: {cause}"));
+        if self.most == 0 {
+            return Err(refuse("room for 0 boxes; at least 1 is needed".into()));
+        }
+        if !(0.0..=1.0).contains(&self.min_visible) {
+            return Err(refuse(format!("min_visible of {} is not a share: must lie in 0..1", self.min_visible)));
+        }
+        if !(self.min_size >= 0.0 && self.min_size.is_finite()) {
+            return Err(refuse(format!("min_size of {} pixels; needs 0 or more", self.min_size)));
+        }
+        let array = |end: &str, dtype, shape| Field { name: format!("{name}{end}"), dtype, shape };
+        let mut arrays = vec![array("", Dtype::F32, vec![self.most, 4]), array(COUNT, Dtype::I64, vec![])];
+        for column in &self.columns {
+            column.check().map_err(refuse)?;
+            arrays.push(array(&format!(".{}", column.name), column.dtype, vec![self.most]));
+        }
+        if self.masks {
+            let shape = vec![self.most, output.height as usize, output.width as usize];
+            arrays.push(array(".masks", Dtype::U8, shape));
+        }
+        if let Some(points) = &self.points {
+            points.check().map_err(refuse)?;
+            arrays.push(array(".points", Dtype::F32, vec![self.most, points.count, 3]));
+        }
+        Ok(arrays)
+    }
+
+    fn follows_picture(&self) -> bool {
+        true
+    }
+
+    fn has_boxes(&self) -> bool {
+        true
+    }
+
+    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Size, to: &mut Vec<[f32; 4]>) -> Result<()> {
+        SCRATCH.with_borrow_mut(|scratch| self.reader.read(name, sample, picture, &mut scratch.numbers, to).map(drop))
+    }
+
+    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let plan = plan.expect("a kind that follows the picture needs one");
+        SCRATCH.with_borrow_mut(|scratch| {
+            let units = self.keep(name, sample, plan, scratch)?;
+            self.write_boxes(plan, &scratch.kept, place);
+            let Scratch { corners, kept, numbers, name: full, segments, drawn } = scratch;
+            let (all, mut array) = (corners.len(), 2);
+            for column in &self.columns {
+                let kept = kept.iter().map(|kept| kept.index);
+                column.write(join(full, name, &column.name), sample, all, kept, place.bytes(array))?;
+                array += 1;
+            }
+            if self.masks {
+                let name = join(full, name, "masks.json");
+                Self::write_masks(name, sample, (plan, units), (all, kept), (segments, drawn), place.bytes(array))?;
+                array += 1;
+            }
+            if let Some(points) = &self.points {
+                let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(array));
+                to.fill(0.0);
+                if all > 0 {
+                    points.read(join(full, name, "points"), sample, Some(all), 3, units, numbers)?;
+                    let from = numbers.chunks_exact(points.count * 3);
+                    let each = to.chunks_exact_mut(points.count * 3);
+                    kept.iter().zip(each).for_each(|(kept, to)| {
+                        points.place(from.clone().nth(kept.index).expect("one for each box"), plan, to);
+                    });
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+}
+
+/// The name of a field that belongs to field `name`, written to `full`.
+fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
+    full.clear();
+    full.extend([name, ".", end]);
+    full
+}
+
+impl Boxes {
+    /// Reads the sample's boxes and decides which are left. Returns what coordinates are multiplied
+    /// by to become pixels.
+    fn keep(&self, name: &str, sample: &Sample<'_>, plan: &Plan, scratch: &mut Scratch) -> Result<(f64, f64)> {
+        let Scratch { corners, kept, numbers, .. } = scratch;
+        corners.clear();
+        kept.clear();
+        let units = self.reader.read(name, sample, plan.picture, numbers, corners)?;
+        for (index, corners) in corners.iter().enumerate() {
+            let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
+            let [x1, y1, x2, y2] = clipped.corners;
+            if clipped.visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size {
+                kept.push(Kept { index, corners: clipped.corners });
+            }
+        }
+        if kept.len() > self.most && !self.truncated {
+            let (left, all, most) = (kept.len(), corners.len(), self.most);
+            return Err(Error::in_source(format!(
+                "field {name:?}: {left} of {all} boxes are left, the loader has room for {most}"
+            )));
+        }
+        kept.truncate(self.most);
+        Ok(units)
+    }
+
+    fn write_boxes(&self, plan: &Plan, kept: &[Kept], place: &mut Place<'_>) {
+        let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(0));
+        let (boxes, padding) = to.as_chunks_mut::<4>().0.split_at_mut(kept.len());
+        let unit = if self.to_relative { plan.output } else { Size::new(1, 1) };
+        let unit = [unit.width, unit.height, unit.width, unit.height].map(f64::from);
+        for (to, kept) in boxes.iter_mut().zip(kept) {
+            let numbers = self.to.of_corners(kept.corners);
+            *to = std::array::from_fn(|i| (numbers[i] / unit[i]) as f32);
+        }
+        padding.fill([0.0; 4]);
+        place.bytes(1).copy_from_slice(&(kept.len() as i64).to_ne_bytes());
+    }
+
+    /// Writes the masks of the `kept` of `all` boxes.
+    fn write_masks(
+        name: &str,
+        sample: &Sample<'_>,
+        (plan, units): (&Plan, (f64, f64)),
+        (all, kept): (usize, &[Kept]),
+        (segments, drawn): (&mut Segments, &mut Vec<u8>),
+        to: &mut [u8],
+    ) -> Result<()> {
+        let (width, area) = (plan.output.width as usize, plan.output.area() as usize);
+        let (masks, padding) = to.split_at_mut(kept.len() * area);
+        padding.fill(0);
+        if all == 0 {
+            return Ok(());
+        }
+        let field = encoded::find(sample, name)?;
+        let blame = |e: Error| field.error(format_args!(": {}", e.cause()));
+        let found = segments.parse(field.bytes).map_err(blame)?;
+        if found != all {
+            return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
+        }
+        let (shown, high) = (plan.shown(), plan.picture.height as usize);
+        for (to, kept) in masks.chunks_exact_mut(area).zip(kept) {
+            segments.draw(kept.index, plan.picture, units, drawn).map_err(blame)?;
+            to.fill(0);
+            // Nothing of a mask lies outside its columns, but much may lie outside its box.
+            for x in shown.x..shown.x + shown.width {
+                let Some(column) = plan.column(x) else { continue };
+                let column = &drawn[column as usize * high..][..high];
+                for y in shown.y..shown.y + shown.height {
+                    let Some(row) = plan.row(y) else { continue };
+                    to[y as usize * width + x as usize] = column[row as usize];
+                }
+            }
+        }
+        Ok(())
+    }
+}

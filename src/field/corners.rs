@@ -1,0 +1,102 @@
+//! What the numbers of a box mean.
+
+use super::encoded::{self, Encoded};
+use crate::decode::Size;
+use crate::error::Result;
+use crate::source::Sample;
+
+/// What the four numbers of a box are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum BoxFormat {
+    /// Left, upper, right and lower edge: (x1, y1, x2, y2).
+    #[default]
+    Xyxy,
+    /// Left and upper edge, width and height, as COCO has them.
+    Xywh,
+    /// Centre, width and height, as YOLO has them.
+    Cxcywh,
+}
+
+impl BoxFormat {
+    /// The edges (x1, y1, x2, y2) of a box with these numbers.
+    pub fn corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
+        match self {
+            BoxFormat::Xyxy => [a, b, c, d],
+            BoxFormat::Xywh => [a, b, a + c, b + d],
+            BoxFormat::Cxcywh => [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0],
+        }
+    }
+
+    /// The numbers of a box with the edges (x1, y1, x2, y2).
+    pub fn of_corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
+        match self {
+            BoxFormat::Xyxy => [x1, y1, x2, y2],
+            BoxFormat::Xywh => [x1, y1, x2 - x1, y2 - y1],
+            BoxFormat::Cxcywh => [(x1 + x2) / 2.0, (y1 + y2) / 2.0, x2 - x1, y2 - y1],
+        }
+    }
+}
+
+/// How a sample's boxes are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader {
+    pub(super) format: BoxFormat,
+    pub(super) relative: bool,
+}
+
+impl Reader {
+    /// Appends the boxes of the sample's field `name` to `to`: (x1, y1, x2, y2) in pixels, clipped
+    /// to the picture. Returns what coordinates are multiplied by to become pixels. `numbers` is
+    /// scratch.
+    ///
+    /// # Errors
+    /// If the field is not such an array, and for a box that is none, or lies outside the picture.
+    pub(super) fn read(
+        self,
+        name: &str,
+        sample: &Sample<'_>,
+        picture: Size,
+        numbers: &mut Vec<f32>,
+        to: &mut Vec<[f32; 4]>,
+    ) -> Result<(f64, f64)> {
+        let field = encoded::find(sample, name)?;
+        numbers.clear();
+        let shape = encoded::numbers(sample, name, numbers)?;
+        let whole = numbers.len().is_multiple_of(4) && (shape.len() == 1 || shape.last() == Some(&4));
+        if !(whole || numbers.is_empty()) || shape.len() > 2 {
+            return Err(field.error(format_args!("has the shape {shape:?}; boxes are (n, 4)")));
+        }
+        let [width, height] = [picture.width, picture.height].map(f64::from);
+        let (across, down) =
+            if self.relative || is_relative(name, sample, &field)? { (width, height) } else { (1.0, 1.0) };
+        for (number, &[a, b, c, d]) in numbers.as_chunks::<4>().0.iter().enumerate() {
+            let [a, b, c, d] = [a, b, c, d].map(f64::from);
+            let [x1, y1, x2, y2] = self.format.corners([a * across, b * down, c * across, d * down]);
+            for (axis, from, end, side, wide) in [("x", x1, x2, width, "wide"), ("y", y1, y2, height, "high")] {
+                let slack = (side / 100.0).max(1.0);
+                // Comparisons with NaN are false.
+                if !(from <= end && from >= -slack && end <= side + slack) {
+                    return Err(field.error(format_args!(
+                        "box {number}: {axis} from {from} to {end}, the picture is {side} {wide}"
+                    )));
+                }
+            }
+            let clip = |v: f64, side: f64| v.clamp(0.0, side) as f32;
+            to.push([clip(x1, width), clip(y1, height), clip(x2, width), clip(y2, height)]);
+        }
+        Ok((across, down))
+    }
+}
+
+/// Whether the sample says that its coordinates are parts of the picture.
+fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
+    let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
+    match sample.fields().iter().find(|(have, _)| units(have)) {
+        None => Ok(false),
+        Some((_, text)) if text.trim_ascii() == b"relative" => Ok(true),
+        Some((_, text)) => {
+            let text = String::from_utf8_lossy(text);
+            Err(field.error(format_args!("has the units {text:?}; without a text they are pixels, or \"relative\"")))
+        }
+    }
+}

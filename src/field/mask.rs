@@ -1,0 +1,170 @@
+use std::cell::RefCell;
+
+use super::encoded::{Encoded, Encoding};
+use super::sampler::{Integer, Plane, Sampler};
+use super::{Kind, Place};
+use crate::batch::{Dtype, Field};
+use crate::decode::{Npy, Png, Size};
+use crate::error::{Error, Result};
+use crate::source::Sample;
+use crate::transform::Plan;
+
+/// A mask: one integer a pixel of the sample's picture, such as its class. It is cropped, resized
+/// and flipped with the picture, (N, H, W).
+///
+/// The batch field `mask` is made of the sample's field `mask`, `mask.png` or `mask.npy`. A PNG is
+/// grey of 1 to 16 bits, or has a palette, whose indices are the values; interlaced or not. An
+/// `.npy` holds booleans or integers of shape (height, width). A PNG of RGB is refused: its colours
+/// are not classes. Other formats are refused too; most of them would not keep the values.
+///
+/// Resizing takes the nearest pixel, to the bit as torchvision's v2 does for a `Mask`
+/// (`InterpolationMode.NEAREST`). Values never mix. Random erasing, jitter and transforms of your
+/// own do not change the mask. What the picture does not cover has the value
+/// [`fill`](Mask::fill). A device gets the mask unchanged. A loader that mixes pictures
+/// ([`Augment::mix`](crate::Augment::mix)) refuses masks.
+///
+/// ```no_run
+/// use warpfeed::field::Mask;
+/// use warpfeed::{Augment, Dtype, Loader};
+///
+/// let batches = Loader::new("voc.tar")
+///     .augment(Augment::train(224))
+///     .field("mask", Mask::new(Dtype::I64).fill(255)) // (N, 224, 224)
+///     .host()?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Mask {
+    of: Option<String>,
+    dtype: Dtype,
+    fill: i64,
+    classes: Option<u32>,
+}
+
+impl Mask {
+    /// Masks of an integer `dtype`. A value that it cannot hold is an error.
+    pub fn new(dtype: Dtype) -> Self {
+        Mask { of: None, dtype, fill: 0, classes: None }
+    }
+
+    /// The sample's field `name`, in place of one that is called as the batch's.
+    #[must_use]
+    pub fn of(mut self, name: impl Into<String>) -> Self {
+        self.of = Some(name.into());
+        self
+    }
+
+    /// The value where the picture does not cover the output ([`Augment::letterbox`]); 0 by
+    /// default.
+    ///
+    /// [`Augment::letterbox`]: crate::Augment::letterbox
+    #[must_use]
+    pub fn fill(mut self, value: i64) -> Self {
+        self.fill = value;
+        self
+    }
+
+    /// Makes a delivered value an error if it is not one of 0 to `classes` - 1. The value of
+    /// [`fill`](Mask::fill) is allowed, so that 255 may stand for pixels that do not count.
+    #[must_use]
+    pub fn classes(mut self, classes: u32) -> Self {
+        self.classes = Some(classes);
+        self
+    }
+
+    /// The sample's mask. Its first bytes say how it is written.
+    fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
+        let name = self.of.as_deref().unwrap_or(name);
+        let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
+        let Some(&(name, bytes)) = ["", ".png", ".npy"].iter().find_map(|end| ended(end)) else {
+            return Err(Error::in_source(format!("no mask {name:?} among {:?}", sample.names())));
+        };
+        Ok(Encoded { name, bytes, encoding: Encoding::Npy })
+    }
+
+    /// The least and the largest value that may be delivered, beside `fill`.
+    fn range(&self) -> (i64, i64) {
+        let (least, most) = self.dtype.integers().expect("checked when the loader was opened");
+        match self.classes {
+            Some(classes) => (least.max(0), most.min(i64::from(classes) - 1)),
+            None => (least, most),
+        }
+    }
+}
+
+impl Kind for Mask {
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        let Some((least, most)) = self.dtype.integers() else {
+            return Err(Error::config(format!("field {name:?}: a mask of {}; masks are integers", self.dtype.name())));
+        };
+        if !(least..=most).contains(&self.fill) {
+            let (fill, dtype) = (self.fill, self.dtype.name());
+            return Err(Error::config(format!(
+                "field {name:?}: a fill of {fill} for a mask of {dtype}, which holds {least} to {most}"
+            )));
+        }
+        let shape = vec![output.height as usize, output.width as usize];
+        Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape }])
+    }
+
+    fn follows_picture(&self) -> bool {
+        true
+    }
+
+    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let plan = plan.expect("a kind that follows the picture needs one");
+        let field = self.find(name, sample)?;
+        let to = place.bytes(0);
+        let written = match self.dtype {
+            Dtype::U8 => self.put::<u8>(&field, plan, to),
+            Dtype::U16 => self.put::<u16>(&field, plan, to),
+            Dtype::I16 => self.put::<i16>(&field, plan, to),
+            Dtype::I32 => self.put::<i32>(&field, plan, to),
+            _ => self.put::<i64>(&field, plan, to),
+        };
+        written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
+    }
+}
+
+impl Mask {
+    fn put<T: Integer>(&self, field: &Encoded<'_>, plan: &Plan, to: &mut [u8]) -> Result<()> {
+        thread_local! {
+            static SAMPLER: RefCell<Sampler> = RefCell::new(Sampler::default());
+        }
+        let (least, most) = self.range();
+        let mut plane = Plane { plan, to: bytemuck::cast_slice_mut::<_, T>(to), fill: self.fill, least, most };
+        SAMPLER.with_borrow_mut(|sampler| {
+            if Png::matches(field.bytes) {
+                let png = Png::open(field.bytes)?;
+                check_size(png.size(), plan.picture)?;
+                return sampler.png(&png, &mut plane);
+            }
+            if !Npy::matches(field.bytes) {
+                let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
+                return Err(Error::decode(format!(
+                    "a mask that begins with {start:?} ({} bytes in all); PNG and npy are read",
+                    field.bytes.len()
+                )));
+            }
+            let (npy, shape) = field.npy()?;
+            let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
+                let cause = "a mask holds booleans or integers of (height, width)";
+                return Err(Error::decode(format!("npy of {}; {cause}", npy.shown())));
+            };
+            let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+            check_size(Size::new(side(width), side(height)), plan.picture)?;
+            sampler.npy(&npy, &mut plane)
+        })
+    }
+}
+
+/// Checks that what follows the picture has its size.
+pub(super) fn check_size(found: Size, picture: Size) -> Result<()> {
+    if found == picture {
+        return Ok(());
+    }
+    Err(Error::in_source(format!(
+        "{}x{} pixels, its picture has {}x{}",
+        found.width, found.height, picture.width, picture.height
+    )))
+}

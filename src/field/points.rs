@@ -1,0 +1,91 @@
+use std::cell::Cell;
+
+use super::skeleton::Skeleton;
+use super::{Kind, Place};
+use crate::batch::{Dtype, Field};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::source::Sample;
+use crate::transform::Plan;
+
+/// Key points of the whole picture, such as the landmarks of a face: (N, K, 2) f32. They are
+/// cropped, resized and flipped with it. Those of boxes are [`Boxes::points`](super::Boxes::points).
+///
+/// The sample's field is [encoded](super) in any way, f32 of shape (K, 2): x and y in pixels of the
+/// picture. A point that the crop left out keeps its coordinates, outside the output. Where points
+/// lie is as in [`Plan::point`]. A device gets them unchanged.
+///
+/// With [`visibility`](Points::visibility) they are (K, 3), in the sample and in the batch.
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed::field::Points;
+///
+/// // Eyes, nose, corners of the mouth.
+/// let landmarks = Points::new(5).flip_pairs([(0, 1), (3, 4)]);
+/// let batches = Loader::new("faces.tar").field("landmarks", landmarks).host()?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Points {
+    skeleton: Skeleton,
+    visibility: bool,
+}
+
+impl Points {
+    /// `count` points a sample.
+    pub fn new(count: usize) -> Self {
+        Points { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false }
+    }
+
+    /// Each point has a third number: 0 unlabelled, 1 hidden, 2 visible. A point that is not shown
+    /// becomes (0, 0, 0), as COCO writes an unlabelled one.
+    #[must_use]
+    pub fn visibility(mut self) -> Self {
+        self.visibility = true;
+        self
+    }
+
+    /// Points that change places in a mirrored picture, such as the left and the right eye. A
+    /// picture that is flipped both ways is turned, and not mirrored.
+    #[must_use]
+    pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
+        self.skeleton.pairs = pairs.into_iter().collect();
+        self
+    }
+}
+
+impl Kind for Points {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        self.skeleton.check().map_err(|cause| Error::config(format!("field {name:?}: {cause}")))?;
+        let shape = vec![self.skeleton.count, if self.visibility { 3 } else { 2 }];
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
+    }
+
+    fn follows_picture(&self) -> bool {
+        true
+    }
+
+    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        thread_local! {
+            static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+        }
+        let plan = plan.expect("a kind that follows the picture needs one");
+        let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(0));
+        let mut numbers = NUMBERS.take();
+        let columns = if self.visibility { 3 } else { 2 };
+        self.skeleton.read(name, sample, None, columns, (1.0, 1.0), &mut numbers)?;
+        if self.visibility {
+            self.skeleton.place(&numbers, plan, to);
+        } else {
+            let to = to.as_chunks_mut::<2>().0;
+            for (&[x, y], to) in numbers.as_chunks::<2>().0.iter().zip(&mut *to) {
+                let (x, y) = plan.point(x.into(), y.into());
+                *to = [x as f32, y as f32];
+            }
+            self.skeleton.swap(plan, to);
+        }
+        NUMBERS.set(numbers);
+        Ok(())
+    }
+}

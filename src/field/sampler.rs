@@ -1,0 +1,162 @@
+//! Takes the pixels of a mask that its plan shows, each the nearest one.
+
+use crate::batch::Element;
+use crate::decode::{Npy, Pass, Png, PngReader};
+use crate::error::{Error, Result};
+use crate::transform::Plan;
+
+/// An integer type of masks.
+pub(super) trait Integer: Element {
+    /// The value, which the type can hold.
+    fn of(value: i64) -> Self;
+}
+
+macro_rules! integer {
+    ($($type:ty),*) => {$(
+        impl Integer for $type {
+            fn of(value: i64) -> Self {
+                value as $type
+            }
+        }
+    )*};
+}
+
+integer!(u8, u16, i16, i32, i64);
+
+/// The part of a batch that a mask becomes, and the values that it may have.
+pub(super) struct Plane<'a, T> {
+    pub(super) plan: &'a Plan,
+    pub(super) to: &'a mut [T],
+    /// The value where there is no picture. It is allowed in the picture too.
+    pub(super) fill: i64,
+    /// The least and the largest value beside it.
+    pub(super) least: i64,
+    pub(super) most: i64,
+}
+
+/// Scratch that is kept from mask to mask.
+#[derive(Default)]
+pub(super) struct Sampler {
+    /// Columns of the output and where their values lie in a stored row.
+    columns: Vec<(u32, u32)>,
+    reader: Option<PngReader>,
+}
+
+impl Sampler {
+    /// Takes the pixels of a PNG of the picture's size.
+    pub(super) fn png<T: Integer>(&mut self, png: &Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
+        let Sampler { columns, reader } = self;
+        let reader = reader.get_or_insert_with(PngReader::new);
+        plane.fill_around();
+        reader.begin(png);
+        let mut passes = png.passes().peekable();
+        while let Some(pass) = passes.next() {
+            reader.begin_pass(png, pass);
+            plane.columns(pass, columns);
+            let mut rows = 0;
+            for (y, source) in plane.rows(pass) {
+                reader.read(png, source + 1 - rows)?;
+                rows = source + 1;
+                let values = reader.values(png);
+                if png.is_wide() {
+                    let values = values.as_chunks::<2>().0;
+                    plane.row(y, columns, |column| u16::from_be_bytes(values[column as usize]).into())?;
+                } else {
+                    plane.row(y, columns, |column| values[column as usize].into())?;
+                }
+            }
+            if passes.peek().is_some() {
+                reader.read(png, pass.rows(png.size()) - rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the elements of an array of the picture's size.
+    pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
+        plane.fill_around();
+        plane.columns(Pass::WHOLE, &mut self.columns);
+        let stride = plane.plan.picture.width as usize * npy.size;
+        for (y, source) in plane.rows(Pass::WHOLE) {
+            let row = &npy.data[source as usize * stride..][..stride];
+            let columns = &self.columns;
+            match npy.size {
+                1 => plane.row(y, columns, |column| element::<1>(npy, row, column))?,
+                2 => plane.row(y, columns, |column| element::<2>(npy, row, column))?,
+                4 => plane.row(y, columns, |column| element::<4>(npy, row, column))?,
+                _ => plane.row(y, columns, |column| element::<8>(npy, row, column))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An element of `N` bytes.
+fn element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
+    let mut bytes = row.as_chunks::<N>().0[column as usize];
+    if npy.big_endian {
+        bytes.reverse();
+    }
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(&bytes);
+    let unused = 64 - 8 * N as u32;
+    let shifted = i64::from_le_bytes(wide) << unused;
+    if npy.kind == b'i' { shifted >> unused } else { (shifted as u64 >> unused) as i64 }
+}
+
+impl<'a, T: Integer> Plane<'a, T> {
+    /// Fills everything, if some of it is not covered by the picture.
+    fn fill_around(&mut self) {
+        if self.plan.target.size() != self.plan.output {
+            self.to.fill(T::of(self.fill));
+        }
+    }
+
+    /// The columns that `pass` has: the output's, and their places in the pass's rows.
+    fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
+        let shown = self.plan.shown();
+        columns.clear();
+        columns.extend((shown.x..shown.x + shown.width).filter_map(|x| {
+            let from = self.plan.column(x)?.checked_sub(pass.x)?;
+            from.is_multiple_of(pass.across).then_some((x, from / pass.across))
+        }));
+    }
+
+    /// The rows that `pass` has: the output's, and their numbers in the pass, which never fall.
+    fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
+        let (shown, plan) = (self.plan.shown(), self.plan);
+        (0..shown.height).filter_map(move |i| {
+            let y = if plan.vertical_flip { shown.y + shown.height - 1 - i } else { shown.y + i };
+            let from = plan.row(y)?.checked_sub(pass.y)?;
+            from.is_multiple_of(pass.down).then_some((y, from / pass.down))
+        })
+    }
+
+    /// Writes row `y` of the output; `value` gives the values of a stored row.
+    fn row(&mut self, y: u32, columns: &[(u32, u32)], value: impl Fn(u32) -> i64) -> Result<()> {
+        let width = self.plan.output.width as usize;
+        let row = &mut self.to[y as usize * width..][..width];
+        let (mut least, mut most) = (i64::MAX, i64::MIN);
+        for &(x, column) in columns {
+            let value = value(column);
+            least = least.min(value);
+            most = most.max(value);
+            row[x as usize] = T::of(value);
+        }
+        if columns.is_empty() || (self.least <= least && most <= self.most) {
+            return Ok(());
+        }
+        let wrong = |value: i64| value != self.fill && !(self.least..=self.most).contains(&value);
+        match columns.iter().find(|(_, column)| wrong(value(*column))) {
+            None => Ok(()),
+            Some(&(x, column)) => Err(Error::in_source(format!(
+                "the value {} at column {}, row {}; {} to {} are allowed",
+                value(column),
+                self.plan.column(x).unwrap_or(0),
+                self.plan.row(y).unwrap_or(0),
+                self.least,
+                self.most
+            ))),
+        }
+    }
+}

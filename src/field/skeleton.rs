@@ -1,0 +1,86 @@
+//! A set of key points, and what a plan makes of it.
+
+use super::encoded;
+use crate::decode::Shape;
+use crate::error::Result;
+use crate::source::Sample;
+use crate::transform::Plan;
+
+/// So many points, and those of them that change places in a mirrored picture.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Skeleton {
+    pub(super) count: usize,
+    pub(super) pairs: Vec<(usize, usize)>,
+}
+
+impl Skeleton {
+    /// # Errors
+    /// Why it cannot be.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let count = self.count;
+        if count == 0 {
+            return Err("0 points; at least 1 is needed".into());
+        }
+        let mut seen = vec![false; count];
+        for &(a, b) in &self.pairs {
+            if a >= count || b >= count {
+                return Err(format!("the flip pair ({a}, {b}) of {count} points, from 0"));
+            }
+            if a == b || std::mem::replace(&mut seen[a], true) || std::mem::replace(&mut seen[b], true) {
+                return Err(format!("the flip pair ({a}, {b}): a point changes places with one other"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `sets` sets of points from the sample's field `name` into `numbers`, or one without an
+    /// axis of its own. A point has `columns` numbers: x, y, and what follows. x and y are
+    /// multiplied by `units` to pixels.
+    ///
+    /// # Errors
+    /// If there are more or fewer, and for a point that is NaN or infinite.
+    pub(super) fn read(
+        &self,
+        name: &str,
+        sample: &Sample<'_>,
+        sets: Option<usize>,
+        columns: usize,
+        (across, down): (f64, f64),
+        numbers: &mut Vec<f32>,
+    ) -> Result<()> {
+        let field = encoded::find(sample, name)?;
+        numbers.clear();
+        let shape = encoded::numbers(sample, name, numbers)?;
+        let expected: Shape = sets.into_iter().chain([self.count, columns]).collect();
+        if numbers.len() != expected.iter().product::<usize>() || (shape.len() > 1 && shape != expected) {
+            return Err(field.error(format_args!("has the shape {shape:?}, {expected:?} is expected")));
+        }
+        for (number, point) in numbers.chunks_exact_mut(columns).enumerate() {
+            if !point.iter().all(|v| v.is_finite()) {
+                let (set, number) = (number / self.count, number % self.count);
+                return Err(field.error(format_args!("has {point:?} as point {number} of set {set}")));
+            }
+            point[0] = (f64::from(point[0]) * across) as f32;
+            point[1] = (f64::from(point[1]) * down) as f32;
+        }
+        Ok(())
+    }
+
+    /// Writes one set where the plan takes it. A point that is unlabelled, or not shown, is
+    /// (0, 0, 0).
+    pub(super) fn place(&self, from: &[f32], plan: &Plan, to: &mut [f32]) {
+        let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
+        for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
+            let (x, y) = plan.point(x.into(), y.into());
+            *to = if visibility > 0.0 && plan.shows(x, y) { [x as f32, y as f32, visibility] } else { [0.0; 3] };
+        }
+        self.swap(plan, to);
+    }
+
+    /// Changes the places of pairs in a mirrored picture.
+    pub(super) fn swap<T>(&self, plan: &Plan, points: &mut [T]) {
+        if plan.flip != plan.vertical_flip {
+            self.pairs.iter().for_each(|&(a, b)| points.swap(a, b));
+        }
+    }
+}
