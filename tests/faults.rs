@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use support::{Content, Draw, Numbers, loader, no_hang};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect};
@@ -434,4 +435,38 @@ fn a_source_that_panics_when_asked_for_a_file_does_not_hide_the_error() {
     quiet();
     let e = Loader::source(Lost).into_iter().find_map(Result::err).unwrap();
     assert_eq!(e.to_string(), "sample 0: source: gone");
+}
+
+/// 60 samples; 20, from the time it was asked `1` times for their number.
+struct Shrinks(AtomicU64, u64);
+
+impl Order for Shrinks {
+    fn len(&self, _epoch: u64) -> u64 {
+        if self.0.fetch_add(1, Ordering::SeqCst) < self.1 { 60 } else { 20 }
+    }
+
+    fn index(&self, _epoch: u64, position: u64) -> u64 {
+        position
+    }
+}
+
+#[test]
+fn an_order_that_shrinks_under_an_epoch_is_an_error_and_no_shorter_epoch() {
+    no_hang(|| {
+        for times in 1..12 {
+            for first in [0, 2] {
+                let order = Shrinks(AtomicU64::new(0), times);
+                let mut batches = loader(Numbers::new(60)).batch_size(20).order(order).host().unwrap();
+                let epoch = batches.epoch_from(0, first);
+                let most = epoch.size_hint().1.unwrap();
+                let results: Vec<_> = epoch.collect();
+                let failed = results.last().is_some_and(Result::is_err);
+                assert!(
+                    failed || results.len() == most,
+                    "asked {times} times, from {first}: {} of {most}",
+                    results.len()
+                );
+            }
+        }
+    });
 }

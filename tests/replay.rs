@@ -2,8 +2,11 @@
 
 mod support;
 
-use support::{Content, Numbers, loader, no_hang};
-use warpfeed::ErrorKind;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use support::{Content, Draw, Numbers, loader, no_hang};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, ErrorKind, Loader, Monitor, Result};
 
 #[test]
 fn the_same_batches_come_again_without_a_read() {
@@ -59,5 +62,45 @@ fn it_serves_what_there_is_and_refuses_what_does_not_fit() {
             assert_eq!(e.kind(), ErrorKind::Config);
             assert!(e.to_string().contains("from 1 to 5 batches"), "{e}");
         }
+    });
+}
+
+/// Numbers that note where the run stands when the third batch is read and two are delivered.
+struct Watches {
+    numbers: Numbers,
+    monitor: Arc<OnceLock<Monitor>>,
+    seen: Arc<Mutex<Vec<(u64, u64)>>>,
+}
+
+impl Source for Watches {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if let Some(monitor) = self.monitor.get().filter(|_| index >= 14) {
+            while monitor.stats().batches < 2 {
+                std::thread::yield_now();
+            }
+            let at = monitor.checkpoint();
+            self.seen.lock().unwrap().push((at.epoch(), at.batch()));
+        }
+        self.numbers.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_monitor_sees_the_run_stand_still_during_a_replay() {
+    no_hang(|| {
+        let (monitor, seen) = (Arc::new(OnceLock::new()), Arc::default());
+        let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), seen: Arc::clone(&seen) };
+        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let mut batches = loader.workers(2).prefetch(2).host().unwrap();
+        // The first checkpoint reads samples.
+        batches.checkpoint();
+        monitor.set(batches.monitor()).unwrap();
+        assert_eq!(batches.replay(3).unwrap().take(3).map(|batch| batch.len()).sum::<usize>(), 21);
+        let seen = seen.lock().unwrap();
+        assert!(seen.len() == 7 && seen.iter().all(|at| *at == (0, 0)), "{seen:?}");
     });
 }

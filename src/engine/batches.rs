@@ -114,7 +114,14 @@ impl<B> Batches<B> {
         if let Some(feed) = self.feed() {
             feed.start(epoch, first.min(end));
         }
-        Cursor { epoch, next: first.min(end), end }
+        Cursor { epoch, next: first.min(end), end, failed: false }
+    }
+
+    /// Ends the epoch.
+    fn stop(&mut self) {
+        if let Some(feed) = self.feed() {
+            feed.stop();
+        }
     }
 
     /// Notes where the run stands: after an epoch's last batch that is the next epoch's first.
@@ -196,11 +203,11 @@ impl<B> Batches<B> {
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
             )));
         }
-        // A measurement does not move the position of the run.
-        let at = self.shared.position();
-        let epoch = Epoch { cursor: self.begin(0, 0), batches: self };
-        let batches = epoch.take(n).map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
-        self.shared.reach(at);
+        // No cursor takes the batches: a measurement does not move the position of the run.
+        let Cursor { end, .. } = self.begin(0, 0);
+        let taken = (0..end.min(n as u64)).map_while(|_| self.next());
+        let batches = taken.map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
+        self.stop();
         let batches = batches?;
         if batches.is_empty() {
             return Err(Error::config("replay: the epoch has no batches"));
@@ -326,6 +333,8 @@ struct Cursor {
     epoch: u64,
     next: u64,
     end: u64,
+    /// The last call was an error.
+    failed: bool,
 }
 
 impl Cursor {
@@ -346,11 +355,21 @@ impl Cursor {
                 batches.reach(self);
             }
             // Whoever drops a batch, or ends the capture, may go on with the one that this call
-            // asked for.
+            // asked for. (An error of the source that has this kind has ended the run.)
             Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
             // Any other error ends the epoch; the state stays at the batch that failed.
-            _ => self.end = self.next,
+            Some(Err(_)) => self.end = self.next,
+            None if self.failed => self.end = self.next,
+            // The order, which may be the user's, was asked for its length again.
+            None => {
+                let Cursor { epoch, next, end, .. } = *self;
+                self.end = next;
+                return Some(Err(Error::config(format!(
+                    "the order had {end} batches in epoch {epoch} when it began, and has fewer now: none is left before batch {next}"
+                ))));
+            }
         }
+        self.failed = matches!(batch, Some(Err(_)));
         batch
     }
 
@@ -408,9 +427,7 @@ impl<B> Epoch<'_, B> {
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
         tracing::debug!(epoch = self.cursor.epoch, left = self.cursor.left(), "epoch ends");
-        if let Some(feed) = self.batches.feed() {
-            feed.stop();
-        }
+        self.batches.stop();
     }
 }
 

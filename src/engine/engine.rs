@@ -227,7 +227,7 @@ impl Engine {
     /// The next batch of the run, in order; `None` after the last, and after an error. `idle` is
     /// called before each wait and says how long it may be, or gives up with `None`.
     pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
-        if self.next == self.end {
+        if self.next >= self.end {
             return None;
         }
         let keeper = self.home.keeper.clone();
