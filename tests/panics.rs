@@ -8,11 +8,12 @@ mod support;
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 use support::{Draw, Numbers, no_hang};
 use tracing::span::{Attributes, Id, Record};
 use warpfeed::source::{Sample, Source};
-use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, Monitor, OnError, Result};
 
 const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
 
@@ -186,4 +187,45 @@ fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader goes on");
     });
     assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
+}
+
+/// A subscriber of `tracing` that asks the loader for its state at every event, and panics at what
+/// the consumer's thread warns of.
+struct Asks(Arc<OnceLock<Monitor>>);
+
+impl tracing::Subscriber for Asks {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let Some(monitor) = self.0.get() else { return };
+        (monitor.stats(), monitor.faults());
+        let consumer = std::thread::current().name().is_none_or(|name| !name.starts_with("warpfeed-"));
+        assert!(!consumer || *event.metadata().level() != tracing::Level::WARN, "the logger panics");
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped() {
+    in_a_process("a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped", || {
+        let monitor = Arc::new(OnceLock::new());
+        tracing::subscriber::set_global_default(Asks(monitor.clone())).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let schedule = warpfeed::trace::Schedule { wait: 2, warmup: 1, active: 3, repeat: 1 };
+        let loader = Loader::source(Sixth(Numbers::new(600))).codec(Draw).augment(Augment::train(16));
+        let loader = loader.batch_size(20).workers(4).prefetch(2).trace(root.path().join("trace.json"), schedule);
+        let mut batches = loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap();
+        monitor.set(batches.monitor()).unwrap();
+        for epoch in 0..3 {
+            assert_eq!(batches.epoch(epoch).map(|batch| batch.unwrap().len()).sum::<usize>(), 600, "no slot is lost");
+        }
+        assert_eq!(batches.faults().len(), 100 + 6);
+    });
 }

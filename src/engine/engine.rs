@@ -331,16 +331,25 @@ impl Engine {
             OnError::Skip { max_skipped } => {
                 let mut faults = self.faults.lock().expect("nothing panics while holding it");
                 let (epoch, batch) = (full.header().epoch, full.header().number);
-                let (mut count, mut last) = (0, first);
+                let (mut count, mut last, mut skipped) = (0, first, Vec::new());
                 for (place, error) in failed() {
-                    faults.note(
-                        full.header().picks[place].sample,
-                        Fault { epoch, batch, error: error.clone() },
-                        max_skipped,
-                    );
+                    let sample = full.header().picks[place].sample;
+                    if faults.note(sample, Fault { epoch, batch, error: error.clone() }, max_skipped) {
+                        skipped.push(error.clone());
+                    }
                     (count, last) = (count + 1, error);
                 }
-                let cause = if faults.are_more_than(max_skipped) {
+                let too_many = faults.are_more_than(max_skipped);
+                // The logger is the user's. It may ask for the faults, or panic, and then the slot
+                // would be lost.
+                drop(faults);
+                for error in skipped {
+                    let _ = guarded(|| {
+                        tracing::warn!(epoch, batch, "skipped: {error}");
+                        Ok(())
+                    });
+                }
+                let cause = if too_many {
                     format!("more than {max_skipped} samples failed; the last: {last}")
                 } else if count == full.len() {
                     format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}")
@@ -382,7 +391,11 @@ impl Drop for Engine {
         self.run.settings.free_slots();
         let left_out = self.reports.left_out();
         if left_out > 0 {
-            tracing::warn!("{left_out} more panics, at places that were reported before");
+            // A logger of the user's may panic, and a panic that leaves here may end the process.
+            let _ = guarded(|| {
+                tracing::warn!("{left_out} more panics, at places that were reported before");
+                Ok(())
+            });
         }
     }
 }

@@ -50,14 +50,14 @@ impl Faults {
         &self.listed
     }
 
-    /// Records that sample `sample` of the source failed. Does nothing if it is recorded already,
-    /// or if there are more than `max_skipped`.
-    pub(super) fn note(&mut self, sample: u64, fault: Fault, max_skipped: u64) {
-        if !self.are_more_than(max_skipped) && self.samples.insert(sample) {
-            let Fault { epoch, batch, error } = &fault;
-            tracing::warn!(epoch, batch, "skipped: {error}");
+    /// Records that sample `sample` of the source failed, and says so. Does nothing if it is
+    /// recorded already, or if there are more than `max_skipped`.
+    pub(super) fn note(&mut self, sample: u64, fault: Fault, max_skipped: u64) -> bool {
+        let new = !self.are_more_than(max_skipped) && self.samples.insert(sample);
+        if new {
             self.listed.push(fault);
         }
+        new
     }
 
     pub(super) fn are_more_than(&self, max_skipped: u64) -> bool {

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::settings::Settings;
+use crate::recipe::guarded;
 use crate::trace::{Counters, ProcessStats};
 
 /// A window is at least so long, in seconds and in batches.
@@ -321,6 +322,7 @@ impl Tuner {
         let Some(change) = state.climb.window(window) else { return };
         // Batches that are under way were begun with the old numbers.
         state.skip = self.settings.slots() as f64;
+        drop(state);
         self.apply(change, window.rate());
     }
 
@@ -338,12 +340,16 @@ impl Tuner {
     }
 
     fn apply(&self, Change { from, to, why }: Change, rate: f64) {
-        let (rate, was) = (rate.round(), from);
-        match why {
-            Why::Try => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),
-            Why::Back => tracing::info!(prefetch = to, was, samples_per_second = rate, "reverting prefetch"),
-        }
         self.settings.use_prefetch(to);
+        let (rate, was) = (rate.round(), from);
+        // The batch at hand would be lost with a logger that panics.
+        let _ = guarded(|| {
+            match why {
+                Why::Try => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),
+                Why::Back => tracing::info!(prefetch = to, was, samples_per_second = rate, "reverting prefetch"),
+            }
+            Ok(())
+        });
     }
 }
 

@@ -210,6 +210,7 @@ impl Trace {
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let mut machine = self.machine();
+        let mut written = None;
         let phase = machine.schedule.phase(delivered);
         if phase != machine.phase {
             let was = std::mem::replace(&mut machine.phase, phase);
@@ -222,27 +223,30 @@ impl Trace {
                 if on { span::opened() } else { span::closed() }
             }
             if let Phase::Active(_) = phase {
-                self.write(&mut machine);
+                written = self.write(&mut machine);
                 machine.begin = now;
                 machine.threads.insert(span::this_thread(), "consumer".to_owned());
             }
             if was == Phase::Off {
-                self.write(&mut machine);
+                written = written.or(self.write(&mut machine));
                 self.window.fetch_add(1, Relaxed);
             }
         }
         if machine.closed.is_some_and(|(_, due)| delivered >= due) {
-            self.write(&mut machine);
+            written = written.or(self.write(&mut machine));
         }
+        drop(machine);
+        said(written);
     }
 
-    /// Takes the recorded spans and writes those in the closed window, if there is one.
-    fn write(&self, machine: &mut Machine) {
+    /// Takes the recorded spans and writes those in the closed window, if there is one. Returns what
+    /// is to be logged: the number of spans, or why tracing ends.
+    fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();
         lists.for_each(|mut list| events.append(&mut list));
-        let Some((end, _)) = machine.closed.take() else { return };
-        let Some(mut file) = machine.file.take() else { return };
+        let Some((end, _)) = machine.closed.take() else { return None };
+        let Some(mut file) = machine.file.take() else { return None };
         events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
         // Outer spans before those inside them.
         events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
@@ -254,11 +258,20 @@ impl Trace {
         });
         match written {
             Ok(()) => {
-                tracing::debug!(path = %machine.path.display(), spans = events.len(), "wrote a window of the trace");
                 machine.file = Some(file);
+                Some(Ok((machine.path.clone(), events.len())))
             }
-            Err(e) => tracing::warn!("{}; tracing ends", Error::io(&machine.path, &e)),
+            Err(e) => Some(Err(Error::io(&machine.path, &e))),
         }
+    }
+}
+
+/// Logs what came of writing. The logger is the user's: nothing is locked meanwhile.
+fn said(written: Option<Result<(PathBuf, usize)>>) {
+    match written {
+        Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
+        Some(Err(e)) => tracing::warn!("{e}; tracing ends"),
+        None => {}
     }
 }
 
@@ -342,6 +355,8 @@ impl Drop for Trace {
         if let Phase::Active(_) = machine.phase {
             machine.closed = Some((now, 0));
         }
-        self.write(&mut machine);
+        let written = self.write(&mut machine);
+        drop(machine);
+        said(written);
     }
 }

@@ -165,6 +165,7 @@ impl Counters {
                 trace.record(Row::Thread(span::this_thread()), STEP, delivered, now, args);
             }
         }
+        drop(consumer);
         let Some(trace) = self.trace() else { return now };
         trace.step(self.batches.load(Relaxed), now);
         // At the end of a window the trace is written; that time is not a wait for a batch.
