@@ -245,8 +245,8 @@ impl Trace {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();
         lists.for_each(|mut list| events.append(&mut list));
-        let Some((end, _)) = machine.closed.take() else { return None };
-        let Some(mut file) = machine.file.take() else { return None };
+        let (end, _) = machine.closed.take()?;
+        let mut file = machine.file.take()?;
         events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
         // Outer spans before those inside them.
         events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
