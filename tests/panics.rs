@@ -204,7 +204,8 @@ impl tracing::Subscriber for Asks {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &tracing::Event<'_>) {
         let Some(monitor) = self.0.get() else { return };
-        (monitor.stats(), monitor.faults());
+        monitor.stats();
+        monitor.faults();
         let consumer = std::thread::current().name().is_none_or(|name| !name.starts_with("warpfeed-"));
         assert!(!consumer || *event.metadata().level() != tracing::Level::WARN, "the logger panics");
     }

@@ -4,7 +4,7 @@
 //! **Invariants**
 //! 1. The parameter list of each launch is that of the entry point in `convert.cu`: same order,
 //!    same widths. `kernels/convert.ptx` is what that source compiles to (`tests/kernels.rs`
-//!    compares), and `tests/gpu.rs` runs every entry point against the host.
+//!    compares), and `tests/gpu_kernels.rs` runs every entry point against the host.
 //! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count`
 //!    samples. The kernel also reads the sample that a record names as partner: that it is below
 //!    `count` is the promise of whoever launches.

@@ -2,6 +2,8 @@
 //! pictures that are told by their bytes.
 #![allow(dead_code)]
 
+pub(crate) mod noise;
+
 use std::sync::Arc;
 
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, CudaView, CudaViewMut, LaunchConfig, PushKernelArg};
