@@ -8,21 +8,30 @@ use warpfeed_cli::synth::Synth;
 
 use crate::{Outcome, progress, size};
 
-/// Draw a learnable picture set into class folders
+/// Draw a learnable picture set: class folders, or figures with boxes, masks and points
 ///
 /// Each picture shows several figures of one outline and texture, which make the class. Sizes, JPEG
 /// qualities and subsampling vary as in real sets. Some pictures are grey, progressive, or PNG. The
 /// same options give the same bytes on every machine.
+///
+/// With --layout coco or voc the figures of a picture are of several classes, and the truth about
+/// each is written beside: its box, its visible pixels, and for COCO three points. Every fifth
+/// picture is held out.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed synth --out pictures
   warpfeed synth --out small --images 4000 --side 96 --classes 10 --seed 7
+  warpfeed synth --out shapes --layout coco    # then: warpfeed preview shapes/annotations/instances_train.json
+  warpfeed synth --out shapes --layout voc     # then: warpfeed preview shapes/ImageSets/Segmentation/train.txt
   warpfeed synth --out like-imagenet --images 5000 --classes 100 --side 500")]
 pub(crate) struct Args {
     /// Folder to make; an existing folder must be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// How the set is laid out
+    #[arg(long, value_enum, default_value_t = Layout::Folders)]
+    layout: Layout,
     /// Number of pictures
     #[arg(long, value_name = "N", default_value_t = 2000)]
     images: usize,
@@ -37,14 +46,29 @@ pub(crate) struct Args {
     seed: u64,
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Layout {
+    /// A folder for each class
+    Folders,
+    /// COCO: JSON with boxes, run lengths and points
+    Coco,
+    /// Pascal VOC: XML with boxes, PNG masks of classes
+    Voc,
+}
+
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let set = Synth::new().images(self.images).classes(self.classes).side(self.side).seed(self.seed);
         let (bar, total, start) = (progress::bar(self.images), AtomicU64::new(0), Instant::now());
-        let result = set.write_with(&self.out, |bytes| {
+        let written = |bytes| {
             total.fetch_add(bytes as u64, Ordering::Relaxed);
             bar.inc(1);
-        });
+        };
+        let result = match self.layout {
+            Layout::Folders => set.write_with(&self.out, written),
+            Layout::Coco => set.write_coco(&self.out, written),
+            Layout::Voc => set.write_voc(&self.out, written),
+        };
         bar.finish_and_clear();
         result?;
         writeln!(

@@ -3,12 +3,14 @@
 //!
 //! 1. This file: lists the pictures, encodes each, and writes the class folders.
 //! 2. `scene`: what is on a picture: background, noise, figures.
-//! 3. `figure`: outlines and textures, which make the class.
-//! 4. `ink`: whole-number colour and noise.
+//! 3. `annotated`: pictures of several classes with the truth about them, as COCO or Pascal VOC.
+//! 4. `figure`: outlines and textures, which make the class.
+//! 5. `ink`: whole-number colour and noise.
 //!
 //! All drawing and the JPEG encoder use whole numbers. So nothing depends on a processor's or a
 //! library's floating point.
 
+mod annotated;
 mod figure;
 mod ink;
 mod scene;
@@ -115,28 +117,10 @@ impl Synth {
     /// As [`write`](Synth::write).
     pub fn write_with(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
-        let dir = &dir.as_ref().components().collect::<PathBuf>();
-        if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(Error::config("exists already and is not an empty folder").at_path(dir));
-        }
-        let mut beside = dir.clone().into_os_string();
-        beside.push(".partial");
-        let beside = PathBuf::from(beside);
-        let result = self.write_beside(&beside, &written).and_then(|()| {
-            // On Unix a rename replaces an empty folder; elsewhere it must go first.
-            let _ = fs::remove_dir(dir);
-            fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
-        });
-        if result.is_err() {
-            let _ = fs::remove_dir_all(&beside);
-        }
-        result
+        complete(dir.as_ref(), |beside| self.write_beside(beside, &written))
     }
 
     fn write_beside(&self, beside: &Path, written: &(impl Fn(usize) + Sync)) -> Result<()> {
-        if beside.exists() {
-            fs::remove_dir_all(beside).map_err(|e| Error::io(beside, &e))?;
-        }
         for class in self.class_names() {
             let folder = beside.join(class);
             fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
@@ -196,8 +180,8 @@ impl Synth {
         Ok(OwnedSample::new(format!("{figure}/{index:06}")).field(field, bytes))
     }
 
-    fn figure(&self, index: usize) -> Figure {
-        Figure::of_class(index % self.classes, self.classes)
+    fn figure(&self, class: usize) -> Figure {
+        Figure::of_class(class % self.classes, self.classes)
     }
 
     /// Picture `index` before it is encoded: RGB, HWC.
@@ -205,7 +189,8 @@ impl Synth {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
         let coding = Coding::draw(&mut rng);
-        (size, coding, Scene::draw(size, self.figure(index), &mut rng).paint())
+        let class = index % self.classes;
+        (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
     /// As in ImageNet, where two thirds are 500 pixels long with a ratio of 4:3 or 3:2, and one in
@@ -226,6 +211,29 @@ impl Synth {
         };
         if draw(rng, 0, 3) == 0 { Size::new(short, long) } else { Size::new(long, short) }
     }
+}
+
+/// Makes a folder that is complete once it is at `dir`: `write` writes it beside.
+fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let dir = &dir.components().collect::<PathBuf>();
+    if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Error::config("exists already and is not an empty folder").at_path(dir));
+    }
+    let mut beside = dir.clone().into_os_string();
+    beside.push(".partial");
+    let beside = PathBuf::from(beside);
+    if beside.exists() {
+        fs::remove_dir_all(&beside).map_err(|e| Error::io(&beside, &e))?;
+    }
+    let result = write(&beside).and_then(|()| {
+        // On Unix a rename replaces an empty folder; elsewhere it must go first.
+        let _ = fs::remove_dir(dir);
+        fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
+    });
+    if result.is_err() {
+        let _ = fs::remove_dir_all(&beside);
+    }
+    result
 }
 
 /// How a picture is stored.

@@ -21,6 +21,7 @@ pub(super) struct Scene {
 
 /// A figure with its place.
 struct Placed {
+    class: usize,
     figure: Figure,
     x: i32,
     y: i32,
@@ -33,8 +34,9 @@ struct Placed {
 
 impl Scene {
     /// Figures in the cells of a jittered grid, two to three cells along the shorter side, so that
-    /// a crop of a tenth of the area shows most of one.
-    pub(super) fn draw(size: Size, figure: Figure, rng: &mut Rng) -> Self {
+    /// a crop of a tenth of the area shows most of one. `choose` says which figure a cell gets, with
+    /// its class, or that it stays empty.
+    pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
         // The background is of medium level, the figures darker and brighter: they stand out
@@ -56,18 +58,20 @@ impl Scene {
         let (columns, rows) = ((width / cell).max(1), (height / cell).max(1));
         let figures = (0..rows)
             .flat_map(|row| (0..columns).map(move |column| (column, row)))
-            .map(|(column, row)| {
+            .filter_map(|(column, row)| {
+                let (class, figure) = choose(rng)?;
                 let radius = (cell * draw(rng, 36, 50) / 100).max(5);
                 let room = (cell - 2 * radius).max(0) + cell / 6;
                 let mut near = |middle: i32| middle + draw(rng, -room, room) / 2;
-                Placed {
+                Some(Placed {
+                    class,
                     figure,
                     x: near(width * (2 * column + 1) / (2 * columns)),
                     y: near(height * (2 * row + 1) / (2 * rows)),
                     radius,
                     turn: turn(draw(rng, -40, 40)),
                     colours: Placed::colours(figure, rng),
-                }
+                })
             })
             .collect();
         Scene { width, height, background, slope, octaves, grain, grain_seed, figures }
@@ -108,6 +112,51 @@ impl Scene {
     }
 }
 
+/// A figure as it is seen.
+pub(super) struct Seen {
+    pub(super) class: usize,
+    /// Its upper, left and right end, in pixels, and whether each lies in the picture and is not
+    /// hidden by another figure.
+    pub(super) points: [(i32, i32, Visibility); 3],
+}
+
+/// Whether a point is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visibility {
+    Outside,
+    Hidden,
+    Visible,
+}
+
+impl Scene {
+    /// The figures, and which of them each pixel shows: 1 for the first, 0 for the background. A
+    /// pixel shows a figure if that covers half of it.
+    pub(super) fn truth(&self) -> (Vec<Seen>, Vec<u16>) {
+        let mut shown = vec![0; (self.width * self.height) as usize];
+        for (number, placed) in (1..).zip(&self.figures) {
+            placed.cover(self.width, self.height, |at, cover, _, _| {
+                if cover >= 128 {
+                    shown[at] = number;
+                }
+            });
+        }
+        let see = |(number, placed): (u16, &Placed)| {
+            let point = |(u, v): (i32, i32)| {
+                let (cos, sin) = placed.turn;
+                let along = |turned: i32| turned * placed.radius / (256 * 1024);
+                let (x, y) = (placed.x + along(u * cos - v * sin), placed.y + along(u * sin + v * cos));
+                if !(0..self.width).contains(&x) || !(0..self.height).contains(&y) {
+                    return (x, y, Visibility::Outside);
+                }
+                let top = shown[(y * self.width + x) as usize];
+                (x, y, if top <= number { Visibility::Visible } else { Visibility::Hidden })
+            };
+            Seen { class: placed.class, points: [(0, -235), (-235, 0), (235, 0)].map(point) }
+        };
+        ((1..).zip(&self.figures).map(see).collect(), shown)
+    }
+}
+
 impl Placed {
     /// A bright and a dark one, in either order.
     fn colours(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
@@ -122,6 +171,16 @@ impl Placed {
     }
 
     fn paint(&self, rgb: &mut [u8], width: i32, height: i32) {
+        self.cover(width, height, |at, cover, u, v| {
+            let pixel: &mut Rgb = (&mut rgb[3 * at..3 * at + 3]).try_into().expect("three bytes");
+            let ink = mix(self.colours[0], self.colours[1], self.figure.tone(u, v));
+            *pixel = mix(*pixel, ink, cover);
+        });
+    }
+
+    /// Calls `ink` for each pixel that the figure covers some of, with its place, the share in
+    /// 1/256, and its coordinates in the figure.
+    fn cover(&self, width: i32, height: i32, mut ink: impl FnMut(usize, i32, i32, i32)) {
         let (cos, sin) = self.turn;
         let reach = self.radius * 3 / 2;
         for y in (self.y - reach).max(0)..(self.y + reach).min(height) {
@@ -132,10 +191,7 @@ impl Placed {
                 // The edge is one pixel wide, which is 256 / radius units.
                 let cover = 128 - self.figure.distance(u, v) * self.radius;
                 if cover > 0 {
-                    let at = ((y * width + x) * 3) as usize;
-                    let pixel: &mut Rgb = (&mut rgb[at..at + 3]).try_into().expect("three bytes");
-                    let ink = mix(self.colours[0], self.colours[1], self.figure.tone(u, v));
-                    *pixel = mix(*pixel, ink, cover.min(256));
+                    ink((y * width + x) as usize, cover.min(256), u, v);
                 }
             }
         }
