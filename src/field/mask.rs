@@ -4,7 +4,7 @@ use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
 use super::{Kind, Place};
 use crate::batch::{Dtype, Field};
-use crate::decode::{Npy, Png, Size};
+use crate::decode::{Npy, Png, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -127,6 +127,21 @@ impl Kind for Mask {
 }
 
 impl Mask {
+    /// Whether the sample has a mask called `name`.
+    pub(super) fn is_in(sample: &Sample<'_>, name: &str) -> bool {
+        Mask::new(Dtype::I64).find(name, sample).is_ok()
+    }
+
+    /// All values of the sample's mask, row by row.
+    pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, picture: Size) -> Result<Vec<i64>> {
+        let (field, all) = (self.find(name, sample)?, Rect::full(picture));
+        let mut values = vec![0_i64; picture.area() as usize];
+        let plan = Plan::resized_crop(picture, all, picture, all);
+        let put = self.put::<i64>(&field, &plan, bytemuck::cast_slice_mut(&mut values));
+        put.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
+        Ok(values)
+    }
+
     fn put<T: Integer>(&self, field: &Encoded<'_>, plan: &Plan, to: &mut [u8]) -> Result<()> {
         thread_local! {
             static SAMPLER: RefCell<Sampler> = RefCell::new(Sampler::default());

@@ -9,8 +9,9 @@
 //! 7. `boxes`: [`Boxes`], with what belongs to each: `corners` says what their numbers are,
 //!    `columns` reads one number of each, `segments` makes masks of COCO's outlines and run lengths.
 //! 8. `points`: [`Points`], key points of the picture; `skeleton`: a set of them.
-//! 9. `fields`: all fields of a loader.
-//! 10. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
+//! 9. [`Annotations`]: boxes, masks and points of one sample, for programs that look at a set.
+//! 10. `fields`: all fields of a loader.
+//! 11. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
 //!     number and its conversion.
 //!
 //! Masks, boxes and points lie in the coordinates of the sample's picture and follow its crop,
@@ -37,6 +38,7 @@
 //! [`Loader::field`](crate::Loader::field) adds a field or replaces one of these.
 //! [`Loader::without`](crate::Loader::without) leaves one out.
 
+mod annotations;
 mod boxes;
 mod columns;
 mod corners;
@@ -55,6 +57,7 @@ mod sampler;
 mod segments;
 mod skeleton;
 
+pub use annotations::Annotations;
 pub use boxes::Boxes;
 pub use corners::BoxFormat;
 pub(crate) use fields::{Device, Fields};

@@ -62,6 +62,11 @@ impl Segments {
         Ok(self.items.len())
     }
 
+    /// Whether segmentation `index` is not `null`.
+    pub(crate) fn has(&self, index: usize) -> bool {
+        !matches!(self.items.get(index), None | Some(Item::None))
+    }
+
     /// Draws segmentation `index` of a picture of `size` into `mask`: a byte a pixel, 0 or 1,
     /// **column by column**, so that the pixel (x, y) lies at `x * height + y`. The points of
     /// polygons are multiplied by `scale` first: (1, 1), or the picture's size where they are

@@ -177,13 +177,14 @@ pub(super) fn below(name: &str) -> Result<()> {
     Err(Error::in_source(format!("the picture's name {name:?} does not lead to a place below the folder of pictures")))
 }
 
-/// Checks a box against the size of its picture. Edges may reach out of it by `rounding`:
-/// annotations are rounded.
+/// Checks a box against the size of its picture. Sets are rounded: an edge may reach out of the
+/// picture by a hundredth of the side, and by `pixel`, as for [`Boxes`](crate::field::Boxes).
 ///
 /// # Errors
 /// With both numbers, if an edge is not a number, two edges are swapped, or one reaches out.
-pub(super) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, rounding: f64) -> Result<()> {
+pub(super) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
     for (axis, side, low, high, room) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
+        let rounding = pixel.max(room / 100.0);
         // Not `low > high`: NaN is neither.
         if !(low <= high && low >= -rounding && high <= room + rounding) {
             return Err(Error::in_source(format!("{axis} from {low} to {high}, the picture is {room} {side}")));

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use rayon::prelude::*;
 use serde::Serialize;
 use warpfeed::decode::Info;
+use warpfeed::field::Annotations;
 use warpfeed::source::{self, Source};
 
 use super::verify::{self, Found};
@@ -54,6 +55,7 @@ struct Report {
     turned: usize,
     /// Other fields of the samples.
     fields: BTreeMap<String, usize>,
+    annotated: Annotated,
     /// Samples whose bytes or label cannot be read, or whose image does not decode.
     unreadable: usize,
     /// Samples that decode, but are damaged.
@@ -94,6 +96,69 @@ struct Seen {
     bytes: u64,
     info: Info,
     fields: Vec<String>,
+    annotations: Annotations,
+}
+
+/// The boxes, masks and points of all samples together.
+#[derive(Default, Serialize)]
+struct Annotated {
+    boxes: usize,
+    /// Samples with a field of boxes, and those of them that have none.
+    samples: usize,
+    samples_without_boxes: usize,
+    /// Boxes of the sample that has the most.
+    most_boxes: usize,
+    crowds: usize,
+    labelled_points: usize,
+    /// Boxes by class.
+    classes: BTreeMap<i64, usize>,
+    /// Samples with masks of their boxes.
+    box_masks: usize,
+    /// Samples with a mask of the picture, and the pixels of each of its values.
+    masks: usize,
+    mask_values: BTreeMap<i64, u64>,
+}
+
+impl Annotated {
+    fn add(&mut self, found: &Annotations) {
+        let boxes = found.boxes.len();
+        self.boxes += boxes;
+        self.samples += usize::from(found.has_boxes);
+        self.samples_without_boxes += usize::from(found.has_boxes && boxes == 0);
+        self.most_boxes = self.most_boxes.max(boxes);
+        self.crowds += found.crowds;
+        self.labelled_points += found.labelled_points;
+        self.box_masks += usize::from(found.has_masks);
+        self.masks += usize::from(found.mask.is_some());
+        found.classes.iter().for_each(|class| *self.classes.entry(*class).or_default() += 1);
+        found.mask.iter().flatten().for_each(|(value, pixels)| *self.mask_values.entry(*value).or_default() += pixels);
+    }
+
+    fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let Annotated { boxes, samples, samples_without_boxes: none, most_boxes, .. } = self;
+        if *samples > 0 {
+            writeln!(
+                out,
+                "boxes        {boxes} of {samples} samples, up to {most_boxes} of one; {none} samples have none"
+            )?;
+            let Annotated { crowds, labelled_points, box_masks, .. } = self;
+            writeln!(
+                out,
+                "             {crowds} crowds, {labelled_points} labelled points, {box_masks} samples with a mask for each box"
+            )?;
+        }
+        if self.masks > 0 {
+            let all: u64 = self.mask_values.values().sum();
+            let shares = self
+                .mask_values
+                .iter()
+                .take(SHOWN)
+                .map(|(value, n)| format!("{value} {:.1} %", 100.0 * *n as f64 / all as f64));
+            let more = if self.mask_values.len() > SHOWN { ", ..." } else { "" };
+            writeln!(out, "masks        {}; {}{more}", self.masks, shares.collect::<Vec<_>>().join(", "))?;
+        }
+        Ok(())
+    }
 }
 
 impl Args {
@@ -117,11 +182,13 @@ fn see(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> warpfeed::Re
     let sample = source.read(index, scratch)?;
     let Some((image, bytes)) = sample.image() else { return Ok(None) };
     let others = sample.fields().iter().filter(|(name, _)| *name != image).map(|(name, _)| (*name).to_owned());
+    let info = Info::read(bytes)?;
     Ok(Some(Seen {
         label: sample.label()?,
         bytes: bytes.len() as u64,
-        info: Info::read(bytes)?,
         fields: others.collect(),
+        annotations: Annotations::read(&sample, info.size)?,
+        info,
     }))
 }
 
@@ -158,6 +225,7 @@ impl Report {
             let label = s.label.map_or("null".to_owned(), |l| l.to_string());
             *report.labels.entry(label).or_default() += 1;
             *report.formats.entry(s.info.format).or_default() += 1;
+            report.annotated.add(&s.annotations);
             s.fields.iter().for_each(|name| *report.fields.entry(name.clone()).or_default() += 1);
             if let Some(jpeg) = s.info.jpeg {
                 *report.chroma.entry(jpeg.chroma).or_default() += 1;
@@ -190,7 +258,8 @@ impl Report {
                 let least = if classes > counts().count() { 0 } else { least };
                 writeln!(out, "classes      {classes}, of {least} to {most} samples")?;
             }
-            _ => writeln!(out, "classes      none")?,
+            _ if self.classes.is_empty() => writeln!(out, "classes      none")?,
+            _ => writeln!(out, "classes      {}", self.classes.len())?,
         }
         writeln!(out, "formats      {}", list(&self.formats))?;
         if !self.chroma.is_empty() {
@@ -204,6 +273,7 @@ impl Report {
         if !self.fields.is_empty() {
             writeln!(out, "fields       {}", list(&self.fields))?;
         }
+        self.annotated.print(out)?;
         writeln!(out, "\n{:<12} {:>9} {:>9} {:>9} {:>9}", "", "least", "median", "mean", "most")?;
         for (name, s) in [("width", &self.width), ("height", &self.height)] {
             writeln!(out, "{name:<12} {:>9} {:>9} {:>9.0} {:>9}", s.min, s.median, s.mean, s.max)?;
@@ -212,11 +282,16 @@ impl Report {
         let [least, median, mean, most] = [s.min, s.median, s.mean as u64, s.max].map(bytes);
         writeln!(out, "{:<12} {least:>9} {median:>9} {mean:>9} {most:>9}", "file")?;
         histogram(out, &self.shorter_side.sorted)?;
+        let boxes = !self.annotated.classes.is_empty();
         if !self.classes.is_empty() {
-            writeln!(out, "\nlabel  samples  class")?;
+            writeln!(out, "\nlabel  {:>7}  class", if boxes { "boxes" } else { "samples" })?;
         }
         for (label, class) in self.classes.iter().enumerate().take(SHOWN) {
-            let samples = self.labels.get(&label.to_string()).unwrap_or(&0);
+            let samples = match boxes {
+                true => self.annotated.classes.get(&(label as i64)),
+                false => self.labels.get(&label.to_string()),
+            };
+            let samples = samples.unwrap_or(&0);
             writeln!(out, "{label:>5} {samples:>8}  {class}")?;
         }
         if self.classes.len() > SHOWN {

@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 mod doctor_gpu;
 pub(crate) mod inspect;
 pub(crate) mod occupancy;
+mod overlay;
 pub(crate) mod pack;
 pub(crate) mod preview;
 pub(crate) mod report;

@@ -2,14 +2,17 @@ use std::io::{Cursor, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
 use image::{ImageFormat, Rgb, RgbImage};
 use warpfeed::{Error, Loader, OnError, source};
 
 use super::bench::Recipe;
+use super::overlay::{LETTER, Overlay, draw_text};
 use crate::Outcome;
 
-/// Draw a contact sheet of an augmented batch, with its labels
+/// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
+///
+/// Masks are tinted, boxes have the names of their classes. A visible point is white with a dark
+/// rim, a hidden one is dark.
 ///
 /// A training loop with the same batch size, seed and augmentation gets the same pictures. A sample
 /// that cannot be decoded is left grey.
@@ -18,7 +21,8 @@ use crate::Outcome;
 Examples:
   warpfeed preview pictures --out grid.png
   warpfeed preview train.lmdb --out eval.png --augment eval --images 12 --size 224
-  warpfeed preview train.lmdb --out other.png --seed 7 --epoch 3")]
+  warpfeed preview train.lmdb --out other.png --seed 7 --epoch 3
+  warpfeed preview coco/annotations/instances_val2017.json --out boxes.png --size 320")]
 pub(crate) struct Args {
     /// The data set
     path: PathBuf,
@@ -44,8 +48,6 @@ pub(crate) struct Args {
 
 /// Pixels between the pictures.
 const GAP: u32 = 6;
-/// Dots of a letter, across and down; those at its right and below are empty.
-const LETTER: u32 = 8;
 /// Pixels of a dot where there is room for the text.
 const DOT: u32 = 2;
 /// Pixels between a picture and its text.
@@ -63,7 +65,9 @@ impl Args {
         }
         let source = source::open(&self.path)?;
         let count = usize::from(self.images).min(source.len());
-        let mut batches = Loader::shared_source(source)
+        let overlay = Overlay::of(&*source);
+        let mut batches = overlay
+            .fields(Loader::shared_source(source))
             .batch_size(count)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.size))
@@ -86,13 +90,18 @@ impl Args {
                 let (dx, dy) = (at as u32 % self.size, at as u32 / self.size);
                 sheet.put_pixel(x + dx, y + dy, if valid { Rgb(*pixel) } else { MISSING });
             }
+            if valid {
+                overlay.draw(&mut sheet, &batch, i, (x, y), self.size, &classes);
+            }
             let text = match usize::try_from(*label).ok().and_then(|l| classes.get(l)) {
                 _ if !valid => "bad".to_owned(),
                 Some(name) => name.clone(),
                 None if *label == -1 => String::new(),
                 None => label.to_string(),
             };
-            draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size);
+            // Text that is too wide gets small dots.
+            let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
+            draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size, dot, INK);
         }
 
         // Encoded first, so a failure never leaves half a picture.
@@ -108,21 +117,5 @@ impl Args {
             sheet.height()
         )?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// Draws `text` with its upper left corner at `at`. Text wider than `room` gets small dots; if
-/// still too wide, it is cut.
-fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32) {
-    let dot = if text.chars().count() as u32 * LETTER * DOT <= room + DOT { DOT } else { 1 };
-    for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
-        let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
-        let rows = rows.unwrap_or_default();
-        for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
-            let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
-            if inked && left + x < room {
-                sheet.put_pixel(at.0 + left + x, at.1 + y, INK);
-            }
-        }
     }
 }

@@ -5,14 +5,17 @@ use std::process::ExitCode;
 
 use rayon::prelude::*;
 use serde_json::json;
-use warpfeed::decode::{self, Condition};
-use warpfeed::source::{self, Source};
+use warpfeed::decode::{self, Condition, Info};
+use warpfeed::field::Annotations;
+use warpfeed::source::{self, Sample, Source};
 use warpfeed::{Error, ErrorKind};
 
 use crate::log::say;
 use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
+///
+/// Boxes, masks and points are checked against their picture.
 ///
 /// Prints one line on stdout for each bad sample, in the order of the data set: its number, key,
 /// file and cause. A sample that decodes but is damaged gets a line too; its cause begins with
@@ -92,8 +95,21 @@ pub(crate) struct Found {
     pub(crate) tolerated: bool,
 }
 
+/// Checks boxes, masks and points against the picture `image` and the classes of the set.
+fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8]) -> warpfeed::Result<()> {
+    let found = Annotations::read(sample, Info::read(image)?.size)?;
+    let classes = source.classes().len();
+    let listed = |class: i64| classes == 0 || usize::try_from(class).is_ok_and(|class| class < classes);
+    match found.classes.iter().enumerate().find(|(_, class)| !listed(**class)) {
+        Some((number, class)) => {
+            Err(Error::in_source(format!("box {number} is of class {class}, the set has {classes} classes")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Checks that sample `index` can be read, has a usable label, and has a sound image that decodes
-/// in full.
+/// in full. Boxes, masks and points must fit the image.
 pub(crate) fn check(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Option<Found> {
     let mut key = String::new();
     let body = AssertUnwindSafe(|| {
@@ -105,8 +121,8 @@ pub(crate) fn check(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) ->
             Error::in_source(format!("no image among the fields {names:?}"))
         })?;
         match decode::check(bytes) {
-            Condition::Sound => Ok(None),
-            Condition::Tolerated(what) => Ok(Some(what)),
+            Condition::Sound => annotations(source, &sample, bytes).map(|()| None),
+            Condition::Tolerated(what) => annotations(source, &sample, bytes).map(|()| Some(what)),
             Condition::Damaged(e) => Err(e),
         }
     });

@@ -176,7 +176,7 @@ impl Annotated {
                 return None;
             }
             let columns = (inked().map(|at| at % width).min()?, inked().map(|at| at % width).max()?);
-            let rows = (inked().next()? / width, inked().last()? / width);
+            let rows = (inked().next()? / width, inked().next_back()? / width);
             Some(Object { seen, columns, rows, mask })
         })
     }

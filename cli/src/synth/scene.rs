@@ -151,7 +151,10 @@ impl Scene {
                 let top = shown[(y * self.width + x) as usize];
                 (x, y, if top <= number { Visibility::Visible } else { Visibility::Hidden })
             };
-            Seen { class: placed.class, points: [(0, -235), (-235, 0), (235, 0)].map(point) }
+            let figure = placed.figure;
+            let end = |distance: &dyn Fn(i32) -> i32| (0..256).rev().find(|&t| distance(t) <= 0).unwrap_or(0);
+            let (up, side) = (end(&|t| figure.distance(0, -t)), end(&|t| figure.distance(t, 0)));
+            Seen { class: placed.class, points: [(0, -up), (-side, 0), (side, 0)].map(point) }
         };
         ((1..).zip(&self.figures).map(see).collect(), shown)
     }

@@ -36,14 +36,14 @@ use crate::source::{Sample, Source};
 ///   samples have the field if the categories name points or an annotation has them. A box without
 ///   points has zeros.
 ///
-/// [`field::Boxes`](crate::field) takes all of these into batches.
+/// [`field::Boxes`](crate::field::Boxes) takes all of these into batches.
 ///
 /// **Memory.** Opening reads the file once. What stays in memory are some 100 bytes for an
 /// annotation and its points; segmentations are read from the file with the sample. A file that is
 /// written to while it is open is an error of the next epoch.
 ///
 /// **Bad annotations.** A category that the file does not list, and a box that reaches out of its
-/// picture by more than a pixel, are errors of the sample and name the annotation. An annotation of
+/// picture by more than a pixel and a hundredth of its side, are errors of the sample and name the annotation. An annotation of
 /// a picture that the file does not list is an error on opening.
 #[derive(Debug)]
 pub struct Coco {

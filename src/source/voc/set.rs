@@ -65,7 +65,7 @@ const CLASSES: [&str; 20] = [
 ///   `ImageSets/Segmentation` needs them.
 ///
 /// **Bad annotations.** A missing or bad file, and a box that reaches out of its picture by more
-/// than a pixel, are errors of the sample with the file and the line.
+/// than a pixel and a hundredth of its side, are errors of the sample with the file and the line.
 ///
 /// **Memory.** Opening reads all files of `Annotations`. What stays are 25 bytes for a box.
 #[derive(Debug)]

@@ -3,9 +3,6 @@
 use crate::error::{Error, Result};
 use crate::source::annotated::check_box;
 
-/// Edges are written with a few digits only: what they may reach out of the picture by.
-const ROUNDING: f64 = 0.01;
-
 /// The boxes of a picture. The memory is kept from sample to sample.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
@@ -73,7 +70,7 @@ impl Labels {
                 return Err(format!("{count} numbers after the class; a box with {all} points of {each} has {needed}"));
             }
         };
-        check_box(edges, 1.0, 1.0, ROUNDING).map_err(|e| e.cause().to_owned())?;
+        check_box(edges, 1.0, 1.0, 0.0).map_err(|e| e.cause().to_owned())?;
         self.classes.push(class);
         self.edges.push(edges);
         self.ends.push(self.outlines.len());

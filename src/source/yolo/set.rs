@@ -31,7 +31,7 @@ use crate::source::{Sample, Source};
 /// - **Fields**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge in **parts of the
 ///   picture**, as the text `relative` in `boxes.units.txt` says; `boxes.class.npy`, (n) i64;
 ///   `boxes.points.npy`, (n, K, 3) f32; and for a picture with an outline `boxes.masks.json`, a
-///   polygon for each box, or `null`. [`field::Boxes`](crate::field) makes pixels of them.
+///   polygon for each box, or `null`. [`field::Boxes`](crate::field::Boxes) makes pixels of them.
 /// - **Classes** are the `names` of `data.yaml`. For a folder they are those of the `data.yaml`
 ///   beside `images` or one folder higher, or none.
 ///

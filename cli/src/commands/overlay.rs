@@ -1,0 +1,224 @@
+//! What is drawn over the pictures of a sheet: masks, boxes with their classes, points.
+
+use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
+use image::{Rgb, RgbImage};
+use warpfeed::field::{Annotations, Mask};
+use warpfeed::source::Source;
+use warpfeed::{Dtype, HostBatch, Loader};
+
+/// Dots of a letter, across and down; those at its right and below are empty.
+pub(super) const LETTER: u32 = 8;
+/// Boxes of a sample that are drawn.
+const MOST: usize = 64;
+/// Samples that are looked at to find out which annotations a set has.
+const LOOKED_AT: usize = 64;
+/// What a mask holds where the picture ends, and in Pascal VOC where no class is meant.
+const NO_CLASS: i64 = 255;
+/// Largest side of a sample's dot.
+const DOT: i64 = 1;
+
+/// Which annotations the samples of a set have.
+pub(super) struct Overlay {
+    /// What the first samples have together.
+    found: Annotations,
+    box_masks: bool,
+    mask: bool,
+}
+
+impl Overlay {
+    /// Looks at the first samples. A mask is drawn if each of them has one.
+    pub(super) fn of(source: &dyn Source) -> Self {
+        let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
+        let mut scratch = Vec::new();
+        let mut seen = 0;
+        for index in 0..source.len().min(LOOKED_AT) {
+            let Ok(sample) = source.read(index, &mut scratch) else { continue };
+            let Some(size) = sample.image().and_then(|(_, bytes)| warpfeed::decode::Info::read(bytes).ok()) else {
+                continue;
+            };
+            let Ok(found) = Annotations::read(&sample, size.size) else { continue };
+            seen += 1;
+            overlay.mask &= found.mask.is_some();
+            overlay.box_masks &= found.has_masks || found.boxes.is_empty();
+            let all = &mut overlay.found;
+            all.has_boxes |= found.has_boxes;
+            all.has_masks |= found.has_masks;
+            all.points = all.points.max(found.points);
+            if all.classes.is_empty() {
+                all.classes = found.classes;
+            }
+        }
+        overlay.mask &= seen > 0;
+        overlay
+    }
+
+    /// The loader with the fields that are drawn.
+    pub(super) fn fields(&self, mut loader: Loader) -> Loader {
+        if self.mask {
+            loader = loader.field("mask", Mask::new(Dtype::I64).fill(NO_CLASS));
+        }
+        if self.found.has_boxes {
+            loader = loader.field("boxes", self.found.kind(MOST, self.box_masks));
+        }
+        loader
+    }
+
+    /// Draws over sample `place` of the batch, whose picture of `side` by `side` pixels lies at `at`.
+    pub(super) fn draw(
+        &self,
+        sheet: &mut RgbImage,
+        batch: &HostBatch,
+        place: usize,
+        at: (u32, u32),
+        side: u32,
+        classes: &[String],
+    ) {
+        let mut tile = Tile { sheet, at, side: i64::from(side) };
+        let area = (side * side) as usize;
+        if let Some(mask) = batch.field("mask").and_then(|mask| mask.as_i64()) {
+            for (pixel, &class) in mask[place * area..][..area].iter().enumerate() {
+                if class != 0 && class != NO_CLASS {
+                    tile.tint(pixel, colour(class - 1));
+                }
+            }
+        }
+        let (Some(boxes), Some(counts)) =
+            (batch.field("boxes").and_then(|boxes| boxes.as_f32()), batch.counts("boxes"))
+        else {
+            return;
+        };
+        let count = counts[place] as usize;
+        let class = |number: usize| {
+            let all = batch.field("boxes.class")?.as_i64()?;
+            Some(all[place * MOST + number])
+        };
+        let masks = batch.field("boxes.masks").map(|masks| masks.bytes());
+        for number in 0..count {
+            let colour = colour(class(number).unwrap_or(number as i64));
+            if let Some(masks) = masks {
+                let mask = &masks[(place * MOST + number) * area..][..area];
+                mask.iter()
+                    .enumerate()
+                    .filter(|(_, inked)| **inked == 1)
+                    .for_each(|(pixel, _)| tile.tint(pixel, colour));
+            }
+        }
+        for number in 0..count {
+            let corners = &boxes[(place * MOST + number) * 4..][..4];
+            let class = class(number);
+            let name = class.map(|class| match usize::try_from(class).ok().and_then(|class| classes.get(class)) {
+                Some(name) => name.clone(),
+                None => class.to_string(),
+            });
+            tile.frame(corners, colour(class.unwrap_or(number as i64)), name.as_deref().unwrap_or(""));
+        }
+        if let Some(points) = batch.field("boxes.points").and_then(|points| points.as_f32()) {
+            let each = MOST * self.found.points * 3;
+            for point in points[place * each..][..count * self.found.points * 3].as_chunks::<3>().0 {
+                tile.point(*point);
+            }
+        }
+    }
+}
+
+/// One picture of the sheet.
+struct Tile<'a> {
+    sheet: &'a mut RgbImage,
+    at: (u32, u32),
+    side: i64,
+}
+
+impl Tile<'_> {
+    /// The pixel at (x, y), if it lies in the picture.
+    fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Rgb<u8>> {
+        let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
+        inside.then(|| self.sheet.get_pixel_mut(self.at.0 + x as u32, self.at.1 + y as u32))
+    }
+
+    /// Mixes a colour into a pixel, half and half.
+    fn tint(&mut self, pixel: usize, colour: Rgb<u8>) {
+        let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
+        if let Some(pixel) = self.pixel(x, y) {
+            *pixel = Rgb(std::array::from_fn(|c| pixel[c].midpoint(colour[c])));
+        }
+    }
+
+    fn fill(&mut self, columns: (i64, i64), rows: (i64, i64), colour: Rgb<u8>) {
+        for (x, y) in (columns.0..columns.1).flat_map(|x| (rows.0..rows.1).map(move |y| (x, y))) {
+            if let Some(pixel) = self.pixel(x, y) {
+                *pixel = colour;
+            }
+        }
+    }
+
+    /// The outline of a box, with its name at the upper left.
+    fn frame(&mut self, corners: &[f32], colour: Rgb<u8>, name: &str) {
+        let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
+        let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
+        for (columns, rows) in [
+            ((x1, x2 + 1), (y1, y1 + 1)),
+            ((x1, x2 + 1), (y2, y2 + 1)),
+            ((x1, x1 + 1), (y1, y2 + 1)),
+            ((x2, x2 + 1), (y1, y2 + 1)),
+        ] {
+            self.fill(columns, rows, colour);
+        }
+        let room = (self.side - x1).max(0) as u32;
+        let long = (name.chars().count() as u32 * LETTER).min(room / LETTER * LETTER);
+        if long > 0 && y1 + i64::from(LETTER) < self.side {
+            self.fill((x1, x1 + i64::from(long) + 1), (y1, y1 + i64::from(LETTER) + 1), colour);
+            let at = (self.at.0 + x1.max(0) as u32 + 1, self.at.1 + y1.max(0) as u32 + 1);
+            draw_text(self.sheet, name, at, long, 1, contrast(colour));
+        }
+    }
+
+    /// A dot: white with a dark rim if the point is visible, dark if it is hidden.
+    fn point(&mut self, [x, y, visibility]: [f32; 3]) {
+        if visibility > 0.0 {
+            let (x, y) = (x.floor() as i64, y.floor() as i64);
+            let rim = DOT + 1;
+            self.fill((x - rim, x + rim + 1), (y - rim, y + rim + 1), Rgb([20; 3]));
+            if visibility > 1.0 {
+                self.fill((x - DOT, x + DOT + 1), (y - DOT, y + DOT + 1), Rgb([255; 3]));
+            }
+        }
+    }
+}
+
+/// A colour for each class, far from those of its neighbours.
+fn colour(class: i64) -> Rgb<u8> {
+    const COLOURS: [[u8; 3]; 10] = [
+        [230, 60, 50],
+        [50, 140, 240],
+        [60, 190, 80],
+        [240, 190, 30],
+        [170, 80, 220],
+        [20, 190, 190],
+        [245, 130, 40],
+        [235, 90, 170],
+        [150, 110, 60],
+        [150, 200, 30],
+    ];
+    Rgb(COLOURS[class.rem_euclid(10) as usize])
+}
+
+/// Black or white, whichever is read better on `colour`.
+fn contrast(Rgb([r, g, b]): Rgb<u8>) -> Rgb<u8> {
+    let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
+    if luma > 140 { Rgb([20; 3]) } else { Rgb([255; 3]) }
+}
+
+/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. What is wider than
+/// `room` is cut.
+pub(super) fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Rgb<u8>) {
+    for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
+        let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
+        let rows = rows.unwrap_or_default();
+        for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
+            let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
+            if inked && left + x < room {
+                sheet.put_pixel(at.0 + left + x, at.1 + y, ink);
+            }
+        }
+    }
+}

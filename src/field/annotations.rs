@@ -1,0 +1,193 @@
+use std::collections::BTreeMap;
+
+use super::boxes::Boxes;
+use super::corners::{BoxFormat, Reader};
+use super::encoded;
+use super::mask::Mask;
+use super::segments::Segments;
+use super::skeleton::Skeleton;
+use crate::batch::Dtype;
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::source::Sample;
+
+/// What is annotated in the picture of one sample: its fields `boxes` with all that belongs to them,
+/// and its field `mask`. They are read and checked as [`Boxes`] and [`Mask`] do it, without a
+/// loader: for programs that look at a data set.
+///
+/// ```
+/// use warpfeed::decode::Size;
+/// use warpfeed::field::Annotations;
+/// use warpfeed::source::OwnedSample;
+///
+/// let sample = OwnedSample::new("a").field("boxes.txt", "0 0 4 3").field("boxes.class.txt", "7");
+/// let found = Annotations::read(&sample.as_sample()?, Size::new(20, 10))?;
+/// assert_eq!((found.boxes, found.classes), (vec![[0.0, 0.0, 4.0, 3.0]], vec![7]));
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Annotations {
+    /// Whether the sample has a field `boxes`, if of no boxes.
+    pub has_boxes: bool,
+    /// Left, upper, right and lower edge of each box in pixels, clipped to the picture.
+    pub boxes: Vec<[f32; 4]>,
+    /// The class of each box. Empty if the sample has none.
+    pub classes: Vec<i64>,
+    /// Boxes with a 1 in `boxes.crowd`.
+    pub crowds: usize,
+    /// Whether the sample has masks of its boxes.
+    pub has_masks: bool,
+    /// Points of a box; 0 if the sample has none.
+    pub points: usize,
+    /// Points that are labelled, of all boxes.
+    pub labelled_points: usize,
+    /// The pixels of each value of the mask. `None` if the sample has no mask.
+    pub mask: Option<BTreeMap<i64, u64>>,
+}
+
+impl Annotations {
+    /// Reads the annotations of a sample whose picture, upright, has the size `picture`. Every mask
+    /// of a box is drawn.
+    ///
+    /// # Errors
+    /// If an array has another shape or number of rows, a box lies outside the picture, or a mask
+    /// has another size. The message has both numbers.
+    pub fn read(sample: &Sample<'_>, picture: Size) -> Result<Self> {
+        let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
+        if found.has_boxes {
+            found.read_boxes(sample, picture)?;
+        }
+        if Mask::is_in(sample, "mask") {
+            let mut pixels = BTreeMap::new();
+            for value in Mask::new(Dtype::I64).whole("mask", sample, picture)? {
+                *pixels.entry(value).or_default() += 1;
+            }
+            found.mask = Some(pixels);
+        }
+        Ok(found)
+    }
+
+    fn read_boxes(&mut self, sample: &Sample<'_>, picture: Size) -> Result<()> {
+        let (reader, mut numbers) = (Reader { format: BoxFormat::Xyxy, relative: false }, Vec::new());
+        let units = reader.read("boxes", sample, picture, &mut numbers, &mut self.boxes)?;
+        let all = self.boxes.len();
+        let column = |name: &str| -> Result<Vec<i64>> {
+            let mut numbers = Vec::new();
+            if !encoded::has(sample, name) {
+                return Ok(numbers);
+            }
+            encoded::numbers(sample, name, &mut numbers)?;
+            if numbers.len() != all {
+                let found = numbers.len();
+                return Err(Error::in_source(format!("field {name:?} has {found} numbers, there are {all} boxes")));
+            }
+            Ok(numbers)
+        };
+        self.classes = column("boxes.class")?;
+        self.crowds = column("boxes.crowd")?.into_iter().filter(|&crowd| crowd != 0).count();
+        if let Some(json) = sample.field("boxes.masks.json") {
+            let (mut segments, mut mask) = (Segments::default(), Vec::new());
+            let blame = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
+            let found = segments.parse(json).map_err(blame)?;
+            if found != all {
+                return Err(blame(Error::in_source(format!("{found} masks, there are {all} boxes"))));
+            }
+            for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
+                segments.draw(index, picture, units, &mut mask).map_err(blame)?;
+                self.has_masks = true;
+            }
+        }
+        if all > 0 && encoded::has(sample, "boxes.points") {
+            let mut numbers = Vec::new();
+            let shape = encoded::numbers::<f32>(sample, "boxes.points", &mut numbers)?;
+            let skeleton = Skeleton { count: numbers.len() / (3 * all), pairs: Vec::new() };
+            if skeleton.count == 0 {
+                let cause = format!("field \"boxes.points\" has the shape {shape:?}; points are ({all}, count, 3)");
+                return Err(Error::in_source(cause));
+            }
+            skeleton.read("boxes.points", sample, Some(all), 3, units, &mut numbers)?;
+            self.points = skeleton.count;
+            self.labelled_points = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
+        }
+        Ok(())
+    }
+
+    /// The kind that takes all of what a sample with these annotations has: its class, its masks if
+    /// `masks`, its points. At most `most` boxes of a sample, which is cut to them.
+    pub fn kind(&self, most: usize, masks: bool) -> Boxes {
+        let mut boxes = Boxes::new(most).truncated();
+        if !self.classes.is_empty() {
+            boxes = boxes.column("class", Dtype::I64);
+        }
+        if masks && self.has_masks {
+            boxes = boxes.masks();
+        }
+        if self.points > 0 { boxes.points(self.points) } else { boxes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::OwnedSample;
+
+    fn read(fields: &[(&str, &str)]) -> Result<Annotations> {
+        let sample = fields.iter().fold(OwnedSample::new("a"), |sample, &(name, text)| sample.field(name, text));
+        Annotations::read(&sample.as_sample().unwrap(), Size::new(20, 10))
+    }
+
+    #[test]
+    fn all_that_belongs_to_boxes_is_read() {
+        let found = read(&[
+            ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
+            ("boxes.units.txt", "relative"),
+            ("boxes.class.txt", "3 1"),
+            ("boxes.crowd.txt", "0 1"),
+            ("boxes.masks.json", "[null, [[0,0,1,0,1,1]]]"),
+            ("boxes.points.txt", "0.5 0.5 2 0 0 0 0 0 1 0 0 0"),
+            ("mask.npy", ""),
+        ]);
+        assert!(found.unwrap_err().cause().contains("mask.npy"));
+        let found = read(&[
+            ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
+            ("boxes.units.txt", "relative"),
+            ("boxes.class.txt", "3 1"),
+            ("boxes.crowd.txt", "0 1"),
+            ("boxes.masks.json", "[null, [[0,0,1,0,1,1]]]"),
+            ("boxes.points.txt", "0.5 0.5 2 0 0 0 0 0 1 0 0 0"),
+        ])
+        .unwrap();
+        let expected = Annotations {
+            has_boxes: true,
+            boxes: vec![[0.0, 0.0, 10.0, 5.0], [5.0, 2.0, 20.0, 10.0]],
+            classes: vec![3, 1],
+            crowds: 1,
+            has_masks: true,
+            points: 2,
+            labelled_points: 2,
+            mask: None,
+        };
+        assert_eq!(found, expected);
+        assert_eq!(read(&[("jpg", "")]).unwrap(), Annotations::default());
+        assert!(read(&[("boxes.txt", "")]).unwrap().has_boxes);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_with_both_numbers() {
+        for (fields, words) in [
+            (&[("boxes.txt", "0 0 30 5")][..], "box 0: x from 0 to 30, the picture is 20 wide"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers, there are 1 boxes"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks, there are 1 boxes"),
+            (
+                &[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[{\"size\":[5,5],\"counts\":[25]}]")],
+                "run lengths of 5x5 pixels, the picture has 20x10",
+            ),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.points.txt", "1 2")], "points are (1, count, 3)"),
+            (&[("mask.png", "x")], "mask"),
+        ] {
+            let e = read(fields).unwrap_err();
+            assert!(e.cause().contains(words), "{e}");
+        }
+    }
+}
