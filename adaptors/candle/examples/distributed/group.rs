@@ -1,0 +1,123 @@
+//! The processes of a run, joined by NCCL.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use candle_core::backprop::GradStore;
+use candle_core::cuda_backend::cudarc::nccl::{Comm, Id, ReduceOp};
+use candle_core::{CudaStorage, Device, Result, Storage, Tensor, Var, op::BackpropOp};
+use warpfeed::Rank;
+
+use crate::sgd::Sgd;
+
+/// How long a process waits for the first one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All processes of a run.
+pub(crate) struct Group {
+    nccl: Comm,
+    device: Device,
+}
+
+impl Group {
+    /// Joins the processes. Rank 0 sends NCCL's identifier of the group to the others, by TCP at
+    /// `MASTER_ADDR` and the port after `MASTER_PORT`, which torchrun itself uses.
+    pub(crate) fn join(place: Rank, device: &Device) -> Result<Self> {
+        let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
+        let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;
+        let id = if place.rank == 0 {
+            let id = Id::new().map_err(failed)?;
+            if place.world_size > 1 {
+                let door = TcpListener::bind(("0.0.0.0", port))?;
+                let bytes = id.internal().map(|byte| byte as u8);
+                for _ in 1..place.world_size {
+                    door.accept()?.0.write_all(&bytes)?;
+                }
+            }
+            id
+        } else {
+            let (mut bytes, since) = ([0u8; 128], Instant::now());
+            let mut stream = loop {
+                match TcpStream::connect((address.as_str(), port)) {
+                    Ok(stream) => break stream,
+                    Err(e) if since.elapsed() > PATIENCE => return Err(e.into()),
+                    Err(_) => std::thread::sleep(Duration::from_millis(50)),
+                }
+            };
+            stream.read_exact(&mut bytes)?;
+            Id::uninit(bytes.map(|byte| byte as std::ffi::c_char))
+        };
+        // In candle's own stream, so that no event is needed between a step and its all-reduce.
+        let stream = device.as_cuda_device()?.cuda_stream();
+        let nccl = Comm::from_rank(stream, place.rank, place.world_size, id).map_err(failed)?;
+        Ok(Group { nccl, device: device.clone() })
+    }
+
+    /// The mean of `tensor`, `f32` and contiguous, over all processes.
+    pub(crate) fn average(&self, tensor: &Tensor) -> Result<Tensor> {
+        self.reduce(tensor, &ReduceOp::Avg)
+    }
+
+    fn reduce(&self, tensor: &Tensor, operation: &ReduceOp) -> Result<Tensor> {
+        let device = self.device.as_cuda_device()?;
+        let flat = tensor.flatten_all()?.force_contiguous()?;
+        let mut reduced = device.alloc_zeros::<f32>(flat.elem_count())?;
+        {
+            let (storage, _) = flat.storage_and_layout();
+            let Storage::Cuda(storage) = &*storage else { candle_core::bail!("a tensor that is not on a GPU") };
+            self.nccl.all_reduce(storage.as_cuda_slice::<f32>()?, &mut reduced, operation).map_err(failed)?;
+        }
+        let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(reduced, device.clone()));
+        Ok(Tensor::from_storage(storage, tensor.shape().clone(), BackpropOp::none(), false))
+    }
+
+    /// Replaces each gradient by its mean over all processes, in one all-reduce.
+    pub(crate) fn average_gradients(&self, sgd: &Sgd, gradients: &mut GradStore) -> Result<()> {
+        let with_gradient: Vec<(&Var, Tensor)> =
+            sgd.variables().filter_map(|(_, variable)| Some((variable, gradients.get(variable)?.clone()))).collect();
+        let means = self.average_together(with_gradient.iter().map(|(_, gradient)| gradient))?;
+        for ((variable, _), mean) in with_gradient.into_iter().zip(means) {
+            gradients.insert(variable, mean);
+        }
+        Ok(())
+    }
+
+    /// Replaces the running statistics of batch normalisation by their means over all processes.
+    pub(crate) fn average_statistics(&self, sgd: &Sgd) -> Result<()> {
+        let running: Vec<&Var> =
+            sgd.variables().filter(|(name, _)| name.contains("running_")).map(|(_, v)| v).collect();
+        let means = self.average_together(running.iter().map(|variable| variable.as_tensor()))?;
+        running.into_iter().zip(means).try_for_each(|(variable, mean)| variable.set(&mean))
+    }
+
+    fn average_together<'a>(&self, tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<Vec<Tensor>> {
+        let flat = tensors.clone().map(Tensor::flatten_all).collect::<Result<Vec<_>>>()?;
+        let mean = self.average(&Tensor::cat(&flat, 0)?)?;
+        let mut place = 0;
+        tensors
+            .map(|tensor| {
+                let part = mean.narrow(0, place, tensor.elem_count())?.reshape(tensor.shape());
+                place += tensor.elem_count();
+                part
+            })
+            .collect()
+    }
+
+    /// An error if a weight of one process differs from that of another in a bit.
+    pub(crate) fn assert_same_weights(&self, sgd: &Sgd) -> Result<()> {
+        for (name, variable) in sgd.variables() {
+            let (least, most) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
+            let apart = (most - least)?.abs()?.max_all()?.to_scalar::<f32>()?;
+            // Not `apart > 0`: NaN is not the same either.
+            if apart != 0.0 {
+                candle_core::bail!("{name}: the weights of two processes are {apart} apart");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(e: impl std::fmt::Debug) -> candle_core::Error {
+    candle_core::Error::msg(format!("NCCL: {e:?}"))
+}

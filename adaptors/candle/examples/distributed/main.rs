@@ -1,0 +1,181 @@
+//! Trains the net of the example `train` on several GPUs, one process a GPU.
+//!
+//! ```text
+//! cargo build --release --features nccl --example distributed
+//! target/release/examples/distributed --processes 2 [PATH [EPOCHS]]       # starts two processes
+//! torchrun --no-python --nproc-per-node 2 target/release/examples/distributed [PATH [EPOCHS]]
+//! ```
+//!
+//! Each process takes its rank from the launcher's variables, reads its share of every global batch
+//! ([`Loader::distributed`]), and averages gradients with the others by NCCL: one all-reduce of all
+//! gradients a step. Without PATH it draws pictures of six classes.
+//!
+//! The exit code is 0 if all processes hold the same weights in the end, to the bit, and the
+//! held-out accuracy is well above guessing.
+
+mod group;
+#[path = "../train/net.rs"]
+mod net;
+// Its state is saved by `train` alone.
+#[allow(dead_code)]
+#[path = "../train/sgd.rs"]
+mod sgd;
+
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::Instant;
+
+use candle_core::{D, DType, Device, Tensor};
+use candle_nn::{VarBuilder, VarMap, loss};
+use warpfeed::source::{self, Source};
+use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize, Rank};
+use warpfeed_candle::ToCandle;
+use warpfeed_cli::synth::Synth;
+
+use group::Group;
+use net::ResNet;
+use sgd::Sgd;
+
+const SIDE: u32 = 64;
+/// Of all processes together, so that a run is the same for any number of them but for rounding
+/// and the statistics of batch normalisation, which are those of each share.
+const GLOBAL_BATCH: usize = 128;
+const RATE: f64 = 0.1;
+const WARM_UP: f64 = 20.0;
+const WIDTHS: [usize; 4] = [32, 64, 128, 256];
+/// The held-out accuracy must be above this many times that of guessing.
+const TIMES_CHANCE: f64 = 3.0;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("distributed: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|word| word == "--processes") {
+        let processes = arguments.get(1).ok_or("--processes: a number is missing")?.parse()?;
+        return start(processes, &arguments[2..]);
+    }
+    if let Err(e) = warpfeed::cuda::available() {
+        println!("nothing runs on a GPU: {e}");
+        return Ok(());
+    }
+    let epochs = if arguments.len() > 1 { arguments.remove(1).parse()? } else { 8 };
+    let data: Arc<dyn Source> = match arguments.first() {
+        Some(path) => source::open(path)?,
+        None => Arc::new(Synth::new().images(8000).classes(6).side(96).memory()?),
+    };
+    train(&data, epochs)
+}
+
+/// Starts `processes` of this program with the variables of torchrun, and waits for them.
+fn start(processes: usize, arguments: &[String]) -> Result<()> {
+    let program = std::env::current_exe()?;
+    let begin = |rank: usize| {
+        let (rank, world_size) = (rank.to_string(), processes.to_string());
+        let mut command = Command::new(&program);
+        command.args(arguments).env("RANK", &rank).env("LOCAL_RANK", &rank);
+        command.env("WORLD_SIZE", &world_size).env("LOCAL_WORLD_SIZE", &world_size).spawn()
+    };
+    let children = (0..processes).map(begin).collect::<std::io::Result<Vec<_>>>()?;
+    for (rank, mut child) in children.into_iter().enumerate() {
+        let status = child.wait()?;
+        if !status.success() {
+            return Err(format!("rank {rank}: {status}").into());
+        }
+    }
+    Ok(())
+}
+
+fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
+    let place = Rank::from_env()?.unwrap_or(Rank::ALONE);
+    let device = Device::new_cuda_with_stream(place.local_rank.unwrap_or(0))?;
+    let stream = warpfeed_candle::stream(&device)?;
+    let group = Group::join(place, &device)?;
+    let open = |held_out: bool, augment: Augment| {
+        Loader::shared_source(data.clone())
+            .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
+            .global_batch_size(GLOBAL_BATCH)
+            .distributed()
+            .augment(augment)
+            .normalize(Normalize::IMAGENET)
+            .dtype(Dtype::F32)
+            .layout(Layout::Nchw)
+    };
+    let training = open(false, Augment::train(SIDE).scale(0.35, 1.0)).shuffle(42).last_batch(LastBatch::Drop);
+    let mut batches = training.cuda(&stream)?;
+    let mut held_out =
+        open(true, Augment::eval(SIDE * 8 / 7, SIDE)).last_batch(LastBatch::Pad).prefetch(2).cuda(&stream)?;
+
+    let classes = batches.classes().len();
+    let weights = VarMap::new();
+    let net = ResNet::new(&WIDTHS, classes, &VarBuilder::from_varmap(&weights, DType::F32, &device))?;
+    let mut sgd = Sgd::new(&weights)?;
+    ResNet::initialize(sgd.variables())?;
+    let steps: u64 = (0..epochs).map(|epoch| batches.num_batches(epoch)).sum();
+    let (mut step, mut share) = (0u64, 0.0);
+    for epoch in 0..epochs {
+        let (began, before) = (Instant::now(), batches.stats());
+        let mut losses = Vec::new();
+        for batch in batches.epoch(epoch) {
+            let (images, labels) = batch?.to_candle(&device)?;
+            let loss = loss::cross_entropy(&net.forward(&images, true)?, &labels)?;
+            let mut gradients = loss.backward()?;
+            group.average_gradients(&sgd, &mut gradients)?;
+            let rate = RATE * ((step + 1) as f64 / WARM_UP).min(1.0) * (1.0 - step as f64 / steps as f64);
+            sgd.step(&gradients, rate)?;
+            losses.push(loss.detach());
+            step += 1;
+        }
+        let count = losses.len();
+        let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
+        let took = began.elapsed().as_secs_f64();
+        // The running statistics are of each process's own share.
+        group.average_statistics(&sgd)?;
+        share = accuracy(&net, &mut held_out, &group, &device)?;
+        if place.rank == 0 {
+            let stats = batches.stats().since(&before);
+            println!(
+                "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s on {} devices, rank 0 waited {:.1} %",
+                100.0 * share,
+                (count * GLOBAL_BATCH) as f64 / took,
+                place.world_size,
+                100.0 * stats.stall_fraction()
+            );
+        }
+    }
+    group.assert_same_weights(&sgd)?;
+    let due = TIMES_CHANCE / classes as f64;
+    if share <= due {
+        return Err(
+            format!("the held-out accuracy is {:.1} %; more than {:.1} % was due", 100.0 * share, 100.0 * due).into()
+        );
+    }
+    if place.rank == 0 {
+        println!("all {} processes hold the same weights", place.world_size);
+    }
+    Ok(())
+}
+
+/// The share of held-out pictures, of all processes, that the net names rightly.
+fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, device: &Device) -> Result<f64> {
+    let mut counts = Tensor::zeros(2, DType::F32, device)?;
+    for batch in held_out.epoch(0) {
+        let batch = batch?;
+        let (images, labels) = batch.to_candle(device)?;
+        let valid = batch.candle_valid(device)?.to_dtype(DType::F32)?;
+        let named = net.forward(&images, false)?.argmax(D::Minus1)?;
+        let hits = (named.eq(&labels.to_dtype(DType::U32)?)?.to_dtype(DType::F32)? * &valid)?;
+        counts = (counts + Tensor::stack(&[hits.sum_all()?, valid.sum_all()?], 0)?)?;
+    }
+    let counts = group.average(&counts)?.to_vec1::<f32>()?;
+    Ok(f64::from(counts[0]) / f64::from(counts[1]))
+}

@@ -1,0 +1,119 @@
+//! A residual net ("Deep Residual Learning for Image Recognition", 2015) of basic blocks: a 3x3
+//! convolution into the first width, one block a width, each after the first halving the side, then
+//! the mean over what is left, and a linear layer. Where a block halves the side, its short cut
+//! takes the mean of 2x2 pixels before its 1x1 convolution ("Bag of Tricks for Image
+//! Classification", 2018).
+//!
+//! The nets of candle-transformers' zoo are for inference: its ResNet fixes batch normalisation to
+//! the running statistics, and candle's layer normalisation, which its ConvNeXt uses, has no
+//! gradient.
+
+use candle_core::{D, ModuleT, Result, Tensor, Var};
+use candle_nn::{BatchNorm, Conv2d, Conv2dConfig, Linear, Module, VarBuilder, batch_norm, conv2d_no_bias, linear};
+
+const EPSILON: f64 = 1e-5;
+
+struct Block {
+    first: Conv2d,
+    first_norm: BatchNorm,
+    second: Conv2d,
+    second_norm: BatchNorm,
+    /// Where the width changes.
+    short_cut: Option<(Conv2d, BatchNorm)>,
+    halves: bool,
+}
+
+/// The net. Images are (N, 3, H, W), `f32`; H and W are multiples of 2 to the number of widths.
+pub(crate) struct ResNet {
+    stem: Conv2d,
+    stem_norm: BatchNorm,
+    blocks: Vec<Block>,
+    head: Linear,
+}
+
+fn conv3x3(inputs: usize, outputs: usize, stride: usize, weights: VarBuilder<'_>) -> Result<Conv2d> {
+    conv2d_no_bias(inputs, outputs, 3, Conv2dConfig { padding: 1, stride, ..Default::default() }, weights)
+}
+
+impl Block {
+    fn new(inputs: usize, outputs: usize, halves: bool, weights: &VarBuilder<'_>) -> Result<Self> {
+        let short_cut = if inputs != outputs || halves {
+            let conv = conv2d_no_bias(inputs, outputs, 1, Default::default(), weights.pp("short_cut"))?;
+            Some((conv, batch_norm(outputs, EPSILON, weights.pp("short_cut_norm"))?))
+        } else {
+            None
+        };
+        Ok(Block {
+            first: conv3x3(inputs, outputs, if halves { 2 } else { 1 }, weights.pp("first"))?,
+            first_norm: batch_norm(outputs, EPSILON, weights.pp("first_norm"))?,
+            second: conv3x3(outputs, outputs, 1, weights.pp("second"))?,
+            second_norm: batch_norm(outputs, EPSILON, weights.pp("second_norm"))?,
+            short_cut,
+            halves,
+        })
+    }
+
+    fn forward(&self, input: &Tensor, train: bool) -> Result<Tensor> {
+        let inner = self.first_norm.forward_t(&self.first.forward(input)?, train)?.relu()?;
+        let inner = self.second_norm.forward_t(&self.second.forward(&inner)?, train)?;
+        let around = match &self.short_cut {
+            Some((conv, norm)) => {
+                let input = if self.halves { input.avg_pool2d(2)? } else { input.clone() };
+                norm.forward_t(&conv.forward(&input)?, train)?
+            }
+            None => input.clone(),
+        };
+        (inner + around)?.relu()
+    }
+}
+
+impl ResNet {
+    /// The net with one block for each of `widths`.
+    pub(crate) fn new(widths: &[usize], classes: usize, weights: &VarBuilder<'_>) -> Result<Self> {
+        let mut blocks = Vec::new();
+        let mut inputs = widths[0];
+        for (number, &outputs) in widths.iter().enumerate() {
+            blocks.push(Block::new(inputs, outputs, number > 0, &weights.pp(format!("block{number}")))?);
+            inputs = outputs;
+        }
+        Ok(ResNet {
+            // Stride 2: the side of most of the work is half of the picture's.
+            stem: conv3x3(3, widths[0], 2, weights.pp("stem"))?,
+            stem_norm: batch_norm(widths[0], EPSILON, weights.pp("stem_norm"))?,
+            blocks,
+            head: linear(inputs, classes, weights.pp("head"))?,
+        })
+    }
+
+    /// Sets `variables`, in their order, from a fixed sequence, so that every run is the same: candle
+    /// cannot seed its CPU. Weights are uniform with the variance of He ("Delving Deep into
+    /// Rectifiers", 2015), the head's bias is 0. Normalisations have their 0 and 1 already.
+    pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
+        let mut state = 42u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        for (name, variable) in variables {
+            if variable.rank() > 1 {
+                let inputs: usize = variable.dims()[1..].iter().product();
+                let bound = (6.0 / inputs as f32).sqrt();
+                let values: Vec<f32> = (0..variable.elem_count()).map(|_| uniform() * bound).collect();
+                variable.set(&Tensor::from_vec(values, variable.shape(), variable.device())?)?;
+            } else if name == "head.bias" {
+                variable.set(&variable.zeros_like()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Scores of the classes, (N, classes). With `train` the batch's own statistics normalise it,
+    /// and the running ones follow.
+    pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
+        let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;
+        for block in &self.blocks {
+            maps = block.forward(&maps, train)?;
+        }
+        self.head.forward(&maps.flatten_from(2)?.mean(D::Minus1)?)
+    }
+}

@@ -1,0 +1,173 @@
+//! The training loop: opens the loaders, goes on from a checkpoint if there is one, and saves at
+//! every [`Settings::save_every`] steps and at the end of every epoch.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use candle_core::{D, DType, Device, Tensor};
+use candle_nn::{VarBuilder, VarMap, loss};
+use warpfeed::source::Source;
+use warpfeed::{Augment, Batches, Checkpoint, Dtype, LastBatch, Layout, Loader, Normalize};
+use warpfeed_candle::ToCandle;
+
+use crate::net::ResNet;
+use crate::saved::{self, Measured};
+use crate::sgd::Sgd;
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Steps until the learning rate is reached. From there it falls to zero in a straight line.
+const WARM_UP: f64 = 20.0;
+
+/// What a run is made of.
+pub(crate) struct Settings {
+    pub(crate) data: Arc<dyn Source>,
+    /// Where it is none, every seventh sample of `data` is held out.
+    pub(crate) held_out: Option<Arc<dyn Source>>,
+    pub(crate) device: Device,
+    pub(crate) side: u32,
+    pub(crate) batch: usize,
+    pub(crate) epochs: u64,
+    pub(crate) widths: Vec<usize>,
+    pub(crate) rate: f64,
+    pub(crate) workers: usize,
+    pub(crate) checkpoint: PathBuf,
+    pub(crate) save_every: usize,
+    /// Saves and ends after this many steps in all.
+    pub(crate) stop_after: Option<usize>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Stopped,
+    Finished(Measured),
+}
+
+/// Trains, or goes on where the checkpoint says.
+pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
+    let saved = saved::load(&settings.checkpoint, &settings.device)?;
+    let resume = saved.as_ref().map(|saved| saved.loader.clone());
+    #[cfg(feature = "cuda")]
+    if settings.device.is_cuda() {
+        let stream = warpfeed_candle::stream(&settings.device)?;
+        let held_out = settings.loader(true, None).prefetch(2).cuda(&stream)?;
+        return train(settings, settings.loader(false, resume).cuda(&stream)?, held_out, saved);
+    }
+    let held_out = settings.loader(true, None).prefetch(2).host()?;
+    train(settings, settings.loader(false, resume).host()?, held_out, saved)
+}
+
+impl Settings {
+    fn loader(&self, held_out: bool, resume: Option<Checkpoint>) -> Loader {
+        let mut loader = match (&self.held_out, held_out) {
+            (Some(apart), true) => Loader::shared_source(apart.clone()),
+            (Some(_), false) => Loader::shared_source(self.data.clone()),
+            (None, _) => Loader::shared_source(self.data.clone())
+                .subset((0..self.data.len() as u64).filter(|i| (i % 7 == 6) == held_out)),
+        };
+        loader = loader
+            .batch_size(self.batch)
+            .workers(self.workers)
+            .normalize(Normalize::IMAGENET)
+            .dtype(Dtype::F32)
+            .layout(Layout::Nchw);
+        if held_out {
+            return loader.augment(Augment::eval(self.side * 8 / 7, self.side));
+        }
+        loader = loader.shuffle(42).augment(Augment::train(self.side).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
+        match resume {
+            Some(checkpoint) => loader.resume(checkpoint),
+            None => loader,
+        }
+    }
+
+    fn rate_at(&self, step: usize, steps: u64) -> f64 {
+        let (step, steps) = (step as f64, steps as f64);
+        self.rate * ((step + 1.0) / WARM_UP).min(1.0) * (1.0 - step / steps)
+    }
+}
+
+fn train<B: ToCandle>(
+    settings: &Settings,
+    mut batches: Batches<B>,
+    mut held_out: Batches<B>,
+    saved: Option<saved::Saved>,
+) -> Result<Outcome> {
+    let classes = batches.classes().len();
+    if classes < 2 {
+        return Err(format!("{classes} classes; a data set of at least 2 classes can be learnt").into());
+    }
+    let device = &settings.device;
+    let weights = VarMap::new();
+    let net = ResNet::new(&settings.widths, classes, &VarBuilder::from_varmap(&weights, DType::F32, device))?;
+    let mut sgd = Sgd::new(&weights)?;
+    ResNet::initialize(sgd.variables())?;
+    let mut measured = Measured::default();
+    if let Some(saved) = saved {
+        sgd.restore(&saved.tensors)?;
+        measured = saved.measured;
+        println!("goes on after step {}", measured.losses.len());
+    }
+
+    let steps: u64 = (0..settings.epochs).map(|epoch| batches.num_batches(epoch)).sum();
+    for number in batches.first_epoch()..settings.epochs {
+        let (began, before) = (Instant::now(), batches.stats());
+        let first = measured.losses.len();
+        // Read from the device together: reading one would wait for its step.
+        let mut losses: Vec<Tensor> = Vec::new();
+        let mut epoch = batches.epoch(number);
+        while let Some(batch) = epoch.next() {
+            let (images, labels) = batch?.to_candle(device)?;
+            let loss = loss::cross_entropy(&net.forward(&images, true)?, &labels)?;
+            let step = measured.losses.len() + losses.len();
+            sgd.step(&loss.backward()?, settings.rate_at(step, steps))?;
+            losses.push(loss.detach());
+            let stop = settings.stop_after == Some(step + 1);
+            if stop || losses.len() == settings.save_every {
+                measured.losses.extend(Tensor::stack(&losses, 0)?.to_vec1::<f32>()?);
+                losses.clear();
+                // After the last batch the accuracy is still to be measured: it is saved below.
+                if epoch.size_hint().1 != Some(0) {
+                    saved::save(&settings.checkpoint, epoch.checkpoint(), &measured, &sgd)?;
+                    if stop {
+                        return Ok(Outcome::Stopped);
+                    }
+                }
+            }
+        }
+        drop(epoch);
+        if !losses.is_empty() {
+            measured.losses.extend(Tensor::stack(&losses, 0)?.to_vec1::<f32>()?);
+        }
+        let stats = batches.stats().since(&before);
+        let took = began.elapsed().as_secs_f64();
+        let accuracy = accuracy(&net, &mut held_out, device)?;
+        measured.accuracies.push((measured.losses.len(), accuracy));
+        saved::save(&settings.checkpoint, batches.checkpoint(), &measured, &sgd)?;
+        let of_epoch = &measured.losses[first..];
+        println!(
+            "epoch {number}: loss {:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
+            of_epoch.iter().sum::<f32>() / of_epoch.len().max(1) as f32,
+            100.0 * accuracy,
+            (of_epoch.len() * settings.batch) as f64 / took,
+            100.0 * stats.stall_fraction(),
+        );
+    }
+    println!("\n{}", batches.stats().verdict());
+    Ok(Outcome::Finished(measured))
+}
+
+/// The share of held-out pictures that the net names rightly.
+fn accuracy<B: ToCandle>(net: &ResNet, held_out: &mut Batches<B>, device: &Device) -> Result<f64> {
+    let (mut right, mut all) = (0.0, 0);
+    for batch in held_out.epoch(0) {
+        let (images, labels) = batch?.to_candle(device)?;
+        let named = net.forward(&images, false)?.argmax(D::Minus1)?;
+        let hits = named.eq(&labels.to_dtype(DType::U32)?)?.to_dtype(DType::F32)?;
+        right += f64::from(hits.sum_all()?.to_scalar::<f32>()?);
+        all += labels.dim(0)?;
+    }
+    Ok(right / all as f64)
+}

@@ -1,0 +1,64 @@
+//! A checkpoint in one file: weights, the optimiser's speeds, and as bytes of JSON where the loader
+//! stands and what was measured. One file is written whole or not at all, so weights and loader
+//! never disagree.
+
+use std::fs;
+use std::path::Path;
+
+use candle_core::{Device, Tensor, safetensors};
+use serde::{Deserialize, Serialize};
+use warpfeed::Checkpoint;
+
+use crate::sgd::Sgd;
+
+const RUN: &str = "run.json";
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What was measured so far: it is drawn, and saved beside the weights.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// The loss of every step.
+    pub(crate) losses: Vec<f32>,
+    /// After each epoch: the number of steps by then, and the held-out accuracy, 0 to 1.
+    pub(crate) accuracies: Vec<(usize, f64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Run {
+    loader: Checkpoint,
+    measured: Measured,
+}
+
+/// Saves a run at `path`.
+pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &Sgd) -> Result<()> {
+    let json = serde_json::to_vec(&Run { loader, measured: measured.clone() })?;
+    let count = json.len();
+    let mut tensors: std::collections::HashMap<_, _> = sgd.state().collect();
+    tensors.insert(RUN.to_owned(), Tensor::from_vec(json, count, &Device::Cpu)?);
+    let new = path.with_extension("new");
+    safetensors::save(&tensors, &new)?;
+    fs::rename(&new, path)?;
+    Ok(())
+}
+
+/// A saved run, its weights still on the host: [`Sgd::restore`] brings them to their places.
+pub(crate) struct Saved {
+    /// For [`Loader::resume`](warpfeed::Loader::resume).
+    pub(crate) loader: Checkpoint,
+    /// What was measured until then.
+    pub(crate) measured: Measured,
+    /// Weights and speeds.
+    pub(crate) tensors: std::collections::HashMap<String, Tensor>,
+}
+
+/// The run saved at `path`, if there is one.
+pub(crate) fn load(path: &Path, device: &Device) -> Result<Option<Saved>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut tensors = safetensors::load(path, device)?;
+    let json = tensors.remove(RUN).ok_or("run.json: not in the checkpoint")?;
+    let Run { loader, measured } = serde_json::from_slice(&json.to_vec1::<u8>()?)?;
+    Ok(Some(Saved { loader, measured, tensors }))
+}

@@ -1,0 +1,94 @@
+use std::sync::Arc;
+
+use candle_core::cuda_backend::{CudaDType, WrapErr};
+use candle_core::op::BackpropOp;
+use candle_core::{CudaDevice, CudaStorage, Device, Error, Result, Storage, Tensor};
+use warpfeed::cuda::cudarc::driver::{CudaStream, DeviceSlice};
+use warpfeed::device::{self, Element};
+use warpfeed::{CudaBatch, Dtype};
+
+use crate::convert::{Fields, no_dtype};
+
+/// The handle of the per-thread default stream, `CU_STREAM_PER_THREAD` of `cuda.h`.
+const PER_THREAD: usize = 2;
+
+/// The stream that candle computes in on `device`, for
+/// [`Loader::cuda`](warpfeed::Loader::cuda).
+///
+/// # Errors
+/// If `device` is not a CUDA device, or computes in the per-thread default stream, as those of
+/// `Device::new_cuda` do. On another thread the driver takes that for another stream, so a batch
+/// that is dropped there would mark the wrong one. `Device::new_cuda_with_stream` has a stream of
+/// its own.
+pub fn stream(device: &Device) -> Result<Arc<CudaStream>> {
+    let stream = device.as_cuda_device()?.cuda_stream();
+    if stream.cu_stream() as usize == PER_THREAD {
+        let cause = "it computes in the per-thread default stream; use Device::new_cuda_with_stream";
+        return Err(Error::msg(format!("device {}: {cause}", stream.context().ordinal())));
+    }
+    Ok(stream)
+}
+
+impl Fields for CudaBatch {
+    type View<'a> = device::Tensor<'a>;
+
+    fn image_view(&self) -> device::Tensor<'_> {
+        self.images()
+    }
+
+    fn label_view(&self) -> warpfeed::Result<device::Tensor<'_>> {
+        self.labels()
+    }
+
+    fn field_view(&self, name: &str) -> Option<device::Tensor<'_>> {
+        self.field(name)
+    }
+
+    fn count_view(&self, name: &str) -> Option<device::Tensor<'_>> {
+        self.counts(name)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.fields().map(|field| field.name.as_str()).collect()
+    }
+
+    fn valid_bytes(&self) -> Vec<u8> {
+        self.valid().map(u8::from).collect()
+    }
+
+    fn tensor(&self, name: &str, view: device::Tensor<'_>, device: &Device) -> Result<Tensor> {
+        let to = match device {
+            Device::Cuda(to) if to.cuda_stream().context().ordinal() == view.device() => to,
+            _ => {
+                let (is, asked) = (view.device(), device.location());
+                return Err(Error::msg(format!("{name}: the batch lies on CUDA device {is}, not on {asked:?}")));
+            }
+        };
+        match view.dtype() {
+            Dtype::U8 => copy::<u8>(&view, to),
+            Dtype::F32 => copy::<f32>(&view, to),
+            Dtype::F16 => copy::<half::f16>(&view, to),
+            Dtype::Bf16 => copy::<half::bf16>(&view, to),
+            Dtype::I64 => copy::<i64>(&view, to),
+            other => Err(no_dtype(name, other)),
+        }
+    }
+}
+
+/// A copy of `field` in memory of candle's own, queued in candle's stream. If the loader has
+/// another stream, each of the two waits for the other by an event: candle's for the batch, the
+/// loader's for the copy, so that the batch may be dropped at once.
+fn copy<T: Element + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
+    let from = field.view::<T>().map_err(Error::wrap)?;
+    let (theirs, ours) = (from.stream().clone(), device.cuda_stream());
+    let apart = theirs.cu_stream() != ours.cu_stream();
+    if apart {
+        ours.join(&theirs).w()?;
+    }
+    let memory = ours.clone_dtod(&from).w()?;
+    if apart {
+        theirs.join(&ours).w()?;
+    }
+    let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(memory, device.clone()));
+    Ok(Tensor::from_storage(storage, field.shape().to_vec(), BackpropOp::none(), false))
+}

@@ -1,0 +1,76 @@
+//! [candle](https://docs.rs/candle-core) tensors from the batches of
+//! [warpfeed](https://docs.rs/warpfeed).
+//!
+//! ```
+//! use candle_core::Device;
+//! use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
+//! use warpfeed_candle::ToCandle;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap();
+//! let device = Device::Cpu;
+//! let mut batches = Loader::new("datasets/mini")
+//!     .batch_size(16)
+//!     .shuffle(42)
+//!     .augment(Augment::train(64))
+//!     .normalize(Normalize::IMAGENET)
+//!     .dtype(Dtype::F32)
+//!     .layout(Layout::Nchw)
+//!     .host()?;
+//! for batch in batches.epoch(0) {
+//!     let (images, labels) = batch?.to_candle(&device)?;
+//!     assert_eq!(images.dims4()?, (labels.dim(0)?, 3, 64, 64));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The tensors own their memory. Keep them as long as you like; the batch goes back when you drop
+//! it.
+//!
+//! | batch | device of the tensor | copies |
+//! |---|---|---|
+//! | `HostBatch` | `Device::Cpu` | one, in host memory |
+//! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous where the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)) |
+//! | `CudaBatch` | its own device | one, on the device, queued in the tensor's stream |
+//!
+//! A candle tensor frees its memory itself. So the loader's memory
+//! cannot become a tensor without a copy.
+//!
+//! # CUDA
+//!
+//! The feature `cuda` needs `nvcc`, for candle's own kernels. Open the loader with [`stream`]:
+//! work on the tensors is then ordered without an event.
+#![cfg_attr(feature = "cuda", doc = "```no_run")]
+#![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
+//! use candle_core::Device;
+//! use warpfeed_candle::ToCandle;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // `Device::new_cuda` takes the per-thread stream, which `stream` refuses.
+//! let device = Device::new_cuda_with_stream(0)?;
+//! let mut batches = warpfeed::Loader::new("train.lmdb").batch_size(256).cuda(&warpfeed_candle::stream(&device)?)?;
+//! for batch in batches.epoch(0) {
+//!     let (images, labels) = batch?.to_candle(&device)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![cfg_attr(
+    not(feature = "cuda"),
+    doc = "\n[`stream`]: https://docs.rs/warpfeed-candle/latest/warpfeed_candle/fn.stream.html"
+)]
+
+mod convert;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod host;
+
+pub use convert::ToCandle;
+#[cfg(feature = "cuda")]
+pub use cuda::stream;
+
+/// The code of README.md, run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,145 @@
+//! Promise: candle tensors have the loader's numbers to the bit, for every field, element type and
+//! layout. They own them: they stay as they are when their batch is dropped and its memory is
+//! written again. Errors name the field or the sample.
+
+use candle_core::{DType, Device, Tensor};
+use warpfeed::field::{Numbers, Rows};
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, TensorView};
+use warpfeed_candle::ToCandle;
+
+/// A picture of side 16 as `.npy` bytes, with values from the sample's number.
+fn picture(n: u64) -> Vec<u8> {
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend((0..16 * 16 * 3).map(|i| (i * 7 + n * 31) as u8));
+    bytes
+}
+
+fn source(labelled: bool) -> Memory {
+    let sample = |n: u64| {
+        let sample = OwnedSample::new(format!("s{n}"))
+            .field("rgb.npy", picture(n))
+            .field("place", [n as f32, -0.5].map(f32::to_le_bytes).concat())
+            .field("tokens", (0..n as i64 % 5).flat_map(|row| (10 * n as i64 + row).to_le_bytes()).collect::<Vec<_>>());
+        if labelled { sample.label(n as i64 % 3) } else { sample }
+    };
+    Memory::new((0..50).map(sample).collect())
+}
+
+fn loader() -> Loader {
+    Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
+}
+
+/// The bytes of a tensor in the order of its elements, read by candle.
+fn bytes(tensor: &Tensor) -> Vec<u8> {
+    let flat = tensor.flatten_all().unwrap();
+    match tensor.dtype() {
+        DType::U8 => flat.to_vec1::<u8>().unwrap(),
+        DType::F32 => flat.to_vec1::<f32>().unwrap().into_iter().flat_map(f32::to_ne_bytes).collect(),
+        DType::F16 => flat.to_vec1::<half::f16>().unwrap().into_iter().flat_map(|v| v.to_ne_bytes()).collect(),
+        DType::BF16 => flat.to_vec1::<half::bf16>().unwrap().into_iter().flat_map(|v| v.to_ne_bytes()).collect(),
+        DType::I64 => flat.to_vec1::<i64>().unwrap().into_iter().flat_map(i64::to_ne_bytes).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn assert_same(tensor: &Tensor, view: TensorView<'_>) {
+    assert_eq!(tensor.dims(), view.shape());
+    assert_eq!(bytes(tensor), view.bytes());
+}
+
+#[test]
+fn images_and_labels_are_the_loaders_to_the_bit() {
+    for (dtype, expected) in
+        [(Dtype::U8, DType::U8), (Dtype::F32, DType::F32), (Dtype::F16, DType::F16), (Dtype::Bf16, DType::BF16)]
+    {
+        for layout in [Layout::Nhwc, Layout::Nchw] {
+            let mut loader = loader().dtype(dtype).layout(layout);
+            if dtype != Dtype::U8 {
+                loader = loader.normalize(Normalize::IMAGENET);
+            }
+            let mut seen = 0;
+            for batch in loader {
+                let batch = batch.unwrap();
+                let (images, labels) = batch.to_candle(&Device::Cpu).unwrap();
+                assert_eq!((images.dtype(), labels.dtype()), (expected, DType::I64));
+                assert_same(&images, batch.images());
+                assert_eq!(labels.to_vec1::<i64>().unwrap(), batch.labels().unwrap());
+                seen += batch.len();
+            }
+            assert_eq!(seen, 50);
+        }
+    }
+}
+
+#[test]
+fn every_field_comes_by_its_name() {
+    let loader = loader()
+        .soft_labels(3, 0.1)
+        .last_batch(LastBatch::Pad)
+        .field("place", Numbers::new(Dtype::F32, [2]))
+        .field("tokens", Rows::new(Dtype::I64, [], 4).padding(-1_i64));
+    let mut padding = 0;
+    for batch in loader {
+        let batch = batch.unwrap();
+        let fields = batch.candle_fields(&Device::Cpu).unwrap();
+        let mut names: Vec<_> = fields.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["image", "label", "place", "soft_label", "tokens", "tokens.count"]);
+        for (name, tensor) in &fields {
+            assert_same(tensor, batch.field(name).unwrap());
+            assert_same(&batch.candle_field(name, &Device::Cpu).unwrap(), batch.field(name).unwrap());
+        }
+        let counts = batch.candle_counts("tokens", &Device::Cpu).unwrap();
+        assert_eq!(counts.to_vec1::<i64>().unwrap(), batch.counts("tokens").unwrap());
+        let valid = batch.candle_valid(&Device::Cpu).unwrap().to_vec1::<u8>().unwrap();
+        assert_eq!(valid, batch.valid().map(u8::from).collect::<Vec<_>>());
+        padding += valid.iter().filter(|v| **v == 0).count();
+    }
+    assert_eq!(padding, 6);
+}
+
+#[test]
+fn kept_tensors_stay_as_they_are_while_a_hundred_more_batches_go_by() {
+    let mut batches = loader().prefetch(2).host().unwrap();
+    let kept = |batch: &HostBatch| {
+        let (images, _) = batch.to_candle(&Device::Cpu).unwrap();
+        (images, batch.images().bytes().to_vec())
+    };
+    let first: Vec<_> = batches.epoch(0).map(|batch| kept(&batch.unwrap())).collect();
+    let mut went_by = 0;
+    for epoch in 1..=15 {
+        for batch in batches.epoch(epoch) {
+            let batch = batch.unwrap();
+            // The slots are few: each is written again many times.
+            assert!(first.iter().all(|(_, bytes)| *bytes != batch.images().bytes()));
+            went_by += 1;
+        }
+    }
+    drop(batches);
+    assert!(went_by >= 100);
+    assert_eq!(first.len(), 7);
+    for (tensor, expected) in first {
+        assert_eq!(bytes(&tensor), expected);
+    }
+}
+
+#[test]
+fn errors_name_the_field_or_the_sample() {
+    let refused = |loader: Loader, ask: fn(&HostBatch) -> candle_core::Result<Tensor>| {
+        ask(&loader.into_iter().next().unwrap().unwrap()).unwrap_err().to_string()
+    };
+    let unlabelled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
+    let asked = refused(loader(), |batch| batch.candle_field("mask", &Device::Cpu));
+    assert_eq!(asked.lines().next().unwrap(), "mask: the batch has no such field; it has image, label");
+    let asked = refused(loader(), |batch| batch.candle_counts("image", &Device::Cpu));
+    assert!(asked.starts_with("image: the batch has no rows of that name to count"), "{asked}");
+    let asked = refused(unlabelled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
+    assert!(asked.starts_with("sample 0 (s0): ") && asked.contains("no label"), "{asked}");
+    // A field that is there, hidden, is left out of the map.
+    let fields = unlabelled().into_iter().next().unwrap().unwrap().candle_fields(&Device::Cpu).unwrap();
+    assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
+}
