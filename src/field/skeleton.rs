@@ -72,7 +72,9 @@ impl Skeleton {
         let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
             let (x, y) = plan.point(x.into(), y.into());
-            *to = if visibility > 0.0 && plan.shows(x, y) { [x as f32, y as f32, visibility] } else { [0.0; 3] };
+            let (x, y) = (x as f32, y as f32);
+            let shown = visibility > 0.0 && plan.shows(x.into(), y.into());
+            *to = if shown { [x, y, visibility] } else { [0.0; 3] };
         }
         self.swap(plan, to);
     }

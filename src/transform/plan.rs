@@ -92,13 +92,14 @@ impl Plan {
 
     /// Where the picture's place (`x`, `y`) is in the output, before flips. It may lie outside.
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
-        let (across, down) = self.scale();
-        let along = |v: f64, start: u32, scale: f64, offset: u32, target: u32| {
-            (v - f64::from(start)) * scale - f64::from(offset) + f64::from(target)
+        let Plan { crop, resized, offset, target, .. } = self;
+        // Divided last, so that an edge of the crop is exactly one of the target.
+        let along = |v: f64, [start, from, to, offset, target]: [u32; 5]| {
+            (v - f64::from(start)) * f64::from(to) / f64::from(from) - f64::from(offset) + f64::from(target)
         };
         (
-            along(x, self.crop.x, across, self.offset.0, self.target.x),
-            along(y, self.crop.y, down, self.offset.1, self.target.y),
+            along(x, [crop.x, crop.width, resized.width, offset.0, target.x]),
+            along(y, [crop.y, crop.height, resized.height, offset.1, target.y]),
         )
     }
 

@@ -1,0 +1,174 @@
+//! What masks and boxes cost beside their photographs, and a recipe for detection.
+//!
+//! ```text
+//! cargo bench --bench annotated
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # of a folder of pictures, not drawn ones
+//! ```
+//!
+//! Each picture has a mask of its own size and twelve boxes with classes, drawn here. All loaders of
+//! a turn read the same LMDB, so that only the fields differ. With `WARPFEED_LISTED=FOLDER` the
+//! pictures and a `boxes.json` are written there, for `benches/peers/detection.py`.
+#![allow(missing_docs)]
+
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use warpfeed::decode::{Codecs, Size};
+use warpfeed::field::{Boxes, Mask};
+use warpfeed::order::Rng;
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Memory, OwnedSample, Source, open};
+use warpfeed::{Augment, Dtype, Loader};
+use warpfeed_cli::synth::Synth;
+
+const TURNS: usize = 7;
+/// Boxes of a picture, and pictures of a turn.
+const BOXES: usize = 12;
+const PICTURES: usize = 2000;
+
+/// Boxes in a picture of `size`, each with its class.
+fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
+    let mut span = |length: u32| {
+        let from = rng.range(0.0, f64::from(length) * 0.8);
+        (from as f32, rng.range(from + f64::from(length) * 0.05, f64::from(length)) as f32)
+    };
+    let spans: Vec<_> = (0..BOXES).map(|_| (span(size.width), span(size.height))).collect();
+    spans.into_iter().map(|((x1, x2), (y1, y2))| ([x1, y1, x2, y2], rng.below(80) as i64)).collect()
+}
+
+/// Ellipses of classes within the boxes, as PNG with the filters that its encoder chooses.
+fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
+    let mut mask = image::GrayImage::new(size.width, size.height);
+    for ([x1, y1, x2, y2], class) in boxes {
+        let (cx, cy, rx, ry) = ((x1 + x2) / 2.0, (y1 + y2) / 2.0, (x2 - x1) / 2.0, (y2 - y1) / 2.0);
+        for y in *y1 as u32..*y2 as u32 {
+            for x in *x1 as u32..*x2 as u32 {
+                // A ragged edge, as of real masks.
+                let ragged = 1.0 + 0.06 * ((x * 7 + y * 13) as f32 * 0.3).sin();
+                if ((x as f32 - cx) / rx).powi(2) + ((y as f32 - cy) / ry).powi(2) < ragged {
+                    mask.put_pixel(x, y, image::Luma([*class as u8 + 1]));
+                }
+            }
+        }
+    }
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    mask.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+/// The pictures of `source` with boxes and masks.
+fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
+    let codecs = Codecs::new();
+    let mut list = Vec::new();
+    let sample = |index: usize| {
+        let mut scratch = Vec::new();
+        let read = source.read(index, &mut scratch).unwrap();
+        let (name, bytes) = read.image().unwrap();
+        let size = codecs.open(bytes).unwrap().size();
+        let boxes = boxes(size, &mut Rng::new(1, 0, index as u64));
+        let numbers: Vec<u8> = boxes.iter().flat_map(|(of, _)| of.map(f32::to_le_bytes).concat()).collect();
+        let classes: Vec<u8> = boxes.iter().flat_map(|(_, class)| class.to_le_bytes()).collect();
+        if let Some(folder) = listed {
+            let file = format!("{index:06}.{name}");
+            fs::write(folder.join(&file), bytes).unwrap();
+            let corners: Vec<_> = boxes.iter().map(|(of, _)| of).collect();
+            let labels: Vec<_> = boxes.iter().map(|(_, class)| class).collect();
+            list.push(serde_json::json!({"file": file, "boxes": corners, "labels": labels}));
+        }
+        let sample = OwnedSample::new(format!("{index:06}")).field(name, bytes).field("boxes", numbers);
+        sample.field("boxes.class", classes).field("mask.png", mask(size, &boxes))
+    };
+    let samples = (0..source.len()).map(sample).collect();
+    if let Some(folder) = listed {
+        fs::write(folder.join("boxes.json"), serde_json::to_vec(&list).unwrap()).unwrap();
+    }
+    Memory::new(samples)
+}
+
+/// The seconds that `PICTURES` take, in batches of `batch` in host memory.
+fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
+    let loader = Loader::new(path).batch_size(batch).shuffle(1).without("label");
+    let mut batches = with(loader).host().unwrap();
+    let (mut seen, mut epoch) = (0, 0);
+    let mut started = Instant::now();
+    // The first epoch finds threads, pages and slots to be made.
+    while seen < PICTURES {
+        for ready in batches.epoch(epoch) {
+            let ready = ready.unwrap();
+            black_box(ready.images().bytes());
+            seen += if epoch == 0 { 0 } else { ready.len() };
+        }
+        if epoch == 0 {
+            started = Instant::now();
+        }
+        epoch += 1;
+    }
+    started.elapsed().as_secs_f64() * PICTURES as f64 / seen as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+type With = Box<dyn Fn(Loader) -> Loader>;
+
+/// Times all of `ways` in turns, and prints each with its ratio to the first of a turn.
+fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
+    println!("\n{title}: pictures/s, medians of {TURNS} turns, and of the ratios to the first line");
+    let mut rates = vec![Vec::new(); ways.len()];
+    for _ in 0..TURNS {
+        for (rates, (_, with)) in rates.iter_mut().zip(ways) {
+            rates.push(PICTURES as f64 / seconds(path, batch, with));
+        }
+    }
+    for (own, (name, _)) in rates.iter().zip(ways) {
+        let ratios = own.iter().zip(&rates[0]).map(|(own, first)| own / first).collect();
+        println!("  {name:<44}{:>8.0}{:>8.2}", median(own.clone()), median(ratios));
+    }
+}
+
+fn main() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("drawn");
+    let pictures = match std::env::var_os("WARPFEED_PHOTOS") {
+        Some(photos) => open(&photos).unwrap(),
+        None => {
+            Synth::new().images(400).side(500).write(&folder).unwrap();
+            open(&folder).unwrap()
+        }
+    };
+    let listed = std::env::var_os("WARPFEED_LISTED");
+    let set = annotated(&*pictures, listed.as_deref().map(Path::new));
+    let boxes = || Boxes::new(BOXES).column("class", Dtype::I64);
+    for (recode, name) in [(Recode::KeepBytes, "as they are"), (Recode::Lossless, "packed with restart markers")] {
+        let path = root.path().join("set.lmdb");
+        Pack::new(&set).recode(recode).to(&path).unwrap();
+        let crop = |loader: Loader| loader.augment(Augment::train(224));
+        compare(
+            &format!("random-resized crop 224 and flip, photographs {name}"),
+            &path,
+            64,
+            &[
+                ("the picture alone", Box::new(crop)),
+                ("and a mask, u8", Box::new(move |l| crop(l).field("mask", Mask::new(Dtype::U8)))),
+                ("and a mask, i64", Box::new(move |l| crop(l).field("mask", Mask::new(Dtype::I64)))),
+                ("and boxes with classes", Box::new(move |l| crop(l).field("boxes", boxes()))),
+            ],
+        );
+        let letterbox = |loader: Loader| loader.augment(Augment::letterbox(640, 640).fill([114; 3]).flip(0.5));
+        compare(
+            &format!("letterbox 640 and flip, photographs {name}"),
+            &path,
+            16,
+            &[
+                ("the picture alone", Box::new(letterbox)),
+                ("and boxes with classes", Box::new(move |l| letterbox(l).field("boxes", boxes()))),
+                ("and a mask, u8", Box::new(move |l| letterbox(l).field("mask", Mask::new(Dtype::U8)))),
+            ],
+        );
+        fs::remove_file(&path).unwrap();
+    }
+}

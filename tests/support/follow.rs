@@ -1,0 +1,106 @@
+//! What follows a picture, in naive code: whole planes, and a plan's steps one after the other.
+#![allow(dead_code, unreachable_pub)] // each test uses its part
+
+use warpfeed::batch::Field;
+use warpfeed::decode::Size;
+use warpfeed::field::{Kind, Place};
+use warpfeed::source::Sample;
+use warpfeed::transform::Plan;
+use warpfeed::{Augment, Dtype, Result};
+
+/// An `.npy` file of `shape` with `data`.
+pub fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(format!("{header:<117}\n").as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+pub fn picture(size: Size) -> Vec<u8> {
+    let shape = format!("({}, {}, 3)", size.height, size.width);
+    npy("|u1", &shape, &vec![77; size.area() as usize * 3])
+}
+
+/// The plan as numbers: crop, resized, offset, target, flips.
+#[derive(Debug)]
+pub struct Told;
+
+impl Kind for Told {
+    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![14] }])
+    }
+
+    fn write(&self, _: &str, _: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let Plan { crop, resized, offset, target, .. } = plan.unwrap();
+        let numbers = [crop.x, crop.y, crop.width, crop.height, resized.width, resized.height, offset.0, offset.1];
+        let numbers = numbers.into_iter().chain([target.x, target.y, target.width, target.height]);
+        let flips = [plan.unwrap().flip, plan.unwrap().vertical_flip].map(u32::from);
+        let bytes: Vec<u8> = numbers.chain(flips).flat_map(|v| i64::from(v).to_ne_bytes()).collect();
+        place.bytes(0).copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+/// A plane of values.
+#[derive(Clone)]
+pub struct Plane {
+    pub width: usize,
+    pub height: usize,
+    pub values: Vec<i64>,
+}
+
+impl Plane {
+    pub fn of(width: usize, height: usize, value: impl Fn(usize, usize) -> i64) -> Self {
+        let values = (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| value(x, y)).collect();
+        Plane { width, height, values }
+    }
+
+    pub fn at(&self, x: usize, y: usize) -> i64 {
+        self.values[y * self.width + x]
+    }
+
+    pub fn crop(&self, x: usize, y: usize, width: usize, height: usize) -> Self {
+        Plane::of(width, height, |i, j| self.at(x + i, y + j))
+    }
+
+    /// As torch's `interpolate(mode="nearest")`: 32-bit floats, rounded down.
+    pub fn resize(&self, width: usize, height: usize) -> Self {
+        let from =
+            |i: usize, from: usize, to: usize| ((i as f32 * (from as f32 / to as f32)).floor() as usize).min(from - 1);
+        Plane::of(width, height, |i, j| self.at(from(i, self.width, width), from(j, self.height, height)))
+    }
+
+    pub fn pad(&self, x: usize, y: usize, width: usize, height: usize, fill: i64) -> Self {
+        Plane::of(width, height, |i, j| match (i.checked_sub(x), j.checked_sub(y)) {
+            (Some(i), Some(j)) if i < self.width && j < self.height => self.at(i, j),
+            _ => fill,
+        })
+    }
+
+    pub fn flip(&self, across: bool, down: bool) -> Self {
+        let turn = |i: usize, all: usize, mirrored: bool| if mirrored { all - 1 - i } else { i };
+        Plane::of(self.width, self.height, |i, j| self.at(turn(i, self.width, across), turn(j, self.height, down)))
+    }
+
+    /// What a plan as [`Told`] makes of it, step by step, over whole planes.
+    pub fn follow(&self, told: &[i64], output: Size, fill: i64) -> Self {
+        let n: Vec<usize> = told.iter().map(|&v| v as usize).collect();
+        let resized = self.crop(n[0], n[1], n[2], n[3]).resize(n[4], n[5]);
+        let part = resized.crop(n[6], n[7], n[10], n[11]);
+        let padded = part.pad(n[8], n[9], output.width as usize, output.height as usize, fill);
+        padded.flip(n[12] == 1, n[13] == 1)
+    }
+}
+
+pub fn augments() -> [Augment; 7] {
+    [
+        Augment::train(37),
+        Augment::train(24).output(50, 31).vertical_flip(0.5),
+        Augment::eval(40, 32).flip(0.5),
+        Augment::center_crop(18),
+        Augment::resize(60, 45).vertical_flip(1.0),
+        Augment::letterbox(48, 40).flip(0.5).vertical_flip(0.5),
+        Augment::scale_jitter(40, 0.2, 3.0).flip(0.5),
+    ]
+}
