@@ -1,8 +1,18 @@
-//! What the program `warpfeed` draws and calculates itself. The program is `main.rs`. The loader's
-//! tests, benches and examples also draw their pictures with [`synth`].
+//! The program `warpfeed`, and what it draws and calculates itself. The loader's tests, benches and
+//! examples also draw their pictures with [`synth`].
 //!
-//! 1. [`synth`]: a learnable set of drawn pictures, in class folders or in memory.
-//! 2. [`occupancy`]: how many warps of a CUDA kernel a multiprocessor holds.
+//! 1. [`run`]: the program.
+//! 2. [`synth`]: a learnable set of drawn pictures, in class folders or in memory.
+//! 3. [`occupancy`]: how many warps of a CUDA kernel a multiprocessor holds.
 
+mod commands;
+mod log;
+mod measure;
 pub mod occupancy;
+mod program;
+mod progress;
+mod size;
 pub mod synth;
+
+pub(crate) use program::Outcome;
+pub use program::run;

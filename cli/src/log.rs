@@ -11,7 +11,7 @@ use tracing_subscriber::registry::LookupSpan;
 pub(crate) fn start() {
     // Closing stderr must not end the work.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
-    log.with_writer(std::io::stderr).event_format(Line).init();
+    let _ = log.with_writer(std::io::stderr).event_format(Line).try_init();
 }
 
 /// Writes a line to stderr. Unlike `eprintln!` it does not panic when stderr is closed, since that

@@ -135,6 +135,11 @@ impl HostBatch {
         (!hidden).then(|| self.view(span))
     }
 
+    /// Where the field `name` lies.
+    pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
+        self.full().schema().named(name).map(|span| self.full().address(span))
+    }
+
     /// The number of rows of each sample in the field `name`, if that is a field of
     /// [`Rows`](crate::field::Rows). Padding follows the rows.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {

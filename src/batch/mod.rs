@@ -7,10 +7,12 @@
 //! 4. `slot`: one batch buffer on its way round: free, filling, full, and free again.
 //! 5. `host`: a full slot in the user's hands.
 //! 6. `mix`: MixUp and CutMix over a batch that is complete; `soft`: its labels as rows of shares.
-//! 7. `feed`: where batches come from, whatever makes them.
+//! 7. `dlpack`: the same memory for other frameworks, without a copy.
+//! 8. `feed`: where batches come from, whatever makes them.
 //!
 //! Slots are allocated once, when the loader is opened, and never again.
 
+mod dlpack;
 mod feed;
 mod host;
 #[allow(unsafe_code)]
@@ -22,6 +24,7 @@ mod slot;
 mod soft;
 mod write;
 
+pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
 pub(crate) use feed::{Delivered, Feed};
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{Home, Keeper};

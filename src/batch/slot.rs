@@ -237,6 +237,11 @@ impl Full {
         unsafe { &*self.0.bytes(span, 0..self.len()) }
     }
 
+    /// Address of the bytes of field `span`, for who may write there too.
+    pub(crate) fn address(&self, span: usize) -> *mut u8 {
+        self.0.bytes(span, 0..self.len()).cast()
+    }
+
     pub(crate) fn bytes_mut(&mut self, span: usize) -> &mut [u8] {
         let len = self.len();
         // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.

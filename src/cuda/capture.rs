@@ -33,6 +33,34 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     Ok(stream)
 }
 
+/// A stream of another library's on device `ordinal`, by its handle (`CUstream`, `cudaStream_t`):
+/// for programs whose streams are PyTorch's, say. 0 and 1 are the legacy default stream. It belongs
+/// to the device's primary context.
+///
+/// ```no_run
+/// # let handle = 0;
+/// // SAFETY: the legacy default stream is always there.
+/// let stream = unsafe { warpfeed::cuda::borrowed_stream(0, handle) }?;
+/// let batches = warpfeed::Loader::new("train").cuda(&stream)?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// # Safety
+/// The stream lives as long as the result and its clones, and all loaders and batches that they
+/// were given to.
+///
+/// # Errors
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) without a driver, or without that device.
+pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaStream>> {
+    available_for_batches()?;
+    let _restore = Entered::nowhere();
+    let context = Context::new(ordinal)?;
+    // SAFETY: the caller's promise.
+    let stream = unsafe { context.cudarc().wrap_borrowed_stream(stream as sys::CUstream) };
+    know(&stream);
+    Ok(stream)
+}
+
 /// Remembers a stream of the program's.
 pub(super) fn know(stream: &Arc<CudaStream>) {
     let mut known = KNOWN.lock().expect("nothing panics while holding it");

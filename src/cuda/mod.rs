@@ -5,7 +5,8 @@
 //! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so, and never panics.
 //!
 //! 1. `driver`: finds the driver, and puts its error codes into words.
-//! 2. `capture`: [`stream`] makes a stream; captures of CUDA graphs are detected.
+//! 2. `capture`: [`stream`] makes a stream, [`borrowed_stream`] takes another library's; captures of
+//!    CUDA graphs are detected.
 //! 3. `event`: marks of work. `later`: frees memory without making the program wait.
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block a loader.
 //! 5. `stream`: streams, and the copies in them.
@@ -61,7 +62,7 @@ pub(crate) enum Marked<M> {
 #[cfg(feature = "cuda")]
 pub(crate) use devices::{Devices, Mark};
 #[cfg(feature = "cuda")]
-pub use {capture::stream, cudarc, driver::available};
+pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};
 
 /// The parts of loaders on a device. The crate's own tests, benchmarks and program use them too.
 /// The version number does not cover them.

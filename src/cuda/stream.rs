@@ -61,6 +61,16 @@ impl Stream {
         Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
     }
 
+    /// A stream of another library's, by its handle.
+    ///
+    /// # Safety
+    /// It belongs to `context`, and lives as long as the result.
+    pub(crate) unsafe fn borrowed(context: &Context, raw: usize) -> Result<Self> {
+        let _restore = Entered::nowhere();
+        // SAFETY: the caller's promise.
+        Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
+    }
+
     /// Whether work that is queued now goes into a CUDA graph.
     ///
     /// # Errors
@@ -177,6 +187,12 @@ impl Event {
         // SAFETY: both handles live (`Stream`, `Event`: invariant 1) and belong to the bound
         // context (invariant 2).
         unsafe { result::event::record(self.handle(), stream.raw) }.doing(|| "recording an event")
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw == other.raw && self.context == other.context
     }
 }
 

@@ -131,6 +131,23 @@ impl CudaBatch {
         self.0.slot().picks.iter().map(|p| p.valid)
     }
 
+    /// Uses the batch on a stream of another library, by its handle. That stream waits for the
+    /// batch; the host does not. The memory is written again after the work that the stream has
+    /// been given when the batch is dropped. It may be called for several streams. Work on the
+    /// loader's own stream then no longer counts, unless it is one of them.
+    ///
+    /// # Safety
+    /// The stream belongs to the primary context of the batch's device, and lives until the batch
+    /// is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    #[allow(unsafe_code)]
+    pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        self.0.use_on(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?)
+    }
+
     fn spec(&self) -> &Spec {
         &self.0.shared.spec
     }

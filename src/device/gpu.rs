@@ -11,7 +11,7 @@ use crate::error::Result;
 /// [`synchronize`](Gpu::synchronize).
 #[allow(unsafe_code)] // `upload` has a contract, which `ring` keeps
 pub(crate) trait Gpu: Send + Sync + 'static {
-    type Stream: Send + Sync;
+    type Stream: Send + Sync + PartialEq;
     type Event: Send + Sync;
     type Memory: Send + Sync;
     type Kernels: Send + Sync;

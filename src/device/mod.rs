@@ -32,9 +32,9 @@ mod sim;
 mod spec;
 
 #[cfg(feature = "cuda")]
-pub use batch::{CudaBatch, Element, Tensor};
+pub use crate::batch::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
 #[cfg(feature = "cuda")]
-pub use dlpack::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
+pub use batch::{CudaBatch, Element, Tensor};
 pub(crate) use gpu::{Gpu, Job};
 pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]

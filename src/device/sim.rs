@@ -159,6 +159,12 @@ pub(super) struct SimStream {
     pub(super) capturing: AtomicBool,
 }
 
+impl PartialEq for SimStream {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
 impl SimStream {
     /// Queues any work, such as the consumer's kernels.
     pub(super) fn run(&self, work: impl FnOnce(&mut Pace) + Send + 'static) {
@@ -172,10 +178,19 @@ impl SimStream {
     }
 }
 
+impl SimStream {
+    /// Another handle of the same stream, which does not end it.
+    pub(super) fn twin(&self) -> SimStream {
+        SimStream { id: self.id, queue: self.queue.clone(), thread: None, capturing: AtomicBool::new(false) }
+    }
+}
+
 impl Drop for SimStream {
     fn drop(&mut self) {
-        self.queue.send(None).unwrap();
-        self.thread.take().unwrap().join().unwrap();
+        if let Some(thread) = self.thread.take() {
+            self.queue.send(None).unwrap();
+            thread.join().unwrap();
+        }
     }
 }
 

@@ -7,14 +7,14 @@ use super::metered::Metered;
 use super::monitor::{Monitor, Shared};
 use super::resume::Position;
 use super::{Checkpoint, MemoryPlan, Settings, length};
-use crate::batch::{Delivered, Feed, HostBatch};
+use crate::batch::{Delivered, Feed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rank;
 use crate::source::Source;
 use crate::trace::Stats;
 
 /// How often a waiting consumer checks whether another batch can still come.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// An open loader. Its workers run, and its buffers are allocated. [`epoch`](Batches::epoch)
 /// delivers batches.
@@ -53,10 +53,10 @@ impl<B> Batches<B> {
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
     }
 
-    fn next(&mut self) -> Option<Result<B>> {
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         let process = self.process;
         match self.feed() {
-            Some(feed) => feed.next(&mut || Some(TICK)),
+            Some(feed) => feed.next(idle),
             None => Some(Err(Error::config(format!(
                 "the loader was opened by process {process}, this is {}: worker threads do not survive fork; open it after forking",
                 std::process::id()
@@ -91,7 +91,7 @@ impl<B> Batches<B> {
     }
 
     /// Begins `epoch` where it is to begin.
-    fn enter(&mut self, epoch: u64) -> Cursor {
+    pub(super) fn enter(&mut self, epoch: u64) -> Cursor {
         match self.resume {
             Some(saved) if epoch < saved.epoch => self.begin(epoch, u64::MAX),
             Some(saved) if epoch == saved.epoch => self.enter_at(epoch, saved.batch),
@@ -122,6 +122,22 @@ impl<B> Batches<B> {
         if let Some(feed) = self.feed() {
             feed.stop();
         }
+    }
+
+    /// Ends the epoch that `cursor` is in. What was prepared ahead is discarded.
+    pub(super) fn leave(&mut self, cursor: &Cursor) {
+        tracing::debug!(epoch = cursor.epoch, left = cursor.left(), "epoch ends");
+        self.stop();
+    }
+
+    /// Lets the next epochs begin where `state` stands, as in a loader that was opened with it.
+    pub(super) fn go_on_at(&mut self, state: &Checkpoint) -> Result<()> {
+        let Shared { recipe, run, schedule, .. } = &*self.shared;
+        let position = state.check(recipe, &run.counters, schedule)?;
+        self.resume = Some(position);
+        self.first = position;
+        self.shared.reach(position);
+        Ok(())
     }
 
     /// Notes where the run stands: after an epoch's last batch that is the next epoch's first.
@@ -205,7 +221,7 @@ impl<B> Batches<B> {
         }
         // No cursor takes the batches: a measurement does not move the position of the run.
         let Cursor { end, .. } = self.begin(0, 0);
-        let taken = (0..end.min(n as u64)).map_while(|_| self.next());
+        let taken = (0..end.min(n as u64)).map_while(|_| self.next(&mut || Some(TICK)));
         let batches = taken.map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
         self.stop();
         let batches = batches?;
@@ -329,7 +345,7 @@ impl<B> Iterator for Replay<B> {
 }
 
 /// The position in an epoch.
-struct Cursor {
+pub(super) struct Cursor {
     epoch: u64,
     next: u64,
     end: u64,
@@ -338,8 +354,13 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// The next of `batches`, which have begun with the epoch.
-    fn next<B>(&mut self, batches: &mut Batches<B>) -> Option<Result<B>> {
+    /// The next of `batches`, which have begun with the epoch. `idle` is called before each wait. It
+    /// gives the longest time to wait, or gives up with `None`; then the epoch can go on later.
+    pub(super) fn next<B>(
+        &mut self,
+        batches: &mut Batches<B>,
+        idle: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Option<Result<B>> {
         if self.next == self.end {
             // From here on the time is the program's, though the epoch still lives. (After `fork` no
             // lock of the parent's may be taken.)
@@ -348,7 +369,12 @@ impl Cursor {
             }
             return None;
         }
-        let batch = batches.next();
+        let mut given_up = false;
+        let batch = batches.next(&mut || {
+            let wait = idle();
+            given_up = wait.is_none();
+            wait
+        });
         match &batch {
             Some(Ok(_)) => {
                 self.next += 1;
@@ -357,6 +383,7 @@ impl Cursor {
             // Whoever drops a batch, or ends the capture, may go on with the one that this call
             // asked for. (An error of the source that has this kind has ended the run.)
             Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
+            None if given_up => {}
             // Any other error ends the epoch; the state stays at the batch that failed.
             Some(Err(_)) => self.end = self.next,
             None if self.failed => self.end = self.next,
@@ -401,7 +428,7 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        self.cursor.next(self.batches)
+        self.cursor.next(self.batches, &mut || Some(TICK))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -426,51 +453,6 @@ impl<B> Epoch<'_, B> {
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
-        tracing::debug!(epoch = self.cursor.epoch, left = self.cursor.left(), "epoch ends");
-        self.batches.stop();
-    }
-}
-
-/// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If opening fails, the
-/// error is the only item.
-///
-/// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout)
-/// of a consumer that holds every batch.
-pub struct IntoIter(Pass);
-
-enum Pass {
-    Open(Box<Batches<HostBatch>>, Cursor),
-    Failed(Option<Error>),
-}
-
-impl fmt::Debug for IntoIter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Pass::Open(batches, _) => f.debug_tuple("IntoIter").field(batches).finish(),
-            Pass::Failed(error) => f.debug_tuple("IntoIter").field(error).finish(),
-        }
-    }
-}
-
-impl IntoIter {
-    pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
-        IntoIter(match opened {
-            Ok(mut batches) => {
-                let cursor = batches.enter(batches.first_epoch());
-                Pass::Open(Box::new(batches), cursor)
-            }
-            Err(e) => Pass::Failed(Some(e)),
-        })
-    }
-}
-
-impl Iterator for IntoIter {
-    type Item = Result<HostBatch>;
-
-    fn next(&mut self) -> Option<Result<HostBatch>> {
-        match &mut self.0 {
-            Pass::Open(batches, cursor) => cursor.next(batches),
-            Pass::Failed(error) => error.take().map(Err),
-        }
+        self.batches.leave(&self.cursor);
     }
 }

@@ -14,8 +14,8 @@
 //!    loader takes in all.
 //! 9. `delivery` and `cuda`: what a full slot becomes: a batch in host memory, or what a device
 //!    copies.
-//! 10. `batches`: what the user holds; `monitor`: its state, for others to look at; `metered`: what
-//!     it asks for and gets is counted there.
+//! 10. `batches`: what the user holds; `epochs`: the same for who cannot borrow it; `monitor`: its
+//!     state, for others to look at; `metered`: what it asks for and gets is counted there.
 //! 11. `resume`: where a run stands, and whether a loader may go on from there.
 //! 12. `length`: how many batches an epoch has, asked of an order that may be the user's.
 //! 13. `faults`: what happens to a sample that fails for good, and the list of those.
@@ -28,6 +28,7 @@ mod cuda;
 mod delivery;
 #[allow(clippy::module_inception)]
 mod engine;
+mod epochs;
 mod faults;
 mod fetched;
 mod filled;
@@ -46,9 +47,10 @@ mod tune;
 mod waits;
 mod worker;
 
-pub use batches::{Batches, Epoch, IntoIter, Replay};
+pub use batches::{Batches, Epoch, Replay};
 pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};
+pub use epochs::{Epochs, IntoIter};
 pub use faults::{Fault, OnError};
 pub(crate) use length::some_batches;
 pub use memory::MemoryPlan;

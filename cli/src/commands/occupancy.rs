@@ -2,8 +2,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::occupancy::{Capability, Limits, Table, Usage};
 use warpfeed::Error;
-use warpfeed_cli::occupancy::{Capability, Limits, Table, Usage};
 
 use crate::{Outcome, size};
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use warpfeed_cli::synth::Synth;
+use crate::synth::Synth;
 
 use crate::{Outcome, progress, size};
 

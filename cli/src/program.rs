@@ -1,0 +1,109 @@
+//! The command line. Each sub-command is one file in `commands`, a thin layer over the library.
+//!
+//! Results go to stdout, progress and warnings to stderr. Exit codes: 0 for success; 1 for an error
+//! or for findings of `verify`; 2 for a wrong command line.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, synth, verify};
+use crate::log::{self, say};
+
+/// Inspects, verifies, packs, draws and measures image data sets for warpfeed's loader.
+///
+/// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of
+/// shards, or a pattern such as 'train-{000..099}.tar'. The program detects the kind.
+#[derive(Parser)]
+#[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  warpfeed synth --out pictures              draw a data set for first trials
+  warpfeed inspect pictures                  describe it
+  warpfeed verify pictures                   check that every picture decodes
+  warpfeed preview pictures --out grid.png   draw a training batch
+  warpfeed pack pictures pictures.lmdb       make one file that reads and crops faster
+  warpfeed bench pictures.lmdb               measure the loader's speed and its limit
+  warpfeed doctor pictures.lmdb              measure this machine and suggest settings
+
+Exit codes: 0 done, 1 an error or a bad sample, 2 a wrong command line.";
+
+#[derive(Subcommand)]
+enum Command {
+    Synth(synth::Args),
+    Inspect(inspect::Args),
+    Verify(verify::Args),
+    Preview(preview::Args),
+    Pack(pack::Args),
+    Bench(bench::Args),
+    Report(report::Args),
+    Doctor(doctor::Args),
+    Occupancy(occupancy::Args),
+}
+
+/// Why a command ended early.
+pub(crate) enum Failure {
+    Warpfeed(warpfeed::Error),
+    /// Its results could not be written to stdout.
+    Stdout(io::Error),
+}
+
+impl From<warpfeed::Error> for Failure {
+    fn from(e: warpfeed::Error) -> Self {
+        Failure::Warpfeed(e)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        Failure::Stdout(e)
+    }
+}
+
+pub(crate) type Outcome = Result<ExitCode, Failure>;
+
+/// Runs the program with the arguments `args`, of which the first is its name. Gives its exit code.
+///
+/// The binary `warpfeed` is this function, and so is the console script of the Python package.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    log::start();
+    let command = match Cli::try_parse_from(args) {
+        Ok(cli) => cli.command,
+        Err(e) => {
+            // Help that was asked for goes to stdout, a wrong command line to stderr.
+            let _ = e.print();
+            return u8::try_from(e.exit_code()).unwrap_or(2);
+        }
+    };
+    let outcome = match command {
+        Command::Synth(args) => args.run(),
+        Command::Inspect(args) => args.run(),
+        Command::Verify(args) => args.run(),
+        Command::Preview(args) => args.run(),
+        Command::Pack(args) => args.run(),
+        Command::Bench(args) => args.run(),
+        Command::Report(args) => args.run(),
+        Command::Doctor(args) => args.run(),
+        Command::Occupancy(args) => args.run(),
+    };
+    match outcome {
+        Ok(code) => u8::from(code != ExitCode::SUCCESS),
+        // The reader has seen enough, as `head` does.
+        Err(Failure::Stdout(e)) if e.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(Failure::Stdout(e)) => {
+            say(format_args!("warpfeed: stdout: {e}"));
+            1
+        }
+        Err(Failure::Warpfeed(e)) => {
+            say(format_args!("warpfeed: {e}"));
+            1
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use std::sync::Arc;
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use warpfeed::HostBatch;
+
+use crate::error::Raised as _;
+use crate::tensor::Tensor;
+
+/// Fields of up to this many bytes a batch are copied, so that whoever keeps labels keeps no batch.
+const SMALL: usize = 1 << 16;
+
+/// A delivered batch.
+#[derive(Clone)]
+pub(crate) enum Delivered {
+    Host(Arc<HostBatch>),
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<warpfeed::CudaBatch>),
+}
+
+/// Calls a method that host and device batches both have.
+macro_rules! of {
+    ($delivered:expr, $batch:ident => $value:expr) => {
+        match $delivered {
+            Delivered::Host($batch) => $value,
+            #[cfg(feature = "cuda")]
+            Delivered::Cuda($batch) => $value,
+        }
+    };
+}
+
+/// A batch. Its slot is free again when it and all tensors that share its memory are gone.
+#[pyclass(frozen, module = "warpfeed._warpfeed")]
+pub(crate) struct Batch {
+    pub(crate) delivered: Delivered,
+    /// Whether tensors are to have memory of their own: all of them, or none. Left open, small
+    /// fields are copied.
+    pub(crate) copy: Option<bool>,
+    /// The stream of the iteration, on a device.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) stream: usize,
+}
+
+#[pymethods]
+impl Batch {
+    /// Names of the fields.
+    fn fields(&self) -> Vec<String> {
+        of!(&self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
+    }
+
+    /// The field `name`. A picture is shown as (N, C, H, W) if it lies `channels_last`.
+    #[pyo3(signature = (name, channels_last=false))]
+    fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool) -> PyResult<Tensor> {
+        match &self.delivered {
+            Delivered::Host(batch) => {
+                let Some(view) = batch.field(name) else { return Err(self.missing(py, name)) };
+                let copy = self.copy.unwrap_or(view.bytes().len() <= SMALL);
+                let make = || Tensor::host(batch, name, view, channels_last, copy);
+                Ok(if copy && view.bytes().len() > SMALL { py.detach(make) } else { make() })
+            }
+            #[cfg(feature = "cuda")]
+            Delivered::Cuda(batch) => {
+                let Some(tensor) = batch.field(name) else { return Err(self.missing(py, name)) };
+                Ok(Tensor::cuda(batch, &tensor, self.stream, channels_last))
+            }
+        }
+    }
+
+    /// Whether the field `name` is to be copied by the framework that takes it, because the memory
+    /// is the device's.
+    fn clone_wanted(&self, nbytes: usize) -> bool {
+        match &self.delivered {
+            Delivered::Host(_) => false,
+            #[cfg(feature = "cuda")]
+            Delivered::Cuda(_) => self.copy.unwrap_or(nbytes <= SMALL),
+        }
+    }
+
+    /// The source index of each sample.
+    fn ids(&self) -> Vec<u64> {
+        of!(&self.delivered, batch => batch.ids().collect())
+    }
+
+    /// The key of each sample.
+    fn keys(&self) -> Vec<String> {
+        of!(&self.delivered, batch => batch.keys().map(str::to_owned).collect())
+    }
+
+    /// Whether each sample counts.
+    fn valid(&self) -> Vec<bool> {
+        of!(&self.delivered, batch => batch.valid().collect())
+    }
+
+    /// The weight of the mixing and its rectangle (x, y, width, height), if the batch was mixed.
+    #[allow(clippy::type_complexity)]
+    fn mixing(&self) -> Option<(f32, Option<(u32, u32, u32, u32)>)> {
+        let mixing = of!(&self.delivered, batch => batch.mixing().copied())?;
+        Some((mixing.weight, mixing.cut.map(|cut| (cut.x, cut.y, cut.width, cut.height))))
+    }
+
+    /// The epoch.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        of!(&self.delivered, batch => batch.epoch())
+    }
+
+    /// The number of the batch in its epoch.
+    #[getter]
+    fn index(&self) -> u64 {
+        of!(&self.delivered, batch => batch.index())
+    }
+
+    fn __len__(&self) -> usize {
+        of!(&self.delivered, batch => batch.len())
+    }
+}
+
+impl Batch {
+    /// Why there is no field `name`.
+    fn missing(&self, py: Python<'_>, name: &str) -> PyErr {
+        if name == "label" {
+            let labels = of!(&self.delivered, batch => batch.labels().map(|_| ()));
+            if let Err(e) = labels.raised(py) {
+                return e;
+            }
+        }
+        PyKeyError::new_err(format!("no field {name:?} among {:?}", self.fields()))
+    }
+}

@@ -1,0 +1,87 @@
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Messages that wait for a thread that is attached to the interpreter. Worker threads must not
+/// wait for the interpreter to say something.
+static WAITING: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
+/// Whether there are any, so that a look costs nothing.
+static ANY: AtomicBool = AtomicBool::new(false);
+/// How many may wait; the oldest make room.
+const MOST: usize = 1000;
+
+struct Collected;
+
+/// The message and the values of an event, as one line.
+#[derive(Default)]
+struct Line {
+    message: String,
+    values: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.values, " {}={value:?}", field.name())
+        };
+    }
+}
+
+impl Subscriber for Collected {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("warpfeed")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        // Numbers of `logging`.
+        let level = match *event.metadata().level() {
+            Level::ERROR => 40,
+            Level::WARN => 30,
+            _ => 20,
+        };
+        if let Ok(mut waiting) = WAITING.lock() {
+            if waiting.len() == MOST {
+                waiting.pop_front();
+            }
+            waiting.push_back((level, format!("{}{}", line.message, line.values)));
+            ANY.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Collects the loader's messages from here on, unless the process has a subscriber already.
+#[pyfunction]
+pub(crate) fn start_log() {
+    let _ = tracing::subscriber::set_global_default(Collected);
+}
+
+/// The messages since the last call, with `logging`'s numbers of their levels.
+#[pyfunction]
+pub(crate) fn drain_log() -> Vec<(i32, String)> {
+    if !ANY.swap(false, Ordering::Relaxed) {
+        return Vec::new();
+    }
+    WAITING.lock().map_or_else(|_| Vec::new(), |mut waiting| waiting.drain(..).collect())
+}

@@ -1,0 +1,55 @@
+use std::ffi::OsString;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use warpfeed::{Rank, order};
+
+use crate::error::Raised as _;
+
+/// Runs the command line with `args`, of which the first is the program's name. Gives its exit
+/// code.
+#[pyfunction]
+pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
+    py.detach(|| warpfeed_cli::run(args))
+}
+
+/// The version.
+#[pyfunction]
+pub(crate) fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Rank, number of ranks, and rank on this machine, by the launcher's environment.
+#[pyfunction]
+pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>)>> {
+    Ok(Rank::from_env().raised(py)?.map(|rank| (rank.rank, rank.world_size, rank.local_rank)))
+}
+
+/// Divides `samples` at random into parts of these `shares`; with `labels`, each class by itself.
+#[pyfunction]
+#[pyo3(signature = (samples, shares, seed, labels=None))]
+pub(crate) fn split(
+    py: Python<'_>,
+    samples: Vec<u64>,
+    shares: Vec<f64>,
+    seed: u64,
+    labels: Option<Vec<i64>>,
+) -> PyResult<Vec<Vec<u64>>> {
+    /// The library takes a number of parts that is known to the compiler.
+    macro_rules! by_number {
+        ($($n:literal)*) => {
+            match shares.len() {
+                $($n => {
+                    let shares: [f64; $n] = shares.try_into().expect("it has this length");
+                    let parts = match labels {
+                        None => order::split(samples, shares, seed),
+                        Some(labels) => order::split_by_class(samples.into_iter().zip(labels), shares, seed),
+                    };
+                    Ok(parts.raised(py)?.into())
+                })*
+                n => Err(PyValueError::new_err(format!("split into {n} parts; from 1 to 8 are possible"))),
+            }
+        };
+    }
+    by_number!(1 2 3 4 5 6 7 8)
+}

@@ -1,0 +1,299 @@
+//! One field of a batch, for other frameworks.
+//!
+//! **Invariants**
+//! 1. `address` is valid for the tensor's elements as long as `memory` lives.
+//! 2. A capsule that is not consumed owns its tensor; a consumer renames it and takes it over.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use warpfeed::batch::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlpackTensor};
+use warpfeed::{Dtype, HostBatch, TensorView};
+
+#[cfg(feature = "cuda")]
+use crate::error::Raised as _;
+
+/// What keeps a tensor's memory. It is held, and not looked into.
+#[derive(Clone)]
+#[allow(dead_code)]
+pub(crate) enum Memory {
+    Host(Arc<HostBatch>),
+    Own(Arc<Own>),
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<warpfeed::CudaBatch>, usize),
+}
+
+/// A copy in memory of its own, aligned to 64 bytes.
+pub(crate) struct Own(Vec<Line>);
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line(#[allow(dead_code)] [u8; 64]);
+
+impl Own {
+    fn copy(bytes: &[u8]) -> Self {
+        let count = bytes.len().div_ceil(64);
+        let mut lines = Vec::<Line>::with_capacity(count);
+        // SAFETY: there is room for `count` lines. All of their bytes are written: first those of
+        // the last line, then the copied ones.
+        unsafe {
+            if let Some(last) = count.checked_sub(1) {
+                lines.as_mut_ptr().add(last).write(Line([0; 64]));
+            }
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), lines.as_mut_ptr().cast(), bytes.len());
+            lines.set_len(count);
+        }
+        Own(lines)
+    }
+}
+
+/// One field of a batch. It keeps its batch alive.
+///
+/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and others take it without a
+/// copy.
+#[pyclass(frozen, module = "warpfeed._warpfeed")]
+pub(crate) struct Tensor {
+    memory: Memory,
+    address: usize,
+    device: DlDevice,
+    dtype: Dtype,
+    /// As the memory lies.
+    stored: Vec<usize>,
+    /// The order in which the axes are shown.
+    axes: Vec<usize>,
+}
+
+/// (N, H, W, C) memory seen as (N, C, H, W).
+const CHANNELS_LAST: [usize; 4] = [0, 3, 1, 2];
+
+fn shown(axes: usize, channels_last: bool) -> Vec<usize> {
+    if channels_last && axes == CHANNELS_LAST.len() { CHANNELS_LAST.to_vec() } else { (0..axes).collect() }
+}
+
+impl Tensor {
+    /// The field `view`, which is called `name`, of `batch`: shared, or copied.
+    pub(crate) fn host(
+        batch: &Arc<HostBatch>,
+        name: &str,
+        view: TensorView<'_>,
+        channels_last: bool,
+        copy: bool,
+    ) -> Self {
+        let (dtype, stored) = (view.dtype(), view.shape());
+        let axes = shown(stored.len(), channels_last);
+        let (memory, address) = if copy {
+            let own = Arc::new(Own::copy(view.bytes()));
+            (Memory::Own(own.clone()), own.0.as_ptr() as usize)
+        } else {
+            // By way of an export, since an address through which may be written is needed.
+            let exported = batch.dlpack(name).expect("a field of this name was just found");
+            (Memory::Host(batch.clone()), exported.tensor().data as usize)
+        };
+        Tensor { memory, address, device: DlDevice::Host, dtype, stored, axes }
+    }
+
+    /// The field `tensor` of `batch`, for use on the stream `stream` unless it is asked for on
+    /// another one.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda(
+        batch: &Arc<warpfeed::CudaBatch>,
+        tensor: &warpfeed::device::Tensor<'_>,
+        stream: usize,
+        channels_last: bool,
+    ) -> Self {
+        let stored = tensor.shape().to_vec();
+        Tensor {
+            memory: Memory::Cuda(batch.clone(), stream),
+            address: tensor.device_ptr() as usize,
+            device: DlDevice::Cuda(tensor.device()),
+            dtype: tensor.dtype(),
+            axes: shown(stored.len(), channels_last),
+            stored,
+        }
+    }
+
+    fn exported(&self) -> DlpackTensor {
+        let (data, memory) = (self.address as *mut c_void, self.memory.clone());
+        // SAFETY: invariant 1, and the loader writes to the memory when `memory` is gone.
+        let tensor = unsafe { DlpackTensor::new(data, self.device, self.dtype, &self.stored, memory) };
+        tensor.permuted(&self.axes)
+    }
+
+    fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.stored.len()];
+        for axis in (1..self.stored.len()).rev() {
+            strides[axis - 1] = strides[axis] * self.stored[axis];
+        }
+        self.axes.iter().map(|&axis| strides[axis]).collect()
+    }
+
+    /// Orders the tensor for a consumer that asks as DLPack has it: by the number of its stream.
+    #[cfg(feature = "cuda")]
+    fn order(&self, py: Python<'_>, asked: Option<isize>) -> PyResult<()> {
+        let Memory::Cuda(batch, stream) = &self.memory else { return Ok(()) };
+        let stream = match asked {
+            // Nothing said: the stream of the iteration.
+            None => *stream,
+            // The consumer orders it by itself.
+            Some(-1) => return Ok(()),
+            Some(0) => {
+                return Err(PyBufferError::new_err(
+                    "stream 0 is ambiguous; DLPack has 1 for the legacy default stream",
+                ));
+            }
+            Some(raw) => raw as usize,
+        };
+        // SAFETY: the consumer's stream lives as long as it uses the tensor, as DLPack demands.
+        unsafe { batch.use_on(stream) }.raised(py)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn order(&self, _: Python<'_>, _: Option<isize>) -> PyResult<()> {
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Tensor {
+    /// Lengths of the axes.
+    #[getter]
+    fn shape(&self) -> Vec<usize> {
+        self.axes.iter().map(|&axis| self.stored[axis]).collect()
+    }
+
+    /// The name of the element type: `uint8`, `float32`, `float16`, `bfloat16` or `int64`.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype.name()
+    }
+
+    /// Address of the first element.
+    fn data_ptr(&self) -> usize {
+        self.address
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.stored.iter().product::<usize>() * self.dtype.bytes()
+    }
+
+    /// DLPack's numbers of the device.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        match self.device {
+            DlDevice::Host => (1, 0),
+            DlDevice::Cuda(number) => (2, number as i32),
+        }
+    }
+
+    /// DLPack's capsule: of version 1.0 if `max_version` allows that, else of the one before.
+    ///
+    /// On a device the consumer's `stream` waits for the tensor. The memory is written again after
+    /// the work that this stream has been given when the consumer lets go of the tensor.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<isize>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
+            return Err(PyBufferError::new_err("a batch is shared on the device where it is; copy it there"));
+        }
+        if copy == Some(true) {
+            return Err(PyBufferError::new_err("a batch is shared; copy it with the framework that takes it"));
+        }
+        self.order(py, stream)?;
+        let exported = self.exported();
+        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        let (pointer, name, end): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
+            (exported.into_raw().cast(), VERSIONED, end_versioned)
+        } else {
+            (exported.into_raw_unversioned().cast(), UNVERSIONED, end_unversioned)
+        };
+        let pointer = NonNull::new(pointer).expect("a leaked box has an address");
+        // SAFETY: the destructors are for capsules of these names.
+        unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(end)) }
+    }
+
+    /// NumPy's description of host memory. It has no bfloat16: such elements are described as
+    /// uint16.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.device != DlDevice::Host {
+            return Err(pyo3::exceptions::PyAttributeError::new_err("the tensor is in device memory"));
+        }
+        let described = match self.dtype {
+            Dtype::U8 => "|u1",
+            Dtype::F32 => "<f4",
+            Dtype::F16 => "<f2",
+            Dtype::Bf16 => "<u2",
+            Dtype::I16 => "<i2",
+            Dtype::I32 => "<i4",
+            Dtype::I64 => "<i8",
+            Dtype::U16 => "<u2",
+            other => return Err(PyBufferError::new_err(format!("NumPy has no {}", other.name()))),
+        };
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("typestr", described)?;
+        interface.set_item("shape", pyo3::types::PyTuple::new(py, self.shape())?)?;
+        let bytes = self.dtype.bytes();
+        let strides: Vec<usize> = self.strides().iter().map(|stride| stride * bytes).collect();
+        interface.set_item("strides", pyo3::types::PyTuple::new(py, strides)?)?;
+        interface.set_item("data", (self.address, false))?;
+        Ok(interface)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Tensor({}, shape={:?})", self.dtype.name(), self.shape())
+    }
+}
+
+const VERSIONED: &CStr = c"dltensor_versioned";
+const UNVERSIONED: &CStr = c"dltensor";
+
+/// The pointer of a capsule that nobody consumed.
+///
+/// # Safety
+/// `capsule` is a capsule, and the thread is attached to the interpreter.
+unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
+            return None;
+        }
+        NonNull::new(ffi::PyCapsule_GetPointer(capsule, name.as_ptr()))
+    }
+}
+
+unsafe extern "C" fn end_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls it with the capsule; the pointer is that of `__dlpack__` (invariant 2).
+    unsafe {
+        if let Some(pointer) = unconsumed(capsule, VERSIONED) {
+            let managed = pointer.cast::<DlManagedTensorVersioned>().as_ptr();
+            if let Some(deleter) = (*managed).deleter {
+                deleter(managed);
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn end_unversioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: as above.
+    unsafe {
+        if let Some(pointer) = unconsumed(capsule, UNVERSIONED) {
+            let managed = pointer.cast::<DlManagedTensor>().as_ptr();
+            if let Some(deleter) = (*managed).deleter {
+                deleter(managed);
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+"""The command line: ``warpfeed ...`` or ``python -m warpfeed ...``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from ._warpfeed import run_program
+
+
+def main() -> int:
+    """Runs the program with this process's arguments. Gives its exit code."""
+    # Python would only note the signal, and the program does not look.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return run_program(["warpfeed", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""What is done to each picture, under the names of the Rust crate.
+
+Each object records the calls that made it. So it prints as it was written, compares by value, and
+can be pickled. The options are checked when a loader is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
+
+
+class _Calls:
+    """An immutable list of calls."""
+
+    __slots__ = ("_calls",)
+    _calls: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_calls", ())
+
+    @classmethod
+    def _make(cls, calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
+        made = object.__new__(cls)
+        object.__setattr__(made, "_calls", calls)
+        return made
+
+    def _with(self, name: str, *args: Any) -> Any:
+        return self._make((*self._calls, (name, args)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} does not change; its methods return a new one")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._calls == other._calls  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._calls))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make, (type(self), self._calls)
+
+    def __repr__(self) -> str:
+        calls = (f".{name}({', '.join(map(repr, args))})" for name, args in self._calls)
+        return (type(self).__name__ + "".join(calls)).replace(".new(", "(", 1)
+
+
+def _make(cls: type[_Calls], calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> _Calls:
+    made: _Calls = cls._make(calls)
+    return made
+
+
+class ColorJitter(_Calls):
+    """Changes of colour after the resize, as torchvision's ``ColorJitter``.
+
+    Each amount ``a`` draws a factor from ``1 - a`` to ``1 + a``; a hue shifts by ``-a`` to ``a`` of
+    the circle, at most 0.5.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
+    ) -> None:
+        given = [("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue)]
+        calls = tuple((name, (float(amount),)) for name, amount in given if amount)
+        object.__setattr__(self, "_calls", calls)
+
+    def __repr__(self) -> str:
+        return f"ColorJitter({', '.join(f'{name}={args[0]!r}' for name, args in self._calls)})"
+
+
+class RandomErasing(_Calls):
+    """Fills a random rectangle after normalisation, as torchvision's ``RandomErasing``."""
+
+    __slots__ = ()
+
+    def __init__(self, probability: float) -> None:
+        object.__setattr__(self, "_calls", (("new", (float(probability),)),))
+
+    def scale(self, low: float, high: float) -> RandomErasing:
+        """The rectangle's share of the area; 0.02 to 0.33 by default."""
+        return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
+
+    def ratio(self, low: float, high: float) -> RandomErasing:
+        """The rectangle's ratio of sides; 0.3 to 3.3 by default."""
+        return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
+
+    def value(self, red: float, green: float, blue: float) -> RandomErasing:
+        """What it is filled with, after normalisation; 0 by default."""
+        return self._with("value", (float(red), float(green), float(blue)))  # type: ignore[no-any-return]
+
+
+class Mix(_Calls):
+    """Mixing of neighbours in a finished batch: torchvision's v2 ``MixUp`` and ``CutMix``."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        raise TypeError("begin with Mix.mixup(alpha), Mix.cutmix(alpha) or Mix.either(mixup, cutmix)")
+
+    @classmethod
+    def mixup(cls, alpha: float) -> Mix:
+        """Weighted sums of two images; the weight is drawn from Beta(alpha, alpha)."""
+        return cls._make((("mixup", (float(alpha),)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def cutmix(cls, alpha: float) -> Mix:
+        """A rectangle of the one image put into the other."""
+        return cls._make((("cutmix", (float(alpha),)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def either(cls, mixup_alpha: float, cutmix_alpha: float) -> Mix:
+        """Either of them, each for half of the batches."""
+        return cls._make((("either", (float(mixup_alpha), float(cutmix_alpha))),))  # type: ignore[no-any-return]
+
+    def probability(self, probability: float) -> Mix:
+        """Share of the batches that are mixed; 1 by default."""
+        return self._with("probability", float(probability))  # type: ignore[no-any-return]
+
+
+class Augment(_Calls):
+    """The steps between decoding and the batch, and the size of the result.
+
+    Begin with ``train``, ``eval``, ``center_crop``, ``resize`` or ``pass_through``, then add to it::
+
+        Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
+
+    Random numbers of a sample depend on (seed, epoch, sample) alone.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        raise TypeError("begin with Augment.train(side), .eval(shorter, side), .center_crop, .resize or .pass_through")
+
+    @classmethod
+    def train(cls, side: int) -> Augment:
+        """torchvision's ``RandomResizedCrop(side)`` and ``RandomHorizontalFlip()``."""
+        return cls._make((("train", (side,)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def eval(cls, shorter: int, side: int) -> Augment:
+        """torchvision's ``Resize(shorter)`` and ``CenterCrop(side)``."""
+        return cls._make((("eval", (shorter, side)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def center_crop(cls, side: int) -> Augment:
+        """The central ``side`` by ``side`` pixels without resizing."""
+        return cls._make((("center_crop", (side,)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def resize(cls, width: int, height: int) -> Augment:
+        """The whole picture, resized; the aspect ratio may change."""
+        return cls._make((("resize", (width, height)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def pass_through(cls, width: int, height: int) -> Augment:
+        """The whole picture, unchanged; another size is an error."""
+        return cls._make((("pass_through", (width, height)),))  # type: ignore[no-any-return]
+
+    def output(self, width: int, height: int) -> Augment:
+        """Sets the output size, for outputs that are not square."""
+        return self._with("output", width, height)  # type: ignore[no-any-return]
+
+    def scale(self, low: float, high: float) -> Augment:
+        """The random box's share of the picture's area; 0.08 to 1 by default. Only for ``train``."""
+        return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
+
+    def ratio(self, low: float, high: float) -> Augment:
+        """The random box's width / height; 3/4 to 4/3 by default. Only for ``train``."""
+        return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
+
+    def flip(self, probability: float) -> Augment:
+        """Probability of mirroring left and right; 0.5 for ``train``, otherwise 0."""
+        return self._with("flip", float(probability))  # type: ignore[no-any-return]
+
+    def vertical_flip(self, probability: float) -> Augment:
+        """Probability of mirroring top and bottom; 0 by default."""
+        return self._with("vertical_flip", float(probability))  # type: ignore[no-any-return]
+
+    def jitter(self, jitter: ColorJitter) -> Augment:
+        """Jitters the colours after the resize."""
+        return self._with("jitter", jitter)  # type: ignore[no-any-return]
+
+    def erase(self, erasing: RandomErasing) -> Augment:
+        """Fills a random rectangle of the image after normalisation."""
+        return self._with("erase", erasing)  # type: ignore[no-any-return]
+
+    def mix(self, mix: Mix) -> Augment:
+        """Mixes each sample of a finished batch with its neighbour."""
+        return self._with("mix", mix)  # type: ignore[no-any-return]

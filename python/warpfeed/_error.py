@@ -1,0 +1,42 @@
+"""The one exception of the loader."""
+
+from __future__ import annotations
+
+__all__ = ["WarpfeedError"]
+
+
+class WarpfeedError(RuntimeError):
+    """An error that names the place before the cause.
+
+    ``str(error)`` reads like ``sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg
+    ends at byte 4096 in MCU 61 of 132``.
+
+    Attributes:
+        kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
+            ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout`` or ``capturing``.
+        sample: the sample's index in its source, or None.
+        key: the sample's key, or None.
+        path: the file or folder, or None.
+        errno: the operating system's error number, or None.
+
+    An exception of a Python source is its ``__cause__``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        kind: str = "config",
+        sample: int | None = None,
+        key: str | None = None,
+        path: str | None = None,
+        errno: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.sample = sample
+        self.key = key
+        self.path = path
+        self.errno = errno
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.kind, self.sample, self.key, self.path, self.errno)

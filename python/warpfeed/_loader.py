@@ -1,0 +1,475 @@
+"""The loader."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+import weakref
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+from . import _batch, _options, _warpfeed
+from ._augment import Augment
+from ._batch import Batch, FieldBatch
+
+__all__ = ["Dataset", "Loader", "Sampler"]
+
+_log = logging.getLogger("warpfeed")
+_warpfeed.start_log()
+_open: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for loader in list(_open):
+        loader.close()
+
+
+# Before the interpreter goes: threads that read a Python source need it.
+atexit.register(_close_all)
+
+
+def _say() -> None:
+    for level, text in _warpfeed.drain_log():
+        _log.log(level, "%s", text)
+
+
+class Sampler:
+    """What trainers look for at ``loader.sampler``."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = weakref.ref(loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """As :meth:`Loader.set_epoch`."""
+        loader = self._loader()
+        if loader is not None:
+            loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        loader = self._loader()
+        return 0 if loader is None else loader.samples_of_rank()
+
+
+class Dataset:
+    """What trainers look for at ``loader.dataset``: the number of samples, and the classes."""
+
+    def __init__(self, samples: int, classes: list[str]) -> None:
+        self._samples = samples
+        self.classes = classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The label of each class, as torchvision's ``ImageFolder`` has it."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        return self._samples
+
+
+class Loader:
+    """A loader of batches: ``for images, labels in loader``.
+
+    It is open from the start: its threads wait, and all batch memory is allocated. Every ``iter``
+    is the next epoch, unless :meth:`set_epoch` was called.
+
+    Args:
+        data: the path of a folder of class folders, a flat folder, an LMDB, tar shards or a pattern
+            such as ``train-{000..099}.tar``; an object with ``__len__`` and ``__getitem__`` that
+            gives ``bytes``, ``(bytes, label)`` or a ``dict``; or a mixture, ``[(data, share), ...]``.
+        batch_size: samples in a batch of this rank.
+        shuffle: a seed, or True for the seed ``seed``.
+        augment: what is done to each picture; ``Augment.eval(256, 224)`` by default.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, a number or a ``torch.device``. On a device
+            batches are ordered on torch's current stream.
+        dtype: of the images: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"``, or torch's or NumPy's.
+        normalize: ``"imagenet"`` or ``(mean, std)`` on a scale of 0 to 1; floats are ``pixel / 255``
+            without it.
+        layout: ``"channels_last"`` is (N, 3, H, W) over NHWC memory, the default for torch;
+            ``"nhwc"`` is (N, H, W, 3), the default otherwise; ``"nchw"`` is contiguous.
+        output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; torch where it is installed, by default.
+        transforms: functions that are called one after the other with the fields of a whole batch:
+            ``f(images, labels)``, or ``f(fields)`` where the batch is a dict. Each gives the same.
+        copy: True gives every tensor memory of its own, False none. By default fields up to 64 KiB
+            a batch are copied, and batches that the loader has no other slot left for.
+        drop_last, last_batch: ``"keep"``, ``"drop"`` or ``"pad"``: the last batch of an epoch.
+        global_batch_size: samples in a batch of all ranks together, in place of ``batch_size``.
+        seed: of the shuffle and all augmentation.
+        shuffle_window: shuffles within windows of about so many samples.
+        subset: indices of the samples to deliver. weights: chances of the samples, with
+            replacement. balanced: equally frequent classes. repeat: passes in an epoch. skip:
+            batches to leave out at the start of every epoch.
+        by_class_name, keep_labels: what labels mean in a mixture.
+        fields: more fields by name: ``{"emb": Numbers("f32", [768])}``. without: ``["label"]``.
+        soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``.
+        unlabelled: samples without a label get -1.
+        rank, world_size: this process's share. distributed: the share by ``torch.distributed`` or
+            the launcher's environment. With several ranks one of them must be said.
+        num_workers, workers: threads; 0 is one a core. prefetch: batches ahead; 0 is found.
+        pin_memory, pinned: page-locked host memory. mmap: whether tar shards are mapped.
+        on_error: ``"stop"`` or ``"skip"``; with the latter ``max_skipped`` samples at most.
+        retries, timeout (in seconds), memory_limit, max_pixels, max_sample_bytes: as in Rust.
+        trace: a path, or ``(path, (wait, warmup, active, repeat))``, for Perfetto.
+        resume: what :meth:`state_dict` gave.
+
+    Raises:
+        WarpfeedError: if the data set cannot be opened or an option cannot work.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool | int = False,
+        augment: Augment | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        normalize: Any = None,
+        layout: Any = None,
+        output: str | None = None,
+        transforms: Sequence[Callable[..., Any]] = (),
+        copy: bool | None = None,
+        drop_last: bool | None = None,
+        last_batch: str | None = None,
+        global_batch_size: int | None = None,
+        seed: int | None = None,
+        shuffle_window: int | None = None,
+        subset: Sequence[int] | None = None,
+        weights: Sequence[float] | None = None,
+        balanced: bool = False,
+        repeat: int | None = None,
+        skip: int = 0,
+        by_class_name: bool = False,
+        keep_labels: bool = False,
+        fields: Mapping[str, Any] | None = None,
+        without: Sequence[str] = (),
+        soft_labels: tuple[int, float] | None = None,
+        unlabelled: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        distributed: bool | None = None,
+        num_workers: int | None = None,
+        workers: int | None = None,
+        prefetch: int = 0,
+        pin_memory: bool | None = None,
+        pinned: bool | None = None,
+        mmap: bool = True,
+        on_error: str = "stop",
+        max_skipped: int | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        memory_limit: int | None = None,
+        max_pixels: int | None = None,
+        max_sample_bytes: int | None = None,
+        trace: Any = None,
+        resume: Mapping[str, Any] | None = None,
+        **unknown: Any,
+    ) -> None:
+        # What opens the same loader in another process.
+        given = locals()
+        self._arguments = {
+            name: value
+            for name, value in given.items()
+            if name not in ("self", "unknown", "resume") and value is not self.__init__.__kwdefaults__.get(name, given)  # type: ignore[misc]
+        }
+        _options.refuse(unknown)
+        if batch_size is not None and global_batch_size is not None:
+            raise ValueError("batch_size and global_batch_size: each decides on the size; set one of them")
+        if (drop_last is not None) and last_batch is not None:
+            raise ValueError("drop_last and last_batch: each decides on the last batch; set one of them")
+        if on_error not in ("stop", "skip"):
+            raise ValueError(f"on_error={on_error!r}: known are 'stop' and 'skip'")
+        if (on_error == "skip") != (max_skipped is not None):
+            raise ValueError("on_error='skip' and max_skipped=n go together: how many samples may be skipped before it is an error")
+        output = output or ("torch" if _options.torch() is not None else "numpy")
+        if output not in ("torch", "numpy", "dlpack"):
+            raise ValueError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
+        if output == "torch" and _options.torch() is None:
+            raise ValueError("output='torch', and torch cannot be imported")
+        ordinal = _options.cuda_ordinal(device)
+        if ordinal is not None and output == "numpy":
+            raise ValueError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
+        layout = _options.layout_name(layout if layout is not None else "channels_last" if output == "torch" else "nhwc")
+        if isinstance(data, (list, tuple)) and not (data and all(_is_part(part) for part in data)):
+            raise TypeError("a list is a mixture: [(data, share), ...]")
+        transform = [transforms] if callable(transforms) else list(transforms)
+        for f in transform:
+            if not callable(f):
+                raise TypeError(f"transforms: {f!r} cannot be called")
+        if augment is not None and not isinstance(augment, Augment):
+            raise TypeError(f"augment={augment!r}: want warpfeed.Augment; {_options._ELSEWHERE['transform']}")
+
+        options: dict[str, Any] = {"data": [tuple(part) for part in data] if isinstance(data, (list, tuple)) else data}
+        if batch_size is not None:
+            options["batch_size"] = batch_size
+        if global_batch_size is not None:
+            options["global_batch_size"] = global_batch_size
+        options["last_batch"] = last_batch or ("drop" if drop_last else "keep")
+        _options.ranks(options, rank, world_size, distributed)
+        if shuffle is True:
+            options["shuffle"] = seed or 0
+        elif shuffle is not False and shuffle is not None:
+            if seed is not None and seed != shuffle:
+                raise ValueError(f"shuffle={shuffle} and seed={seed}: both are the seed")
+            options["shuffle"] = int(shuffle)
+        elif seed is not None:
+            options["seed"] = seed
+        optional = {
+            "shuffle_window": shuffle_window, "repeat": repeat, "soft_labels": soft_labels, "retries": retries,
+            "timeout": timeout, "memory_limit": memory_limit, "max_pixels": max_pixels,
+            "max_sample_bytes": max_sample_bytes, "max_skipped": max_skipped, "augment": augment,
+        }  # fmt: skip
+        options.update((name, value) for name, value in optional.items() if value is not None)
+        if subset is not None:
+            options["subset"] = [int(i) for i in subset]
+        if weights is not None:
+            options["weights"] = [float(w) for w in weights]
+        flags = {"balanced": balanced, "by_class_name": by_class_name, "keep_labels": keep_labels}
+        options.update((name, True) for name, is_set in flags.items() if is_set)
+        options["skip"] = skip
+        options["workers"] = _one("num_workers", num_workers, "workers", workers) or 0
+        options["prefetch"] = prefetch
+        options["pinned"] = bool(_one("pin_memory", pin_memory, "pinned", pinned))
+        options["mmap"] = mmap
+        options["unlabelled"] = unlabelled
+        if dtype is not None:
+            options["dtype"] = _options.dtype_name(dtype)
+        options["layout"] = "nchw" if layout == "nchw" else "nhwc"
+        if normalize is not None:
+            options["normalize"] = _options.normalization(normalize)
+        if fields:
+            options["fields"] = dict(fields)
+        if without:
+            options["without"] = [without] if isinstance(without, str) else list(without)
+        if trace is not None:
+            options["trace"] = (trace, (1, 1, 3, 1)) if isinstance(trace, (str, os.PathLike)) else tuple(trace)
+        if resume is not None:
+            options["resume"] = json.dumps(resume)
+
+        #: Samples in a batch of this rank, as it was given.
+        self.batch_size = batch_size if batch_size is not None or global_batch_size is not None else 32
+        #: Whether a last batch that is not full is dropped.
+        self.drop_last = options["last_batch"] == "drop"
+        #: As torch's loader has it; ``len`` is that of the source.
+        self.pin_memory = options["pinned"]
+        #: ``torch`` has device tensors on it; None for host memory.
+        self.device = ordinal
+        #: For trainers that call ``loader.sampler.set_epoch``.
+        self.sampler = Sampler(self)
+        self._transforms = transform
+        self._output = output
+        self._convert = {"torch": _batch.to_torch, "numpy": _batch.to_numpy, "dlpack": _batch.to_dlpack}[output]
+        self._channels_last = layout == "channels_last"
+        self._core = _warpfeed.Core(options, copy, ordinal, self._stream())
+        self._lock = threading.Lock()
+        self._next_epoch: int = self._core.first_epoch()
+        _open.add(self)
+        #: The number of samples and the classes.
+        self.dataset = Dataset(self._core.source_len(), self._core.classes())
+
+    def _stream(self) -> int:
+        """The handle of torch's current stream on the device."""
+        if self.device is None:
+            return 0
+        torch = _options.torch() if self._output == "torch" else None
+        if torch is None or not torch.cuda.is_available():
+            return 0
+        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begins the next epoch. An iterator that is under way is ended."""
+        with self._lock:
+            epoch = self._next_epoch
+            turn = self._core.begin(epoch)
+            self._next_epoch = epoch + 1
+        return _Epoch(self, turn)
+
+    def __len__(self) -> int:
+        """Batches of the next epoch, on this rank."""
+        return int(self._core.num_batches(self._next_epoch))
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next ``iter`` is epoch ``epoch``.
+
+        After a state was loaded, the epoch of the state begins at its batch, and earlier epochs are
+        empty.
+        """
+        with self._lock:
+            self._next_epoch = int(epoch)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next ``iter``."""
+        return self._next_epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands, exact to the batch that was delivered last.
+
+        It has numbers and texts alone: JSON can hold it, and ``torch.load(weights_only=True)``
+        takes it. It is the same on every rank that has seen as many batches.
+        """
+        state: dict[str, Any] = json.loads(self._core.checkpoint())
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where ``state`` stands, with the next ``iter``. Workers and ranks may differ.
+
+        Raises:
+            WarpfeedError: if the seed, the global batch, the order or the data set differs.
+        """
+        self._core.resume(json.dumps(dict(state)))
+        with self._lock:
+            self._next_epoch = self._core.first_epoch()
+
+    def stats(self) -> Report:
+        """What the loader has done so far: a dict, which prints as a table."""
+        return Report(*self._core.stats())
+
+    def verdict(self) -> Report:
+        """What limits the loader, and what would lift that limit: a dict, which prints as a
+        sentence."""
+        return Report(*self._core.verdict())
+
+    def memory_plan(self) -> Report:
+        """The memory of the loader in bytes: a dict, which prints as a sentence."""
+        return Report(*self._core.memory_plan())
+
+    def faults(self) -> list[tuple[int, int, Exception]]:
+        """The samples that were skipped: epoch, batch and error of each."""
+        return list(self._core.faults())
+
+    def classes(self) -> list[str]:
+        """Names of the classes by label, if the source knows them."""
+        return list(self._core.classes())
+
+    def part(self, id: int) -> int:
+        """Which data set of a mixture the sample with this id comes from."""
+        return int(self._core.part(id))
+
+    @property
+    def rank(self) -> int:
+        """The rank that this loader serves."""
+        return int(self._core.rank()[0])
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+        return int(self._core.rank()[1])
+
+    @property
+    def num_workers(self) -> int:
+        """The number of worker threads."""
+        return int(self._core.settings()[0])
+
+    @property
+    def prefetch(self) -> int:
+        """Batches made ahead now."""
+        return int(self._core.settings()[1])
+
+    def samples_of_rank(self) -> int:
+        """About how many samples of the next epoch this rank gets."""
+        return int(-(-self._core.epoch_len(self._next_epoch) // self.world_size))
+
+    def close(self) -> None:
+        """Ends all threads. Batches that are held stay valid. It is called by itself when the last
+        reference goes, and at the end of the program."""
+        self._core.close()
+        _say()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """By its arguments: another process opens it anew, at the epoch that is next here."""
+        return _reopen, (type(self), self._arguments, self._next_epoch)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self._arguments.items() if name != "data")
+        return f"{type(self).__name__}({self._arguments['data']!r}{', ' if arguments else ''}{arguments})"
+
+    def _made(self, native: Any) -> Any:
+        """The batch as the user gets it."""
+        names = native.fields()
+        convert, channels_last = self._convert, self._channels_last
+        if names == ["image", "label"]:
+            fields: Any = (convert(native, "image", channels_last), convert(native, "label", False))
+            for f in self._transforms:
+                fields = f(*fields)
+            return Batch(fields, native)
+        shown = {name: convert(native, name, channels_last and name in self._pictures(names)) for name in names}
+        for f in self._transforms:
+            shown = f(shown)
+        return FieldBatch(shown, native)
+
+    def _pictures(self, names: list[str]) -> set[str]:
+        from ._fields import Image
+
+        fields = self._arguments.get("fields") or {}
+        return {name for name in names if isinstance(fields.get(name, Image() if name == "image" else None), Image)}
+
+
+class Report(dict[str, Any]):
+    """Numbers by name, which print as text for a person."""
+
+    def __init__(self, numbers: str, text: str) -> None:
+        super().__init__(json.loads(numbers))
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Report, (json.dumps(dict(self)), self._text)
+
+
+class _Epoch:
+    """An iterator over one epoch."""
+
+    def __init__(self, loader: Loader, turn: int) -> None:
+        self._loader: Loader | None = loader
+        self._turn = turn
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        if loader is None:
+            raise StopIteration
+        native = loader._core.next(self._turn, loader._stream())
+        _say()
+        if native is None:
+            self._loader = None
+            raise StopIteration
+        return loader._made(native)
+
+    def __len__(self) -> int:
+        return 0 if self._loader is None else len(self._loader)
+
+    def __del__(self) -> None:
+        # What was prepared ahead for a loop that was left goes back.
+        loader = self.__dict__.get("_loader")
+        if loader is not None:
+            loader._core.end(self._turn)
+
+
+def _reopen(cls: type[Loader], arguments: dict[str, Any], epoch: int) -> Loader:
+    loader = cls(**arguments)
+    loader.set_epoch(epoch)
+    return loader
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, (list, tuple)) and len(part) == 2
+
+
+def _one(name: str, value: Any, other: str, other_value: Any) -> Any:
+    """One of two names for the same."""
+    if value is not None and other_value is not None and value != other_value:
+        raise ValueError(f"{name}={value!r} and {other}={other_value!r} are the same; set one of them")
+    return value if value is not None else other_value
