@@ -1,0 +1,191 @@
+//! Convolutions 3x3 and 1x1 with their gradients written out, for the nets of `segment` and
+//! `detect`. Weights are stepped by Adam ("Adam: A Method for Stochastic Optimization", 2015).
+
+use ndarray::linalg::general_mat_mul;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+
+/// Feature maps of one picture, (C, H * W), H = W.
+pub(crate) struct Maps {
+    pub(crate) data: Array2<f32>,
+    pub(crate) side: usize,
+}
+
+/// Weights with the two running means of Adam.
+struct Param {
+    value: Array2<f32>,
+    grad: Array2<f32>,
+    mean: Array2<f32>,
+    square: Array2<f32>,
+}
+
+impl Param {
+    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
+    /// every run is the same.
+    fn new(rows: usize, columns: usize) -> Self {
+        let mut state = (rows * 31 + columns) as u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+        };
+        let bound = (24.0 / columns as f32).sqrt();
+        let zeros = || Array2::zeros((rows, columns));
+        Param {
+            value: Array2::from_shape_simple_fn((rows, columns), || uniform() * bound),
+            grad: zeros(),
+            mean: zeros(),
+            square: zeros(),
+        }
+    }
+
+    /// Step number `step`, from 1 on.
+    fn step(&mut self, rate: f32, step: i32) {
+        let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
+        let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
+        for (((value, m), s), g) in numbers {
+            *m = 0.9 * *m + 0.1 * *g;
+            *s = 0.999 * *s + 0.001 * *g * *g;
+            *value -= rate * (*m / mean) / ((*s / square).sqrt() + 1e-8);
+            *g = 0.0;
+        }
+    }
+}
+
+/// A convolution: 3x3 with a border of zeros, or 1x1; of every pixel, or of every second one; with
+/// or without ReLU.
+pub(crate) struct Convolution {
+    /// Weights, and the bias as the last column.
+    weight: Param,
+    inputs: usize,
+    reach: usize,
+    stride: usize,
+    relu: bool,
+    /// What the gradient needs: the neighbourhoods of the input as columns, and the output.
+    columns: Array2<f32>,
+    output: Array2<f32>,
+}
+
+impl Convolution {
+    /// `reach` is 3 or 1, `stride` 1 or 2.
+    pub(crate) fn new(inputs: usize, outputs: usize, reach: usize, stride: usize, relu: bool) -> Self {
+        Convolution {
+            weight: Param::new(outputs, inputs * reach * reach + 1),
+            inputs,
+            reach,
+            stride,
+            relu,
+            columns: Array2::zeros((0, 0)),
+            output: Array2::zeros((0, 0)),
+        }
+    }
+
+    /// Calls `f` with each row of neighbours, and the rows of the input and the columns that make
+    /// it: row, channel, and the shift in y and x.
+    fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
+        let (reach, half) = (self.reach, (self.reach / 2) as isize);
+        let each = move |row: usize| {
+            let (channel, at) = (row / (reach * reach), row % (reach * reach));
+            (row, channel, (at / reach) as isize - half, (at % reach) as isize - half)
+        };
+        (0..self.inputs * reach * reach).map(each)
+    }
+
+    pub(crate) fn forward(&mut self, input: &Maps) -> Maps {
+        let (side, to) = (input.side, input.side / self.stride);
+        let rows = self.inputs * self.reach * self.reach + 1;
+        if self.columns.dim() != (rows, to * to) {
+            self.columns = Array2::ones((rows, to * to));
+        }
+        let data = input.data.as_slice().expect("in order");
+        for (row, channel, dy, dx) in self.rows() {
+            let start = row * to * to;
+            let columns = &mut self.columns.as_slice_mut().expect("in order")[start..start + to * to];
+            each_pair(side, to, self.stride, dy, dx, |at, from| {
+                columns[at] = from.map_or(0.0, |from| data[channel * side * side + from]);
+            });
+        }
+        let mut output = Array2::zeros((self.weight.value.nrows(), to * to));
+        general_mat_mul(1.0, &self.weight.value, &self.columns, 0.0, &mut output);
+        if self.relu {
+            output.mapv_inplace(|value| value.max(0.0));
+            self.output.clone_from(&output);
+        }
+        Maps { data: output, side: to }
+    }
+
+    /// Adds to the gradient of the weights; returns that of the input of the latest `forward`.
+    pub(crate) fn backward(&mut self, mut grad: Maps) -> Maps {
+        if self.relu {
+            grad.data.zip_mut_with(&self.output, |grad, &output| *grad *= f32::from(output > 0.0));
+        }
+        general_mat_mul(1.0, &grad.data, &self.columns.t(), 1.0, &mut self.weight.grad);
+        let (to, side) = (grad.side, grad.side * self.stride);
+        let mut columns = Array2::zeros(self.columns.dim());
+        general_mat_mul(1.0, &self.weight.value.t(), &grad.data, 0.0, &mut columns);
+        let mut input = Array2::zeros((self.inputs, side * side));
+        let data: &mut [f32] = input.as_slice_mut().expect("in order");
+        for (row, channel, dy, dx) in self.rows() {
+            let columns = &columns.as_slice().expect("in order")[row * to * to..][..to * to];
+            each_pair(side, to, self.stride, dy, dx, |at, from| {
+                if let Some(from) = from {
+                    data[channel * side * side + from] += columns[at];
+                }
+            });
+        }
+        Maps { data: input, side }
+    }
+
+    pub(crate) fn step(&mut self, rate: f32, step: i32) {
+        self.weight.step(rate, step);
+    }
+}
+
+/// Calls `f` with each output pixel and the input pixel that lies at a shift of it, if there is
+/// one.
+fn each_pair(side: usize, to: usize, stride: usize, dy: isize, dx: isize, mut f: impl FnMut(usize, Option<usize>)) {
+    for y in 0..to {
+        let from_y = (y * stride).checked_add_signed(dy).filter(|&y| y < side);
+        for x in 0..to {
+            let from_x = (x * stride).checked_add_signed(dx).filter(|&x| x < side);
+            f(y * to + x, from_y.zip(from_x).map(|(y, x)| y * side + x));
+        }
+    }
+}
+
+/// Layers one behind the other.
+pub(crate) struct Net {
+    layers: Vec<Convolution>,
+    steps: i32,
+}
+
+impl Net {
+    pub(crate) fn new(layers: Vec<Convolution>) -> Self {
+        Net { layers, steps: 0 }
+    }
+
+    /// The last layer's maps of one picture, (3, side * side).
+    pub(crate) fn forward(&mut self, picture: &[f32], side: usize) -> Maps {
+        let data = ArrayView2::from_shape((3, side * side), picture).expect("three channels").to_owned();
+        self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
+    }
+
+    /// Takes the gradient of the latest `forward`'s result.
+    pub(crate) fn backward(&mut self, grad: Maps) {
+        self.layers.iter_mut().rev().fold(grad, |grad, layer| layer.backward(grad));
+    }
+
+    /// One step with the gradients since the last one.
+    pub(crate) fn step(&mut self, rate: f32) {
+        self.steps += 1;
+        self.layers.iter_mut().for_each(|layer| layer.step(rate, self.steps));
+    }
+}
+
+/// Turns the scores in `rows` of each column into shares that add up to 1.
+pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
+    for mut column in scores.columns_mut() {
+        let top = column.fold(f32::MIN, |a, &b| a.max(b));
+        column.mapv_inplace(|score| (score - top).exp());
+        let sum = column.sum();
+        column.mapv_inplace(|share| share / sum);
+    }
+}

@@ -1,0 +1,104 @@
+//! What the net says about a picture: for each cell of a grid whether the centre of a figure lies in
+//! it, its box, and its class. It is the head of YOLO ("You Only Look Once", 2016), one box a cell.
+
+use ndarray::Array2;
+
+use crate::convolution::softmax;
+
+/// Side of a picture in pixels, of a cell, and of the grid in cells.
+pub(crate) const SIDE: usize = 64;
+const CELL: usize = 8;
+const CELLS: usize = SIDE / CELL;
+pub(crate) const CLASSES: usize = 3;
+/// Rows of the net's last layer: the score of a figure; the box's centre in parts of the cell; the
+/// logarithms of its width and height in cells; the scores of the classes.
+pub(crate) const ROWS: usize = 5 + CLASSES;
+/// What a cell says counts from this probability on.
+const SURE: f32 = 0.5;
+/// Of two boxes of more overlap than this the less sure one is dropped.
+const SAME: f32 = 0.45;
+
+/// A figure: (x1, y1, x2, y2) in pixels.
+#[derive(Debug, Clone)]
+pub(crate) struct Truth {
+    pub(crate) corners: [f32; 4],
+    pub(crate) class: usize,
+}
+
+/// A figure that the net has found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) corners: [f32; 4],
+    pub(crate) class: usize,
+    sure: f32,
+}
+
+fn sigmoid(score: f32) -> f32 {
+    1.0 / (1.0 + (-score).exp())
+}
+
+/// The loss of the scores of a picture, and its gradient.
+pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
+    let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
+    let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
+    for figure in truth {
+        let [x1, y1, x2, y2] = figure.corners;
+        let cell = |low: f32, high: f32| (((low + high) / 2.0) as usize / CELL).min(CELLS - 1);
+        owners[cell(y1, y2) * CELLS + cell(x1, x2)] = Some(figure);
+    }
+    for (cell, owner) in owners.into_iter().enumerate() {
+        let sure = sigmoid(scores[[0, cell]]);
+        let is = f32::from(owner.is_some());
+        // Cross-entropy; most cells have no figure.
+        let weight = if owner.is_some() { 1.0 } else { 0.5 };
+        loss -= weight * (is * sure.max(1e-9).ln() + (1.0 - is) * (1.0 - sure).max(1e-9).ln());
+        grad[[0, cell]] = weight * (sure - is);
+        let Some(Truth { corners: [x1, y1, x2, y2], class }) = owner else { continue };
+        let in_cell = |low: f32, high: f32, cell: usize| (low + high) / 2.0 / CELL as f32 - cell as f32;
+        let size = |low: f32, high: f32| ((high - low) / CELL as f32).max(0.1).ln();
+        let due = [in_cell(*x1, *x2, cell % CELLS), in_cell(*y1, *y2, cell / CELLS), size(*x1, *x2), size(*y1, *y2)];
+        for (row, due) in (1..).zip(due) {
+            // Half the squared distance, and its gradient up to one.
+            let apart = scores[[row, cell]] - due;
+            loss += apart * apart / 2.0;
+            grad[[row, cell]] = apart.clamp(-1.0, 1.0);
+        }
+        let mut shares = scores.slice(ndarray::s![5.., cell..=cell]).to_owned();
+        softmax(shares.view_mut());
+        loss -= shares[[*class, 0]].max(1e-9).ln();
+        shares[[*class, 0]] -= 1.0;
+        grad.slice_mut(ndarray::s![5.., cell..=cell]).assign(&shares);
+    }
+    (loss, grad)
+}
+
+/// The figures that the net has found, the surest first.
+pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
+    let read = |cell: usize| {
+        let at = |row: usize| scores[[row, cell]];
+        let centre = |place: f32, cell: usize| (place + cell as f32) * CELL as f32;
+        let half = |size: f32| size.min(3.0).exp() * CELL as f32 / 2.0;
+        let (x, y) = (centre(at(1), cell % CELLS), centre(at(2), cell / CELLS));
+        let (w, h) = (half(at(3)), half(at(4)));
+        let class = (0..CLASSES).max_by(|&a, &b| at(5 + a).total_cmp(&at(5 + b))).expect("classes");
+        let edge = |edge: f32| edge.clamp(0.0, SIDE as f32);
+        let corners = [edge(x - w), edge(y - h), edge(x + w), edge(y + h)];
+        Found { corners, class, sure: sigmoid(at(0)) }
+    };
+    let mut all: Vec<Found> = (0..CELLS * CELLS).map(read).filter(|found| found.sure >= SURE).collect();
+    all.sort_by(|a, b| b.sure.total_cmp(&a.sure));
+    let mut kept: Vec<Found> = Vec::new();
+    for found in all {
+        if kept.iter().all(|other| iou(&other.corners, &found.corners) < SAME) {
+            kept.push(found);
+        }
+    }
+    kept
+}
+
+/// Intersection over union of two boxes.
+pub(crate) fn iou(a: &[f32; 4], b: &[f32; 4]) -> f32 {
+    let area = |[x1, y1, x2, y2]: [f32; 4]| (x2 - x1).max(0.0) * (y2 - y1).max(0.0);
+    let both = area([a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);
+    both / (area(*a) + area(*b) - both).max(1e-6)
+}
