@@ -153,8 +153,8 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     Ops { erase: plan.erase.map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
-/// The oracle is the arithmetic of the device's kernel, value by value: `tests/gpu_kernels.rs` compares the
-/// kernel itself with it.
+/// The oracle is the arithmetic of the device's kernel, value by value: `tests/gpu_kernels.rs`
+/// compares the kernel itself with it.
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;

@@ -132,11 +132,11 @@ fn a_thread_that_ends_by_a_panic_is_an_error_of_every_run() {
     assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
-/// A subscriber of `tracing` that panics at what workers log: code of the user's that runs where
-/// nothing is guarded.
-struct Logger(AtomicUsize);
+/// A subscriber of `tracing`: code of the user's that runs where nothing is guarded. It is given
+/// each event's level, and whether a thread of the loader logs.
+struct Logger<F>(F);
 
-impl tracing::Subscriber for Logger {
+impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -146,10 +146,8 @@ impl tracing::Subscriber for Logger {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &tracing::Event<'_>) {
-        let worker = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
-        if worker && *event.metadata().level() == tracing::Level::WARN {
-            assert!(self.0.fetch_add(1, SeqCst) > 0, "the logger panics");
-        }
+        let own = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
+        (self.0)(*event.metadata().level(), own);
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
@@ -173,7 +171,11 @@ impl Source for Shaky {
 #[test]
 fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
     let said = in_a_process("a_panic_outside_of_what_is_guarded_is_an_error_of_the_run", || {
-        tracing::subscriber::set_global_default(Logger(AtomicUsize::new(0))).unwrap();
+        let warnings = AtomicUsize::new(0);
+        let logger = Logger(move |level: tracing::Level, own: bool| {
+            assert!(!own || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0, "the logger panics");
+        });
+        tracing::subscriber::set_global_default(logger).unwrap();
         let source = Shaky(Numbers::new(60), AtomicUsize::new(0));
         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(20).workers(4);
         let mut batches = loader.host().unwrap();
@@ -189,35 +191,18 @@ fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
     assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
 }
 
-/// A subscriber of `tracing` that asks the loader for its state at every event, and panics at what
-/// the consumer's thread warns of.
-struct Asks(Arc<OnceLock<Monitor>>);
-
-impl tracing::Subscriber for Asks {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let Some(monitor) = self.0.get() else { return };
-        monitor.stats();
-        monitor.faults();
-        let consumer = std::thread::current().name().is_none_or(|name| !name.starts_with("warpfeed-"));
-        assert!(!consumer || *event.metadata().level() != tracing::Level::WARN, "the logger panics");
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
 #[test]
 fn a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped() {
     in_a_process("a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped", || {
-        let monitor = Arc::new(OnceLock::new());
-        tracing::subscriber::set_global_default(Asks(monitor.clone())).unwrap();
+        let monitor = Arc::new(OnceLock::<Monitor>::new());
+        let asked = monitor.clone();
+        let logger = Logger(move |level: tracing::Level, own: bool| {
+            let Some(monitor) = asked.get() else { return };
+            monitor.stats();
+            monitor.faults();
+            assert!(own || level != tracing::Level::WARN, "the logger panics");
+        });
+        tracing::subscriber::set_global_default(logger).unwrap();
         let root = tempfile::tempdir().unwrap();
         let schedule = warpfeed::trace::Schedule { wait: 2, warmup: 1, active: 3, repeat: 1 };
         let loader = Loader::source(Sixth(Numbers::new(600))).codec(Draw).augment(Augment::train(16));

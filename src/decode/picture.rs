@@ -249,7 +249,7 @@ impl std::fmt::Debug for Picture<'_> {
     }
 }
 
-/// One picture of a [`decode_group`] call, with the region to decode.
+/// One picture of a [`decode_group`](super::decode_group) call, with the region to decode.
 #[derive(Debug)]
 pub struct Job<'a> {
     /// The picture.

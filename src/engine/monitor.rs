@@ -70,8 +70,8 @@ impl Shared {
 
 /// A handle to an open loader, for use inside a `for` loop and on another thread.
 ///
-/// [`Batches::monitor`](crate::Batches::monitor) returns it. It can be cloned and sent. It holds no threads and no batch
-/// memory. It may outlive the loader and then reports the final state.
+/// [`Batches::monitor`](crate::Batches::monitor) returns it. It can be cloned and sent. It holds no
+/// threads and no batch memory. It may outlive the loader and then reports the final state.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {

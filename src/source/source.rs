@@ -67,8 +67,8 @@ pub trait Source: Send + Sync {
     ///
     /// A file that was written to in place is an error for a shard; a database may be written to. A
     /// file that was removed or replaced is a warning, since the open file can still be read.
-    /// [`Lmdb`] checks its file at once. [`Tar`] checks each shard when its first sample is read
-    /// after this call; the error is that sample's.
+    /// [`Lmdb`](super::Lmdb) checks its file at once. [`Tar`](super::Tar) checks each shard when its
+    /// first sample is read after this call; the error is that sample's.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
@@ -91,7 +91,8 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Which of several joined data sets sample `index` comes from, as in [`Concat`]. 0 by default.
+    /// Which of several joined data sets sample `index` comes from, as in
+    /// [`Concat`](super::Concat). 0 by default.
     fn part(&self, _index: usize) -> usize {
         0
     }
@@ -108,8 +109,8 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// A shared source is a source. So [`Loader::source`](crate::Loader::source) takes what [`open`]
-/// returns.
+/// A shared source is a source. So [`Loader::source`](crate::Loader::source) takes what
+/// [`open`](super::open()) returns.
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn len(&self) -> usize {
         (**self).len()
