@@ -12,6 +12,7 @@ use super::bad::{Bad, Refused, Remark, list};
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
+use crate::decode::Info;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{self, Sample, Source};
 
@@ -352,6 +353,10 @@ impl Prepared {
             if Some(name) == image {
                 match recode.apply(bytes, &mut self.bytes) {
                     Ok((treatment, renamed)) => {
+                        if matches!(treatment, Treatment::Encoded | Treatment::Raw) {
+                            keeps_annotations(&sample, bytes, &self.bytes[start..])
+                                .map_err(|e| source::blame(source, index, sample.key(), e))?;
+                        }
                         self.treatment = Some(treatment);
                         stored_as = renamed.unwrap_or(name);
                         // Only a sound file can be repacked.
@@ -376,6 +381,28 @@ impl Prepared {
         }
         Ok(())
     }
+}
+
+/// Checks that fields which count in pixels of the picture stay right when `image` becomes `recoded`.
+///
+/// # Errors
+/// If the size changes, and the sample has boxes, points or a mask in pixels.
+fn keeps_annotations(sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
+    let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
+    let in_pixels = |name: &str| match name.split('.').next() {
+        Some("boxes") => !relative,
+        Some("mask" | "points") => true,
+        _ => false,
+    };
+    let Some((name, _)) = sample.fields().iter().find(|(name, _)| in_pixels(name)) else { return Ok(()) };
+    let (was, is) = (Info::read(image)?.size, Info::read(recoded)?.size);
+    if was == is {
+        return Ok(());
+    }
+    Err(Error::in_source(format!(
+        "the picture would become {}x{} from {}x{}, and the field {name:?} counts in its pixels; pack it in its size",
+        is.width, is.height, was.width, was.height
+    )))
 }
 
 /// Reads and recodes sample `index`. A panic of the source becomes an error.
