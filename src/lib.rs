@@ -60,7 +60,8 @@
 //! Labels are `i64`. Reading labels that samples do not have is an error; with
 //! [`unlabelled`](Loader::unlabelled) such labels are -1. [`soft_labels`](Loader::soft_labels) adds
 //! rows of class shares. [`field`](Loader::field) adds arrays of a sample to the batch, and
-//! [`without`](Loader::without) leaves out the image or the label. The module [`field`](mod@field)
+//! [`without`](Loader::without) leaves out the image or the label. Masks, boxes, points and maps of
+//! floats follow the crop of their picture. The module [`field`](mod@field)
 //! lists the kinds.
 //!
 //! [`classes`](Loader::classes) and [`classes_file`](Loader::classes_file) give the list of class

@@ -1,5 +1,5 @@
 //! Promise: once warm, nothing is allocated for a sample or a batch. From an LMDB of real JPEGs,
-//! decoded by the crate, on every thread. One test alone in its process, since it counts all
+//! decoded by the crate, with masks, boxes and points, on every thread. One test alone in its process, since it counts all
 //! allocations there are.
 #![allow(unsafe_code)] // a global allocator that counts
 
@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::no_hang;
+use warpfeed::decode::Codecs;
+use warpfeed::field::{Boxes, Mask, Points};
 use warpfeed::pack::{Pack, Recode};
-use warpfeed::source::{Sample, Source};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_cli::synth::Synth;
 
@@ -73,21 +75,54 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let packed = warpfeed::source::open(&lmdb).unwrap();
         let waits: Arc<dyn Source> = Arc::new(Waits(packed.clone()));
-        for (source, ahead) in [(packed, false), (waits, true)] {
-            epochs_without_allocations(source, ahead);
+        for (source, ahead) in [(packed.clone(), false), (waits, true)] {
+            epochs_without_allocations(picture(source), ahead);
+        }
+        let lmdb = root.path().join("annotated.lmdb");
+        Pack::new(&annotated(&*packed)).recode(Recode::KeepBytes).to(&lmdb).unwrap();
+        let source = warpfeed::source::open(&lmdb).unwrap();
+        for augment in [Augment::train(64), Augment::letterbox(64, 48), Augment::iou_crop(32, 32)] {
+            let boxes = Boxes::new(4).column("class", Dtype::I32).masks().points(2);
+            let loader = picture(source.clone()).augment(augment).field("boxes", boxes);
+            let loader = loader.field("mask", Mask::new(Dtype::I64)).field("spots", Points::new(2));
+            epochs_without_allocations(loader, false);
         }
     });
 }
 
-fn epochs_without_allocations(source: Arc<dyn Source>, ahead: bool) {
-    let mut batches = Loader::source(source)
-        .batch_size(16)
-        .augment(Augment::train(64))
-        .normalize(Normalize::IMAGENET)
-        .dtype(Dtype::F16)
-        .workers(2)
-        .host()
-        .unwrap();
+/// The samples of `source` with a mask, boxes, and points of each kind.
+fn annotated(source: &dyn Source) -> Memory {
+    let sample = |index: usize| {
+        let mut scratch = Vec::new();
+        let read = source.read(index, &mut scratch).unwrap();
+        let (name, bytes) = read.image().unwrap();
+        let size = Codecs::new().open(bytes).unwrap().size();
+        let mask = image::GrayImage::from_fn(size.width, size.height, |x, y| image::Luma([(x / 9 + y / 7) as u8]));
+        let mut png = std::io::Cursor::new(Vec::new());
+        mask.write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let floats = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        OwnedSample::new(format!("{index}"))
+            .field(name, bytes)
+            .field("mask.png", png.into_inner())
+            .field("boxes", floats(&[0.1, 0.1, 0.6, 0.5, 0.2, 0.3, 0.9, 0.8]))
+            .field("boxes.units.txt", "relative")
+            .field("boxes.class.txt", "3 5")
+            .field("boxes.points", floats(&[0.2, 0.2, 2.0, 0.4, 0.3, 1.0, 0.5, 0.5, 2.0, 0.0, 0.0, 0.0]))
+            .field("boxes.masks.json", "[[[0.1, 0.1, 0.6, 0.1, 0.6, 0.5]], [[0.2, 0.3, 0.9, 0.3, 0.9, 0.8]]]")
+            .field("spots.json", "[[1, 2], [30.5, 31]]")
+            .label(1)
+    };
+    Memory::new((0..source.len()).map(sample).collect())
+}
+
+/// A loader of the pictures of `source`.
+fn picture(source: Arc<dyn Source>) -> Loader {
+    let loader = Loader::source(source).batch_size(16).augment(Augment::train(64));
+    loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).workers(2)
+}
+
+fn epochs_without_allocations(loader: Loader, ahead: bool) {
+    let mut batches = loader.host().unwrap();
     // Each worker meets every sample sooner or later, and its scratch grows to the largest: the same
     // epoch, again and again.
     let mut counted = Vec::new();

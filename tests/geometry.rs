@@ -1,12 +1,17 @@
 //! Promise: masks, boxes and points go where torchvision's v2 takes them with `tv_tensors`: masks to
-//! the bit, boxes and points to 1e-4. What is beside `make.py` in `tests/fixtures/geometry` is
+//! the bit, boxes, points and maps of floats to 1e-4. What is beside `make.py` in `tests/fixtures/geometry` is
 //! torchvision's.
 
+#[path = "support/follow.rs"]
+mod follow;
+
 use serde::Deserialize;
-use warpfeed::Augment;
 use warpfeed::decode::{Pixels, Rect, Size};
+use warpfeed::field::Map;
 use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{Plan, Resizer};
+use warpfeed::{Augment, Loader};
 
 const PICTURE: Size = Size { width: 233, height: 177 };
 
@@ -45,6 +50,18 @@ impl Case {
         plan.offset = self.offset.into();
         (plan.flip, plan.vertical_flip) = (self.flip, self.vertical_flip);
         plan
+    }
+
+    /// The augmentation that does it, where one does it without chance.
+    fn augment(&self) -> Augment {
+        let [width, height] = self.output;
+        let augment = match self.augment.as_deref() {
+            Some("eval") => Augment::eval(64, 56),
+            Some("resize") => Augment::resize(width, height),
+            Some("letterbox") => Augment::letterbox(width, height),
+            other => panic!("{other:?}"),
+        };
+        augment.flip(self.flip.into()).vertical_flip(self.vertical_flip.into())
     }
 }
 
@@ -143,15 +160,7 @@ fn points_go_where_torchvision_takes_them() {
 fn augmentations_without_chance_do_what_torchvision_does() {
     let mut tried = 0;
     for case in cases().iter().filter(|case| case.augment.is_some()) {
-        let [width, height] = case.output;
-        let augment = match case.augment.as_deref() {
-            Some("eval") => Augment::eval(64, 56),
-            Some("resize") => Augment::resize(width, height),
-            Some("letterbox") => Augment::letterbox(width, height),
-            other => panic!("{other:?}"),
-        };
-        let augment = augment.flip(case.flip.into()).vertical_flip(case.vertical_flip.into());
-        let plan = augment.plan(PICTURE, &mut Rng::new(0, 0, 0)).unwrap();
+        let plan = case.augment().plan(PICTURE, &mut Rng::new(0, 0, 0)).unwrap();
         let expected = case.plan();
         let whole = |plan: &Plan| {
             (plan.crop, plan.resized, plan.offset, plan.target, plan.output, plan.flip, plan.vertical_flip)
@@ -160,6 +169,33 @@ fn augmentations_without_chance_do_what_torchvision_does() {
         tried += 1;
     }
     assert_eq!(tried, 5);
+}
+
+#[test]
+fn maps_of_floats_are_those_of_torchvision() {
+    let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
+    let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).map(move |x| (x, y)));
+    // As `source_flow` of `make.py`.
+    let flow = places.flat_map(|(x, y)| {
+        let (a, b) = (f64::from((x * 3 + y) % 50) / 8.0 - 2.0, f64::from((x / 9 * 7 + y * 5) % 31) / 4.0);
+        [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
+    });
+    let sample = OwnedSample::new("a")
+        .field("rgb.npy", follow::picture(PICTURE))
+        .field("flow.npy", follow::npy("<f4", "(177, 233, 2)", &bytes(flow.collect())));
+    let source = Memory::new(vec![sample]);
+    for case in cases().iter().filter(|case| case.augment.is_some()) {
+        let file = std::fs::read(path(&format!("{}.flow.npy", case.name))).unwrap();
+        let theirs = file[128..].as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let loader = Loader::source(source.clone()).augment(case.augment()).without("label");
+        let batch = loader.field("flow", Map::flow()).into_iter().next().unwrap().unwrap();
+        let ours = batch.field("flow").unwrap();
+        assert_eq!(ours.shape(), [1, case.output[1] as usize, case.output[0] as usize, 2]);
+        assert_eq!(ours.as_f32().unwrap().len(), theirs.len());
+        for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
+            assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
+        }
+    }
 }
 
 /// A picture that `make.py` computes.

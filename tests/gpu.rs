@@ -16,7 +16,7 @@ use device::stream;
 use reference::checksum;
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
-use warpfeed::field::{Image, Rows};
+use warpfeed::field::{Boxes, Image, Mask, Points, Rows};
 use warpfeed::order::Rng;
 use warpfeed::source::{OwnedSample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
@@ -161,6 +161,51 @@ fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host
                 assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.index());
             }
             assert_eq!(integers(b.counts("rows").unwrap().download().unwrap()), a.counts("rows").unwrap());
+            batches += 1;
+        }
+        assert_eq!(batches, 3);
+    }
+}
+
+/// Masks, boxes, their columns and points are made on the host, whatever the type.
+#[test]
+fn masks_boxes_and_points_are_on_the_device_what_they_are_on_the_host() {
+    let Some(stream) = stream() else { return };
+    let pictures = Pictures::new(40, 40).bmps;
+    let sample = |i: usize| {
+        let mask = image::GrayImage::from_fn(40, 40, |x, y| image::Luma([(x as usize + y as usize * 3 + i) as u8]));
+        let mut png = std::io::Cursor::new(Vec::new());
+        mask.write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let sample = OwnedSample::new(format!("{i}")).field("bmp", pictures[i].clone()).label(i as i64 % 10);
+        let boxes: Vec<[usize; 4]> = (0..i % 4).map(|k| [k, k, 20 + k, 30 + k]).collect();
+        let classes: Vec<usize> = (0..i % 4).collect();
+        sample
+            .field("mask.png", png.into_inner())
+            .field("boxes.json", format!("{boxes:?}"))
+            .field("boxes.class.json", format!("{classes:?}"))
+            .field("spots.json", "[[3, 4], [30, 20]]")
+    };
+    let source: Arc<dyn Source> = Arc::new(warpfeed::source::Memory::new((0..40).map(sample).collect()));
+    for (dtype, augment) in [
+        (Dtype::I16, Augment::train(32)),
+        (Dtype::U16, Augment::letterbox(48, 32).flip(0.5)),
+        (Dtype::I32, Augment::iou_crop(24, 24)),
+    ] {
+        let open = || {
+            let loader = Loader::shared_source(source.clone()).batch_size(16).shuffle(3).augment(augment.clone());
+            let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
+            let boxes = Boxes::new(3).column("class", dtype);
+            loader.field("mask", Mask::new(dtype)).field("boxes", boxes).field("spots", Points::new(2))
+        };
+        let (mut host, mut device) = (open().host().unwrap(), open().cuda(&stream).unwrap());
+        let mut batches = 0;
+        for (a, b) in host.epoch(1).zip(device.epoch(1)) {
+            let (a, b) = (a.unwrap(), b.unwrap());
+            for name in ["mask", "boxes", "boxes.count", "boxes.class", "spots"] {
+                let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
+                assert_eq!((found.shape(), found.dtype()), (&*expected.shape(), expected.dtype()), "{name}");
+                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.index());
+            }
             batches += 1;
         }
         assert_eq!(batches, 3);

@@ -12,7 +12,7 @@ use follow::{Plane, Told, augments, npy, picture};
 use support::no_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;
-use warpfeed::field::Mask;
+use warpfeed::field::{Map, Mask};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{Mix, RandomErasing};
@@ -214,6 +214,40 @@ fn arrays_of_every_integer_type_are_masks() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn a_map_of_floats_can_take_the_nearest_pixels_too() {
+    no_hang(|| {
+        let size = Size::new(33, 27);
+        let plane = Plane::of(33, 27, |x, y| ((x * 5 + y * 3) % 100) as i64);
+        let data: Vec<u8> = plane.values.iter().flat_map(|&v| (v as f64).to_be_bytes()).collect();
+        let sample =
+            OwnedSample::new("a").field("rgb.npy", picture(size)).field("depth.npy", npy(">f8", "(27, 33)", &data));
+        let source = Memory::new(vec![sample; 20]);
+        for augment in augments() {
+            let output = augment.output_size();
+            let loader = Loader::source(source.clone()).augment(augment).without("label").field("plan", Told);
+            for batch in loader.field("depth", Map::new().nearest().fill(9.0)) {
+                let batch = batch.unwrap();
+                let depth = batch.field("depth").unwrap().as_f32().unwrap();
+                let told = batch.field("plan").unwrap().as_i64().unwrap();
+                let area = output.area() as usize;
+                for (depth, told) in depth.chunks(area).zip(told.chunks(14)) {
+                    let expected = plane.follow(told, output, 9).values;
+                    assert!(depth.iter().zip(expected).all(|(a, b)| *a == b as f32), "{told:?}");
+                }
+            }
+        }
+        let small = OwnedSample::new("a")
+            .field("rgb.npy", picture(size))
+            .field("depth.npy", npy("<f4", "(27, 32)", &[0; 27 * 32 * 4]));
+        let loader = Loader::source(Memory::new(vec![small])).augment(Augment::resize(8, 8)).without("label");
+        let e = loader.clone().field("depth", Map::new()).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), "field \"depth.npy\" has 32x27 pixels, its picture has 33x27");
+        let e = loader.field("depth", Map::flow()).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), "field \"depth.npy\" has the shape [27, 32]; a map has (height, width, 2)");
     });
 }
 

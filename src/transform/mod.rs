@@ -33,6 +33,7 @@ pub use colour::ColorJitter;
 pub use erase::{Erase, RandomErasing};
 pub use mix::{Mix, Mixing};
 pub use plan::{Clipped, Plan};
+pub(crate) use resize::Planes;
 pub use resize::Resizer;
 pub use step::Transform;
 pub use view::ImageMut;

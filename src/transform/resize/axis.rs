@@ -117,6 +117,12 @@ impl Axis {
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])
     }
 
+    /// Source position of the first tap of `output`, and the weights from there on, which sum to 1.
+    pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
+        let taps = self.taps[output];
+        (taps.start as usize, &self.weights[taps.from as usize..taps.to as usize])
+    }
+
     /// Fractional bits of the coefficients.
     pub(super) fn precision(&self) -> u32 {
         self.precision

@@ -6,7 +6,8 @@
 //! 4. `kernels`: what an instruction set brings.
 //! 5. `lanes`: the vector code, written once for both widths.
 //! 6. `avx2`, `avx512`: the widths.
-//! 7. `resizer`: [`Resizer`] takes the best of them and writes the image.
+//! 7. `planes`: the same filter for maps of floats.
+//! 8. `resizer`: [`Resizer`] takes the best of them and writes the image.
 //!
 //! Each output row takes two sums. The first sums source rows into one row, which stays in the
 //! first-level cache. The second sums that row sideways into its place. This order never changes,
@@ -20,8 +21,10 @@ mod axis;
 mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
+mod planes;
 mod resizer;
 mod scalar;
 mod table;
 
+pub(crate) use planes::Planes;
 pub use resizer::Resizer;

@@ -1,0 +1,140 @@
+use std::cell::RefCell;
+
+use super::encoded::{self, Encoded};
+use super::mask::check_size;
+use super::{Kind, Place};
+use crate::batch::{Dtype, Field};
+use crate::decode::{Shape, Size};
+use crate::error::{Error, Result};
+use crate::source::Sample;
+use crate::transform::{Plan, Planes};
+
+/// A map of floats in the coordinates of the sample's picture: depth, heat, optical flow. It is
+/// cropped, resized and flipped with the picture: (N, H, W) f32, or (N, H, W, C).
+///
+/// The sample's field is an `.npy` of numbers of shape (height, width), or (height, width, C). The
+/// filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float image.
+/// [`nearest`](Map::nearest) is for maps with values that stand for none, which would be mixed with
+/// their neighbours. A device gets the map unchanged.
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed::field::Map;
+///
+/// let batches = Loader::new("driving.tar")
+///     .field("depth", Map::new().nearest()) // (N, H, W)
+///     .field("flow", Map::flow()) // (N, H, W, 2)
+///     .host()?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Map {
+    channels: Option<usize>,
+    nearest: bool,
+    fill: f32,
+    flow: bool,
+}
+
+impl Map {
+    /// One value a pixel.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `channels` values a pixel.
+    pub fn of_channels(channels: usize) -> Self {
+        Map { channels: Some(channels), ..Self::default() }
+    }
+
+    /// Optical flow: the displacement of each pixel to the right and down, in pixels. It is scaled
+    /// by the resize. A flip changes the sign of the displacement along it.
+    pub fn flow() -> Self {
+        Map { channels: Some(2), flow: true, ..Self::default() }
+    }
+
+    /// Takes the nearest pixel, as masks do.
+    #[must_use]
+    pub fn nearest(mut self) -> Self {
+        self.nearest = true;
+        self
+    }
+
+    /// The value where the picture does not cover the output; 0 by default.
+    #[must_use]
+    pub fn fill(mut self, value: f32) -> Self {
+        self.fill = value;
+        self
+    }
+}
+
+impl Kind for Map {
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        if self.channels == Some(0) {
+            return Err(Error::config(format!("field {name:?}: a map of 0 channels; at least 1 is needed")));
+        }
+        let sides = [output.height as usize, output.width as usize];
+        let shape = sides.into_iter().chain(self.channels).collect();
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
+    }
+
+    fn follows_picture(&self) -> bool {
+        true
+    }
+
+    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let plan = plan.expect("a kind that follows the picture needs one");
+        let field = encoded::find(sample, name)?;
+        let to = bytemuck::cast_slice_mut(place.bytes(0));
+        field.with_numbers(Dtype::F32, |bytes, shape| self.put(&field, bytes, shape, plan, to))
+    }
+}
+
+impl Map {
+    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, plan: &Plan, to: &mut [f32]) -> Result<()> {
+        thread_local! {
+            static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
+        }
+        let shape = shape.map_or(&[][..], |shape| shape);
+        let (&[height, width, ref rest @ ..], true) = (shape, shape.get(2..) == Some(self.channels.as_slice())) else {
+            let channels = self.channels.map_or(String::new(), |channels| format!(", {channels}"));
+            let cause = format!("a map has (height, width{channels})");
+            return Err(field.error(format_args!("has the shape {shape:?}; {cause}")));
+        };
+        let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let sized = check_size(Size::new(side(width), side(height)), plan.picture);
+        sized.map_err(|e| field.error(format_args!("has {}", e.cause())))?;
+        let channels = rest.iter().product();
+        let values = bytes.as_chunks::<4>().0;
+        let pixel = |x: usize, y: usize, c: usize| f32::from_ne_bytes(values[(y * width + x) * channels + c]);
+        to.fill(self.fill);
+        if self.nearest {
+            let pixels = to.chunks_exact_mut(channels).zip(0..);
+            for (to, place) in pixels {
+                let (x, y) = (place % plan.output.width, place / plan.output.width);
+                if let (Some(x), Some(y)) = (plan.column(x), plan.row(y)) {
+                    to.iter_mut().enumerate().for_each(|(c, to)| *to = pixel(x as usize, y as usize, c));
+                }
+            }
+        } else {
+            PLANES.with_borrow_mut(|planes| planes.run(plan, channels, pixel, to));
+        }
+        if self.flow {
+            self.turn(plan, to);
+        }
+        Ok(())
+    }
+
+    /// Makes displacements of the picture those of the output.
+    fn turn(&self, plan: &Plan, to: &mut [f32]) {
+        let (across, down) = plan.scale();
+        let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };
+        let (across, down) = (signed(across, plan.flip), signed(down, plan.vertical_flip));
+        let shown = plan.shown();
+        let rows = to.as_chunks_mut::<2>().0.chunks_exact_mut(plan.output.width as usize);
+        for row in rows.skip(shown.y as usize).take(shown.height as usize) {
+            for flow in &mut row[shown.x as usize..][..shown.width as usize] {
+                *flow = [flow[0] * across, flow[1] * down];
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Crop, antialiased bilinear resize and flip of 32-bit floats, of any number of channels.
+
+use super::axis::{Axis, Key};
+use crate::decode::Rect;
+use crate::transform::Plan;
+
+/// Resizes maps of floats one after the other. It keeps its scratch.
+///
+/// The filter is that of [`Resizer`](super::Resizer), with weights in floats: torchvision's
+/// `resize` of a float image with `antialias=True`.
+#[derive(Debug, Default)]
+pub(crate) struct Planes {
+    across: Axis,
+    down: Axis,
+    row: Vec<f32>,
+}
+
+impl Planes {
+    /// Writes what the plan shows to its place in `to`, (H, W, `channels`) of the output. `pixel`
+    /// gives channel `c` of the picture's pixel (x, y). What the picture does not cover stays.
+    ///
+    /// The plan's window is not empty, as with every plan of an
+    /// [`Augment`](crate::transform::Augment).
+    pub(crate) fn run(
+        &mut self,
+        plan: &Plan,
+        channels: usize,
+        pixel: impl Fn(usize, usize, usize) -> f32,
+        to: &mut [f32],
+    ) {
+        let Rect { x, y, width, height } = plan.region;
+        let within = |start: f64, length: f64, origin: u32, limit: u32| {
+            let start = (start - f64::from(origin)).max(0.0);
+            (start, start + length.min(f64::from(limit) - start))
+        };
+        let Plan { window, target, .. } = plan;
+        let across = within(window.x, window.width, x, width);
+        let down = within(window.y, window.height, y, height);
+        self.across.prepare(Key { length: width, window: across, outputs: target.width, mirrored: plan.flip });
+        self.down.prepare(Key { length: height, window: down, outputs: target.height, mirrored: plan.vertical_flip });
+        let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());
+        self.row.resize(span.len() * channels, 0.0);
+        let stride = plan.output.width as usize * channels;
+        let rows = to.chunks_exact_mut(stride).skip(shown.y as usize).take(shown.height as usize);
+        for (output, out) in rows.enumerate() {
+            let (first, weights) = self.down.weights(output);
+            for (place, sum) in self.row.iter_mut().enumerate() {
+                let (column, channel) = (x + span.start + place / channels, place % channels);
+                let value = |(tap, weight): (usize, &f64)| weight * f64::from(pixel(column, y + first + tap, channel));
+                *sum = weights.iter().enumerate().map(value).sum::<f64>() as f32;
+            }
+            let out = out.chunks_exact_mut(channels).skip(shown.x as usize).take(shown.width as usize);
+            for (output, out) in out.enumerate() {
+                let (first, weights) = self.across.weights(output);
+                let sums = &self.row[(first - span.start) * channels..];
+                for (channel, out) in out.iter_mut().enumerate() {
+                    let value = |(tap, weight): (usize, &f64)| weight * f64::from(sums[tap * channels + channel]);
+                    *out = weights.iter().enumerate().map(value).sum::<f64>() as f32;
+                }
+            }
+        }
+    }
+}
