@@ -168,6 +168,15 @@ impl Error {
         self
     }
 
+    /// The same error as one of line `line` of the file `file`, which is its path now. A path that
+    /// it had stands in the cause.
+    #[must_use]
+    pub(crate) fn at_line(mut self, file: impl Into<PathBuf>, line: usize) -> Self {
+        let inner = self.0.path.replace(file.into()).map_or(String::new(), |path| format!("{}: ", path.display()));
+        self.0.cause = format!("line {line}: {inner}{}", self.0.cause);
+        self
+    }
+
     /// The same error with the sample it belongs to. A sample that is already there stays.
     /// [`source::blame`](crate::source::blame) adds its file too.
     #[must_use]

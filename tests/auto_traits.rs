@@ -84,6 +84,8 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<source::MsgPack>();
     both::<source::Classes>();
     both::<source::Options>();
+    both::<source::Table>();
+    both::<source::TableOptions>();
     both::<source::OwnedSample>();
     both::<source::Sample<'_>>();
     both::<source::Tar>();

@@ -10,8 +10,9 @@
 //!    `columns` reads one number of each, `segments` makes masks of COCO's outlines and run lengths.
 //! 8. `points`: [`Points`], key points of the picture; `skeleton`: a set of them.
 //! 9. [`Annotations`]: boxes, masks and points of one sample, for programs that look at a set.
-//! 10. `fields`: all fields of a loader.
-//! 11. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
+//! 10. `multi_hot`: [`MultiHot`], several labels a sample.
+//! 11. `fields`: all fields of a loader.
+//! 12. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
 //!     number and its conversion.
 //!
 //! Masks, boxes and points lie in the coordinates of the sample's picture and follow its crop,
@@ -50,6 +51,7 @@ mod kind;
 mod label;
 mod map;
 mod mask;
+mod multi_hot;
 mod number;
 mod numbers;
 mod points;
@@ -70,6 +72,7 @@ pub use kind::{FieldKind, Kind, Place};
 pub use label::Label;
 pub use map::Map;
 pub use mask::Mask;
+pub use multi_hot::MultiHot;
 pub use numbers::Numbers;
 pub use points::Points;
 pub use rows::Rows;

@@ -13,7 +13,7 @@ use crate::field::FieldKind;
 use crate::order::LastBatch;
 #[cfg(doc)]
 use crate::source;
-use crate::source::Source;
+use crate::source::{Source, TableOptions};
 use crate::trace;
 use crate::transform::{Augment, Transform};
 
@@ -41,7 +41,7 @@ use crate::transform::{Augment, Transform};
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
@@ -57,6 +57,7 @@ pub struct Loader {
     pub(super) input: Input,
     pub(super) mapped: bool,
     pub(super) classes: Listed,
+    pub(super) table: TableOptions,
     pub(super) batch: Share,
     pub(super) place: Place,
     pub(super) sampling: Sampling,
@@ -103,8 +104,8 @@ impl std::fmt::Debug for Loader {
 
 impl Loader {
     /// A loader of the data set at `path`. It can be a folder of class folders, a flat folder of
-    /// pictures, an LMDB, a tar shard, a folder of shards, or a pattern such as
-    /// `train-{000..099}.tar`.
+    /// pictures, an LMDB, a tar shard, a folder of shards, a pattern such as
+    /// `train-{000..099}.tar`, or a table: a `.csv`, `.tsv` or JSON-lines file.
     ///
     /// Opening the loader finds out which one it is; see [`source::open`].
     ///
@@ -141,11 +142,24 @@ impl Loader {
         Self::from_input(Input::Source(source))
     }
 
+    /// What the columns of a table mean, if the data set is one.
+    ///
+    /// ```
+    /// # use warpfeed::{Loader, source::TableOptions};
+    /// let columns = TableOptions::new().picture("image_id").root("images").label("species");
+    /// let loader = Loader::new("train.csv").table(columns);
+    /// ```
+    pub fn table(mut self, columns: TableOptions) -> Self {
+        self.table = columns;
+        self
+    }
+
     pub(super) fn from_input(input: Input) -> Self {
         Loader {
             input,
             mapped: true,
             classes: Listed::default(),
+            table: TableOptions::new(),
             batch: Share::Rank(32),
             place: Place::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),

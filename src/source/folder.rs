@@ -2,21 +2,14 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::file::{FIRST_READ, read_whole};
 use super::{Sample, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, FORMATS, Format};
-
-/// Room for the first file. A buffer grows to twice the largest file at most, so that one `read`
-/// fetches a file and a second one sees its end.
-const FIRST_READ: usize = 64 << 10;
-
-/// The largest file that is read. A larger one is refused before it fills the memory.
-const MAX_FILE: usize = 1 << 31;
 
 /// Pictures in a folder.
 ///
@@ -172,7 +165,7 @@ impl Source for Folder {
         scratch[self.root.len()..full].copy_from_slice(path.as_bytes());
         let opened = std::str::from_utf8(&scratch[..full]).map(File::open).expect("two strings make a string");
         let len = opened
-            .and_then(|mut file| read_whole(&mut file, scratch))
+            .and_then(|mut file| read_whole(&mut file, scratch, 0))
             .map_err(|e| Error::io(format!("{}{path}", self.root), &e))?;
 
         let sample = Sample::new(key).with_field(field, &scratch[..len])?;
@@ -196,29 +189,6 @@ impl Source for Folder {
 
     fn kind(&self) -> &'static str {
         "folder"
-    }
-}
-
-/// Reads `file` to its end. Returns how many bytes of `scratch` it filled.
-///
-/// `scratch` keeps its length from file to file. So nothing is zeroed once it is as long as the
-/// longest file. The size is not asked for: `File::read_to_end` makes two more system calls to
-/// learn it.
-fn read_whole(file: &mut File, scratch: &mut Vec<u8>) -> std::io::Result<usize> {
-    let mut len = 0;
-    loop {
-        if len == scratch.len() {
-            if len >= MAX_FILE {
-                return Err(std::io::Error::other(format!("file is larger than {MAX_FILE} bytes")));
-            }
-            scratch.resize((2 * len).max(FIRST_READ), 0);
-        }
-        match file.read(&mut scratch[len..]) {
-            Ok(0) => return Ok(len),
-            Ok(n) => len += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
     }
 }
 

@@ -6,13 +6,14 @@
 //! 3. [`Lmdb`]: one LMDB database.
 //! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
 //! 5. [`Coco`], [`Yolo`], [`Voc`]: pictures with boxes, masks and points.
-//! 6. [`Memory`]: samples in memory.
-//! 7. [`Concat`]: several data sets as one.
-//! 8. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
-//! 9. [`open`]: chooses the source by what lies at a path.
-//! 10. [`blame`]: makes an error that of a sample.
+//! 6. [`Table`]: a CSV, TSV or JSON-lines file: paths of pictures, labels, numbers and text.
+//! 7. [`Memory`]: samples in memory.
+//! 8. [`Concat`]: several data sets as one.
+//! 9. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
+//! 10. [`open`]: chooses the source by what lies at a path.
+//! 11. [`blame`]: makes an error that of a sample.
 //!
-//! `annotated` lists the fields of an annotated picture.
+//! `annotated` lists the fields of an annotated picture. `file` reads a file whole.
 
 mod annotated;
 mod blame;
@@ -20,6 +21,7 @@ mod bytes;
 mod classes;
 mod coco;
 mod concat;
+mod file;
 mod folder;
 mod identity;
 mod lmdb;
@@ -30,6 +32,7 @@ mod relabel;
 mod sample;
 #[allow(clippy::module_inception)]
 mod source;
+mod table;
 mod tar;
 mod voc;
 mod yolo;
@@ -45,6 +48,7 @@ pub use memory::{Memory, OwnedSample};
 pub use open::{Options, open};
 pub use sample::Sample;
 pub use source::Source;
+pub use table::{Table, TableOptions};
 pub use tar::Tar;
 pub use voc::Voc;
 pub use yolo::Yolo;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::lmdb::is_lmdb;
-use super::{Classes, Coco, Folder, Lmdb, Source, Tar, Voc, Yolo, coco, tar, voc, yolo};
+use super::{Classes, Coco, Folder, Lmdb, Source, TableOptions, Tar, Voc, Yolo, coco, tar, voc, yolo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, Format};
 
@@ -18,6 +18,7 @@ use crate::format::{self, Format};
 ///   has its like below `labels`: [`Yolo`];
 /// - a folder with `JPEGImages` and `Annotations` or `SegmentationClass`, or a list in its
 ///   `ImageSets`: [`Voc`];
+/// - a file that ends in `.csv`, `.tsv`, `.tab`, `.jsonl` or `.ndjson`: [`Table`](super::Table);
 /// - any other folder: [`Folder`].
 ///
 /// ```no_run
@@ -47,11 +48,12 @@ pub struct Options {
     formats: Vec<Format>,
     classes: Option<Classes>,
     lenient: bool,
+    table: TableOptions,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { mapped: true, formats: Vec::new(), classes: None, lenient: false }
+        Options { mapped: true, formats: Vec::new(), classes: None, lenient: false, table: TableOptions::new() }
     }
 }
 
@@ -77,6 +79,13 @@ impl Options {
     #[must_use]
     pub fn formats(mut self, formats: impl IntoIterator<Item = Format>) -> Self {
         self.formats.extend(formats);
+        self
+    }
+
+    /// What the columns of a table mean; no effect on other data sets.
+    #[must_use]
+    pub fn table(mut self, columns: TableOptions) -> Self {
+        self.table = columns;
         self
     }
 
@@ -193,6 +202,9 @@ fn file(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         Ok(Arc::new(Yolo::with_formats(path, "train", options.formats.clone())?))
     } else if voc::is_list(path) {
         Ok(Arc::new(Voc::with_formats(path, options.formats.clone())?))
+    } else if named(&["csv", "tsv", "tab", "jsonl", "ndjson"]) {
+        let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
+        Ok(Arc::new(options.table.open_with(path, classes, options.lenient, formats)?))
     } else {
         Err(Error::in_source(not_a_data_set(&start)).at_path(path))
     }
@@ -213,6 +225,7 @@ fn not_a_data_set(start: &[u8]) -> String {
     };
     format!(
         "not a data set: not a folder, an lmdb file (magic number at byte 16), a tar (checksum of the first header), \
-         annotations (.json, .yaml) or a list of Pascal VOC; it begins with {shown}"
+         a table (.csv, .tsv, .tab, .jsonl, .ndjson), annotations (.json, .yaml) or a list of Pascal VOC; it begins with \
+         {shown}"
     )
 }

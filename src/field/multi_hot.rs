@@ -1,0 +1,187 @@
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
+
+use super::encoded::{self, Encoded, Encoding};
+use super::number::{Number, put};
+use super::{Kind, Place};
+use crate::batch::{Dtype, Field};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::source::Sample;
+use crate::transform::Plan;
+
+/// Several labels a sample, as a row with 1 at each of them and 0 elsewhere, (N, classes). It is
+/// what a binary cross entropy takes.
+///
+/// The sample's field lists the labels: text with commas between them (or another
+/// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. Each is the name of a
+/// class or its number. The augmentation does not change them. A device gets the rows unchanged.
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed::field::MultiHot;
+///
+/// // path,tags
+/// // 1.jpg,"cat,indoors"
+/// let tags = MultiHot::new(["cat", "dog", "indoors"]); // (N, 3) f32
+/// let batches = Loader::new("train.csv").without("label").field("tags", tags).host()?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// [`Rows`](super::Rows) of integers deliver the numbers themselves, with a count.
+#[derive(Debug, Clone)]
+pub struct MultiHot {
+    classes: usize,
+    numbers: HashMap<String, usize>,
+    dtype: Dtype,
+    /// 1 in that type.
+    one: Vec<u8>,
+    separator: Option<char>,
+    twice: Option<String>,
+}
+
+impl MultiHot {
+    /// Classes by name. A label is a name of the list, or the place of one.
+    pub fn new(classes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let (mut numbers, mut count, mut twice) = (HashMap::new(), 0, None);
+        for name in classes {
+            let name = name.into();
+            if numbers.contains_key(&name) {
+                twice = Some(name.clone());
+            }
+            numbers.insert(name, count);
+            count += 1;
+        }
+        let one = 1_f32.to_ne_bytes().to_vec();
+        MultiHot { classes: count, numbers, dtype: Dtype::F32, one, separator: None, twice }
+    }
+
+    /// So many classes without names. Labels are numbers, from 0.
+    pub fn numbered(classes: usize) -> Self {
+        MultiHot { classes, ..Self::new([""; 0]) }
+    }
+
+    /// The type of the row; f32 by default.
+    #[must_use]
+    pub fn dtype(mut self, dtype: Dtype) -> Self {
+        self.dtype = dtype;
+        self.one.clear();
+        put(Number::Whole(1), dtype, &mut self.one).expect("every type has a 1");
+        self
+    }
+
+    /// What stands between two labels of a text. A comma by default, and white space between
+    /// numbers without commas.
+    #[must_use]
+    pub fn separator(mut self, separator: char) -> Self {
+        self.separator = Some(separator);
+        self
+    }
+
+    /// The place of the class that `text` names.
+    fn place(&self, text: &str) -> Result<usize, String> {
+        let classes = self.classes;
+        match (self.numbers.get(text), text.parse::<i64>()) {
+            (Some(&place), _) => Ok(place),
+            (None, Ok(number)) => self.number(number),
+            (None, Err(_)) if self.numbers.is_empty() => Err(format!("has the label {text:?}, which is not a number")),
+            (None, Err(_)) => Err(format!("has the class {text:?}, which is not in the list of {classes} classes")),
+        }
+    }
+
+    fn number(&self, number: i64) -> Result<usize, String> {
+        let place = usize::try_from(number).ok().filter(|&place| place < self.classes);
+        place.ok_or_else(|| format!("has the label {number}, the classes are 0 to {}", self.classes - 1))
+    }
+
+    /// Gives the places of all labels of a text to `mark`.
+    fn text(&self, text: &str, mut mark: impl FnMut(usize)) -> Result<(), String> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let numbers = || text.split_whitespace().all(|part| part.parse::<i64>().is_ok());
+        if self.separator.is_none() && !text.contains(',') && numbers() {
+            return text.split_whitespace().try_for_each(|part| self.place(part).map(&mut mark));
+        }
+        text.split(self.separator.unwrap_or(',')).try_for_each(|part| self.place(part.trim()).map(&mut mark))
+    }
+
+    fn mark(&self, field: &Encoded<'_>, mut mark: impl FnMut(usize)) -> Result<()> {
+        match field.encoding {
+            Encoding::Text => {
+                let text = std::str::from_utf8(field.bytes).map_err(|_| field.error("is not UTF-8"))?;
+                self.text(text, mark).map_err(|cause| field.error(cause))
+            }
+            Encoding::Json => {
+                let mut json = serde_json::Deserializer::from_slice(field.bytes);
+                let list = List { kind: self, mark };
+                let read = json.deserialize_any(list).and_then(|()| json.end());
+                read.map_err(|e| field.error(format_args!("is not a list of labels: {e}")))
+            }
+            Encoding::Raw | Encoding::Npy => field.with_numbers(Dtype::I64, |bytes, _| {
+                let (numbers, rest) = bytes.as_chunks::<8>();
+                if !rest.is_empty() {
+                    let found = bytes.len();
+                    return Err(field.error(format_args!("has {found} bytes, which numbers of 8 do not divide")));
+                }
+                let mut places = numbers.iter().map(|number| self.number(i64::from_ne_bytes(*number)));
+                places.try_for_each(|place| place.map(&mut mark)).map_err(|cause| field.error(cause))
+            }),
+        }
+    }
+}
+
+/// A JSON list of labels.
+struct List<'k, F> {
+    kind: &'k MultiHot,
+    mark: F,
+}
+
+/// A label in JSON.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Item<'a> {
+    Number(i64),
+    Name(#[serde(borrow)] Cow<'a, str>),
+}
+
+impl<'a, F: FnMut(usize)> Visitor<'a> for List<'_, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of names or numbers of classes")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(item) = list.next_element::<Item<'a>>()? {
+            let place = match item {
+                Item::Number(number) => self.kind.number(number),
+                Item::Name(name) => self.kind.place(&name),
+            };
+            (self.mark)(place.map_err(A::Error::custom)?);
+        }
+        Ok(())
+    }
+}
+
+impl Kind for MultiHot {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        if let Some(twice) = &self.twice {
+            return Err(Error::config(format!("field {name:?}: class {twice:?} is listed twice")));
+        }
+        if self.classes == 0 {
+            return Err(Error::config(format!("field {name:?}: at least one class is needed")));
+        }
+        Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: vec![self.classes] }])
+    }
+
+    fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let (field, to) = (encoded::find(sample, name)?, place.bytes(0));
+        to.fill(0);
+        let size = self.dtype.bytes();
+        self.mark(&field, |class| to[class * size..][..size].copy_from_slice(&self.one))
+    }
+}

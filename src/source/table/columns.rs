@@ -1,0 +1,146 @@
+use std::path::Path;
+
+use super::cells::Cell;
+use super::options::TableOptions;
+use crate::error::{Error, Result};
+use crate::source::sample::MAX_FIELDS;
+
+/// Names of the column of pictures, the first that a table has.
+const PICTURES: [&str; 5] = ["path", "file", "image", "filename", "file_name"];
+
+/// Names of the column of labels.
+const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
+
+/// What each column becomes in a sample.
+#[derive(Debug)]
+pub(super) struct Columns {
+    /// The columns' names, for messages.
+    pub(super) names: Vec<String>,
+    pub(super) picture: Option<usize>,
+    pub(super) label: Option<usize>,
+    /// Paths of further files, and the beginning of the field's name.
+    pub(super) files: Vec<(usize, String)>,
+    pub(super) fields: Vec<Field>,
+    /// Columns that are one vector, and the field's name.
+    pub(super) gathered: Vec<(String, Vec<usize>)>,
+}
+
+/// A column that is a field.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) column: usize,
+    /// The field's name if a cell holds text, and if it holds JSON.
+    pub(super) text: String,
+    pub(super) json: String,
+    /// Whether its first value is a list; in a CSV all of them are then.
+    pub(super) all_json: bool,
+}
+
+impl Columns {
+    /// Decides on each column of `names`; `first` has the first value of each that has one. Paths
+    /// are relative to `root`.
+    ///
+    /// # Errors
+    /// For a column that the options name and the table lacks, two of one name, and more columns
+    /// than a sample can have fields.
+    pub(super) fn new(
+        names: Vec<String>,
+        first: &[Option<(Cell, String)>],
+        root: &Path,
+        options: &TableOptions,
+    ) -> Result<Self> {
+        for (place, name) in names.iter().enumerate() {
+            if let Some(before) = names[..place].iter().position(|other| other == name) {
+                return Err(Error::config(format!("columns {before} and {place} are both called {name:?}")));
+            }
+        }
+        let named = |name: &String| {
+            let found = names.iter().position(|have| have == name);
+            found.ok_or_else(|| Error::config(format!("no column {name:?} among {}", shown(&names))))
+        };
+        let default = |defaults: &[&str]| {
+            defaults.iter().find_map(|want| names.iter().position(|have| have.eq_ignore_ascii_case(want)))
+        };
+        let picture = options.picture.as_ref().map(named).transpose()?.or_else(|| default(&PICTURES));
+        let label = match (&options.label, options.without_label) {
+            (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
+            (Some(name), false) => Some(named(name)?),
+            (None, without) => default(&LABELS).filter(|&column| !without && Some(column) != picture),
+        };
+        let mut used: Vec<usize> = picture.into_iter().chain(label).collect();
+        let mut gathered = Vec::new();
+        for (name, columns) in &options.gathered {
+            let columns: Vec<usize> = columns.iter().map(named).collect::<Result<_>>()?;
+            used.extend(&columns);
+            gathered.push((format!("{}.txt", stem(name)), columns));
+        }
+        let mut files = Vec::new();
+        for name in &options.files {
+            let column = named(name)?;
+            used.push(column);
+            files.push((column, stem(name)));
+        }
+        let taken: Option<Vec<usize>> =
+            options.columns.as_ref().map(|names| names.iter().map(named).collect::<Result<_>>()).transpose()?;
+        let mut fields = Vec::new();
+        for (column, name) in names.iter().enumerate() {
+            if used.contains(&column) || taken.as_ref().is_some_and(|taken| !taken.contains(&column)) {
+                continue;
+            }
+            let value = first.get(column).and_then(Option::as_ref);
+            let is_file = |value: &str| Path::new(value).extension().is_some() && root.join(value).is_file();
+            if value.is_some_and(|(cell, text)| *cell == Cell::Text && is_file(text)) {
+                files.push((column, stem(name)));
+                continue;
+            }
+            fields.push(field(column, name, value));
+        }
+        let columns = Columns { names, picture, label, files, fields, gathered };
+        columns.check()?;
+        Ok(columns)
+    }
+
+    /// Makes the column of labels a field: its values are no labels.
+    pub(super) fn label_is_a_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
+        if let Some(column) = self.label.take() {
+            self.fields.push(field(column, &self.names[column], value));
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<()> {
+        let stems = self.files.iter().map(|(_, stem)| &**stem);
+        let stems = stems.chain(self.fields.iter().map(|field| field.text.trim_end_matches(".txt")));
+        let stems: Vec<&str> =
+            stems.chain(self.gathered.iter().map(|(name, _)| name.trim_end_matches(".txt"))).collect();
+        if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
+            return Err(Error::config(format!("two columns would be the field {twice:?}")));
+        }
+        let (fields, most) = (stems.len() + usize::from(self.picture.is_some()), MAX_FIELDS);
+        if fields > most {
+            return Err(Error::config(format!(
+                "{fields} columns would be fields, a sample has at most {most}; choose with TableOptions::columns, or join \
+                 numbers with TableOptions::gather"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
+    let stem = stem(name);
+    let all_json = value.is_some_and(|(cell, _)| *cell == Cell::Json);
+    Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
+}
+
+/// The beginning of the field's name: a file extension in lower case, as in WebDataset.
+fn stem(column: &str) -> String {
+    column.to_lowercase().replace(['/', '\0'], "_")
+}
+
+/// The names of columns for a message.
+fn shown(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
+    let more = names.len() - shown.len();
+    format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+}

@@ -1,0 +1,88 @@
+use csv_core::{ReadRecordResult, ReaderBuilder};
+
+use super::cells::{Cell, Cells};
+
+/// Values with a delimiter between them ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)): a cell
+/// in quotes may hold delimiters, line ends and doubled quotes. Empty lines are no rows.
+#[derive(Debug)]
+pub(super) struct Csv {
+    delimiter: u8,
+}
+
+/// The end of what is parsed.
+pub(super) enum End {
+    /// Of a row; where the next one begins.
+    Row(usize),
+    /// Of the text: there is no further row.
+    Text,
+    /// Of the text, within quotes.
+    Quoted,
+}
+
+impl Csv {
+    pub(super) fn new(delimiter: u8) -> Self {
+        Csv { delimiter }
+    }
+
+    /// The delimiter of a text that begins with this header line: a comma, or the semicolon or tab
+    /// of a header without one.
+    pub(super) fn delimiter(header: &str) -> u8 {
+        match header {
+            header if header.contains(',') => b',',
+            header if header.contains(';') => b';',
+            header if header.contains('\t') => b'\t',
+            _ => b',',
+        }
+    }
+
+    /// Parses the row at byte `start` of `text`.
+    pub(super) fn row(&self, text: &[u8], start: usize, cells: &mut Cells) -> End {
+        let blank = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+        let start = start + blank;
+        if start == text.len() {
+            return End::Text;
+        }
+        let Cells { text: out, ends: out_ends, spans, csv } = cells;
+        // A clone of a reader does not work, and building one takes longer than most rows.
+        let reader = match csv {
+            Some((delimiter, reader)) if *delimiter == self.delimiter => {
+                reader.reset();
+                reader
+            }
+            other => {
+                let reader = ReaderBuilder::new().delimiter(self.delimiter).build();
+                &mut other.insert((self.delimiter, Box::new(reader))).1
+            }
+        };
+        let (mut input, mut written, mut ends) = (&text[start..], 0, 0);
+        let mut ended = false;
+        loop {
+            if out.len() < written + 256 {
+                out.resize(2 * (written + 256), 0);
+            }
+            if out_ends.len() < ends + 16 {
+                out_ends.resize(2 * (ends + 16), 0);
+            }
+            let (result, read, wrote, ended_cells) =
+                reader.read_record(input, &mut out[written..], &mut out_ends[ends..]);
+            (input, written, ends) = (&input[read..], written + wrote, ends + ended_cells);
+            match result {
+                ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {}
+                // A line end completes the last row of a text without one, unless it is quoted.
+                ReadRecordResult::InputEmpty if !ended => (input, ended) = (b"\n", true),
+                ReadRecordResult::InputEmpty => return End::Quoted,
+                ReadRecordResult::End => return End::Text,
+                ReadRecordResult::Record => {
+                    let mut from = 0;
+                    spans.clear();
+                    spans.extend(out_ends[..ends].iter().map(|&end| {
+                        let span = from..end;
+                        from = end;
+                        (Some(Cell::Text), span)
+                    }));
+                    return End::Row(if ended { text.len() } else { text.len() - input.len() });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::cells::{Cell, Cells};
+
+/// Parses a line of JSON, an object. `column` says the place of each key, and whether it came
+/// before in the same row is checked.
+///
+/// # Errors
+/// What is wrong with the text.
+pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
+    cells.text.clear();
+    cells.spans.clear();
+    let mut json = serde_json::Deserializer::from_str(line);
+    let read = json.deserialize_map(Object { cells, column }).and_then(|()| json.end());
+    // Its line is always 1.
+    read.map_err(|e| e.to_string().replace(" at line 1 column ", " at column "))
+}
+
+struct Object<'c, F> {
+    cells: &'c mut Cells,
+    column: F,
+}
+
+impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object, one a line")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = object.next_key()? {
+            let column = (self.column)(&key);
+            let Cells { text, spans, .. } = &mut *self.cells;
+            if spans.len() <= column {
+                spans.resize(column + 1, (None, 0..0));
+            }
+            if spans[column].0.is_some() {
+                return Err(A::Error::custom(format_args!("key {key:?} occurs twice")));
+            }
+            let (value, start) = (object.next_value::<&RawValue>()?.get(), text.len());
+            let cell = match value.as_bytes().first() {
+                Some(b'"') => {
+                    // Borrowed, unless it has escapes.
+                    let Key(value) = serde_json::from_str(value).map_err(A::Error::custom)?;
+                    text.extend_from_slice(value.as_bytes());
+                    Cell::Text
+                }
+                Some(b'n') => Cell::Missing,
+                first => {
+                    text.extend_from_slice(value.as_bytes());
+                    if matches!(first, Some(b'[' | b'{')) { Cell::Json } else { Cell::Text }
+                }
+            };
+            spans[column] = (Some(cell), start..text.len());
+        }
+        Ok(())
+    }
+}
+
+/// Text that is borrowed where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

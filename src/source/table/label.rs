@@ -1,0 +1,107 @@
+use std::collections::HashMap;
+
+use crate::source::Classes;
+
+/// What the values of a column of labels are.
+#[derive(Debug)]
+pub(super) enum Labels {
+    /// Integers.
+    Numbers,
+    /// Names of classes, with their numbers.
+    Names { classes: Vec<String>, numbers: HashMap<String, i64> },
+}
+
+/// Learns what the values of a column are, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Learner {
+    /// Whether a value is a number that is no integer.
+    floats: bool,
+    /// The first row with a value that is not a number.
+    text: Option<usize>,
+    /// Names that came from then on, each with its first row.
+    names: HashMap<String, usize>,
+}
+
+/// A class that is not in the list that was given.
+#[derive(Debug)]
+pub(super) struct Unknown {
+    pub(super) name: String,
+    pub(super) row: usize,
+    /// How many other such classes there are.
+    pub(super) others: usize,
+}
+
+impl Learner {
+    /// Sees the value of `row`.
+    pub(super) fn see(&mut self, row: usize, value: &str) {
+        if self.text.is_none() {
+            match value.parse::<f64>() {
+                Ok(_) if whole(value).is_some() => return,
+                Ok(_) => return self.floats = true,
+                Err(_) => self.text = Some(row),
+            }
+        }
+        self.name(row, value);
+    }
+
+    fn name(&mut self, row: usize, value: &str) {
+        match self.names.get_mut(value) {
+            Some(first) => *first = row.min(*first),
+            None => _ = self.names.insert(value.to_owned(), row),
+        }
+    }
+
+    /// What the values are; none if they are numbers that are not all integers. `again` is asked
+    /// for the values of the first rows once more, if these were numbers and later ones are not.
+    /// With `list` its names are the classes.
+    pub(super) fn labels(
+        mut self,
+        list: Option<&Classes>,
+        again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
+    ) -> (Option<Labels>, Option<Unknown>) {
+        let Some(text) = self.text else { return ((!self.floats).then_some(Labels::Numbers), None) };
+        again(text, &mut |row, value| self.name(row, value));
+        let classes: Vec<String> = match list {
+            Some(list) => list.names().to_vec(),
+            None => {
+                let mut names: Vec<String> = self.names.keys().cloned().collect();
+                names.sort_unstable();
+                names
+            }
+        };
+        let numbers: HashMap<String, i64> = classes.iter().cloned().zip(0..).collect();
+        let mut unknown: Vec<(&usize, &String)> =
+            self.names.iter().filter(|(name, _)| !numbers.contains_key(*name)).map(|(name, row)| (row, name)).collect();
+        unknown.sort_unstable();
+        let others = unknown.len().saturating_sub(1);
+        let unknown = unknown.first().map(|&(row, name)| Unknown { name: name.clone(), row: *row, others });
+        (Some(Labels::Names { classes, numbers }), unknown)
+    }
+}
+
+impl Labels {
+    /// The label that `value` says.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub(super) fn of(&self, value: &str) -> Result<i64, String> {
+        match self {
+            Labels::Numbers => whole(value).ok_or_else(|| format!("label {value:?} is not an integer")),
+            Labels::Names { numbers, .. } => {
+                let listed = numbers.len();
+                numbers
+                    .get(value)
+                    .copied()
+                    .ok_or_else(|| format!("class {value:?} is not in the list of {listed} classes"))
+            }
+        }
+    }
+}
+
+/// An integer, also as programs write it that keep integers as floats: `3.0`.
+fn whole(value: &str) -> Option<i64> {
+    value.parse().ok().or_else(|| {
+        let float: f64 = value.parse().ok()?;
+        (float.trunc() == float && float.abs() < 2f64.powi(53)).then_some(float as i64)
+    })
+}

@@ -1,0 +1,26 @@
+//! Tables: a row a sample.
+//!
+//! 1. `options`: [`TableOptions`], what the columns mean.
+//! 2. `text`: the file's text, and the numbers of its lines.
+//! 3. `cells`: the cells of a row. `csv` and `json` parse them: comma- and tab-separated values, and
+//!    JSON lines; `syntax`: one of them. `scan`: one pass over all rows.
+//! 4. `columns`: what each column becomes in a sample.
+//! 5. `label`: the labels of a column, and the names of their classes.
+//! 6. `page`: the bytes of a sample while they are gathered.
+//! 7. `table`: [`Table`], the source.
+
+mod cells;
+mod columns;
+mod csv;
+mod json;
+mod label;
+mod options;
+mod page;
+mod scan;
+mod syntax;
+#[allow(clippy::module_inception)]
+mod table;
+mod text;
+
+pub use options::TableOptions;
+pub use table::Table;

@@ -1,0 +1,63 @@
+use super::cells::{Cell, Cells};
+use super::syntax::Syntax;
+use super::text::Starts;
+
+/// What one pass over the text finds.
+pub(super) struct Scan {
+    pub(super) names: Vec<String>,
+    pub(super) starts: Starts,
+    /// The first value of each column.
+    pub(super) first: Vec<Option<(Cell, String)>>,
+    /// The first bad row, what is wrong with it, and the number of bad rows.
+    pub(super) bad: Option<(usize, String)>,
+    pub(super) bad_rows: usize,
+}
+
+/// One pass over the rows of `text`.
+pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Scan {
+    let mut scan =
+        Scan { names: Vec::new(), starts: Starts::new(text.len()), first: Vec::new(), bad: None, bad_rows: 0 };
+    let (mut cells, mut start) = (Cells::default(), 0);
+    let mut header = matches!(syntax, Syntax::Csv(_));
+    loop {
+        let names = &mut scan.names;
+        let mut place = |key: &str| {
+            names.iter().position(|name| name == key).unwrap_or_else(|| {
+                names.push(key.to_owned());
+                names.len() - 1
+            })
+        };
+        let (end, parsed) = syntax.row(text, start, &mut place, &mut cells);
+        let Some(end) = end else { return scan };
+        if std::mem::take(&mut header) {
+            let named = |(number, column): (usize, &str)| match column.trim() {
+                "" => number.to_string(),
+                _ if headerless => number.to_string(),
+                name => name.to_owned(),
+            };
+            let columns = (0..cells.len()).map(|column| std::str::from_utf8(cells.get(column).1).unwrap_or(""));
+            scan.names = columns.enumerate().map(named).collect();
+            if !headerless {
+                start = end;
+                continue;
+            }
+        }
+        let row = scan.starts.len();
+        scan.starts.push(start);
+        start = end;
+        if let Err(cause) = parsed.and_then(|()| syntax.complete(&cells, scan.names.len())) {
+            scan.bad.get_or_insert((row, cause));
+            scan.bad_rows += 1;
+            continue;
+        }
+        scan.first.resize(scan.names.len(), None);
+        for (column, first) in scan.first.iter_mut().enumerate().filter(|(_, first)| first.is_none()) {
+            let (cell, bytes) = cells.get(column);
+            *first = match cell {
+                Cell::Text => cells.filled(column).map(|text| (syntax.is_list(text), text.to_owned())),
+                Cell::Json => Some((cell, String::from_utf8_lossy(bytes).into_owned())),
+                Cell::Missing => None,
+            };
+        }
+    }
+}

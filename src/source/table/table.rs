@@ -1,0 +1,395 @@
+use std::cell::Cell as Slot;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use arrayvec::ArrayVec;
+
+use super::cells::{Cell, Cells};
+use super::columns::Columns;
+use super::csv::Csv;
+use super::label::{Labels, Learner};
+use super::options::TableOptions;
+use super::page::Page;
+use super::scan::{Scan, scan};
+use super::syntax::Syntax;
+use super::text::{Starts, line_of, read};
+use crate::error::{Error, Result};
+use crate::format::{self, Format};
+use crate::source::sample::MAX_FIELDS;
+use crate::source::{Classes, Sample, Source};
+
+/// A table of samples: a `.csv`, `.tsv` or JSON-lines file.
+///
+/// Each row is a sample. Its columns are, by their names or by [`TableOptions`]:
+///
+/// | column | in the sample |
+/// |---|---|
+/// | `path`, `file`, `image`, `filename` or `file_name`: a path | the picture: `jpg`, `png`, ... |
+/// | `label`, `class`, `cls` or `category`: integers | the label |
+/// | the same with text | the label: the text's place among all of the column's, sorted, or in the [list of classes](crate::Loader::classes) |
+/// | the same with other numbers or lists | a field, as below |
+/// | paths of further files, such as masks | `<column>.<extension>`: `mask.png` |
+/// | numbers and text | `<column>.txt` |
+/// | lists and objects in JSON | `<column>.json` |
+///
+/// [Kinds](mod@crate::field) take the fields by the column's name: `.field("age",
+/// Numbers::new(Dtype::F32, []))`. Names of fields are in lower case. A sample's key is its path
+/// without the extension, or the row's number from 0 in a table without pictures.
+///
+/// ```no_run
+/// use warpfeed::field::Numbers;
+/// use warpfeed::{Dtype, Loader};
+///
+/// // path,label,age
+/// // cats/1.jpg,cat,3.5
+/// let loader = Loader::new("train.csv").field("age", Numbers::new(Dtype::F32, []));
+/// ```
+///
+/// The text is UTF-8, with or without a byte order mark. Cells of a CSV may be quoted, and then hold
+/// delimiters, line ends and doubled quotes. Empty lines are no rows. An empty label is none.
+///
+/// A row with too few or too many cells, one that is no JSON, and a file that is missing are each a
+/// bad sample: one such row among a million does not refuse the others. Opening warns of the rows,
+/// with their number and the first line.
+///
+/// The text is held in memory, with 4 bytes a row beside it (8 from 4 GiB on). Opening reads it
+/// twice; rows are parsed when they are read.
+pub struct Table {
+    file: PathBuf,
+    /// What paths are relative to, with `/` at its end.
+    root: String,
+    text: String,
+    starts: Starts,
+    syntax: Syntax,
+    columns: Columns,
+    labels: Option<Labels>,
+    formats: Vec<Format>,
+}
+
+impl Table {
+    /// Opens the table at `path`, with columns by their default names.
+    ///
+    /// # Errors
+    /// As [`TableOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        TableOptions::new().open(path)
+    }
+
+    fn new(
+        path: &Path,
+        options: &TableOptions,
+        classes: Option<&Classes>,
+        lenient: bool,
+        formats: Vec<Format>,
+    ) -> Result<Self> {
+        let root = options.root.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).to_owned());
+        let text = read(path)?;
+        if text.trim().is_empty() {
+            return Err(Error::in_source("the table is empty").at_path(path));
+        }
+        let syntax = if is(path, &["jsonl", "ndjson"]) {
+            Syntax::Json
+        } else {
+            let header = text.lines().next().unwrap_or_default();
+            let named = if is(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
+            Syntax::Csv(Csv::new(options.delimiter.unwrap_or(named)))
+        };
+        let Scan { names, mut starts, first, bad, bad_rows } = scan(&text, &syntax, options.headerless);
+        starts.shrink();
+        let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts.get(row).unwrap_or(0)));
+        if let Some((row, cause)) = bad {
+            let line = at(row);
+            tracing::warn!("{}: {bad_rows} bad rows, the first in line {line}: {cause}", path.display());
+        }
+        let columns = Columns::new(names, &first, &root, options).map_err(|e| e.at_path(path))?;
+        let root = root.to_str().map(str::to_owned).ok_or_else(|| {
+            Error::config(format!("the folder of its paths, {}, is not UTF-8", root.display())).at_path(path)
+        })?;
+        let root = if root.is_empty() || root.ends_with('/') { root } else { root + "/" };
+        let mut table = Table { file: path.to_owned(), root, text, starts, syntax, columns, labels: None, formats };
+        table.learn(classes, lenient, &first)?;
+        Ok(table)
+    }
+
+    /// Learns what the labels are.
+    fn learn(&mut self, classes: Option<&Classes>, lenient: bool, first: &[Option<(Cell, String)>]) -> Result<()> {
+        let Some(column) = self.columns.label else { return Ok(()) };
+        let value = first.get(column).and_then(Option::as_ref);
+        let mut learner = Learner::default();
+        let mut listed = false;
+        let each = |rows: Range<usize>, see: &mut dyn FnMut(usize, (Cell, &str))| {
+            let mut cells = Cells::default();
+            for row in rows {
+                if self.parse(row, &mut cells).is_ok() {
+                    let (cell, _) = cells.get(column);
+                    see(row, (cell, cells.filled(column).unwrap_or("")));
+                }
+            }
+        };
+        each(0..self.starts.len(), &mut |row, (cell, value)| match cell {
+            Cell::Json => listed = true,
+            _ if value.is_empty() => {}
+            _ => learner.see(row, value),
+        });
+        let again = |rows: usize, see: &mut dyn FnMut(usize, &str)| {
+            each(0..rows, &mut |row, (_, value)| {
+                if !value.is_empty() {
+                    see(row, value)
+                }
+            });
+        };
+        let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
+        if let Some(unknown) = unknown.filter(|_| !lenient) {
+            let (name, listed) = (&unknown.name, classes.map_or(0, |classes| classes.names().len()));
+            let others =
+                if unknown.others > 0 { format!(", nor are {} others", unknown.others) } else { String::new() };
+            let cause = format!(
+                "class {name:?} is not in the list of {listed} classes{others}; add to the list, or skip these samples with \
+                 OnError::Skip"
+            );
+            return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
+        }
+        self.labels = labels;
+        if self.labels.is_none() {
+            self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
+        }
+        Ok(())
+    }
+
+    /// The line that `row` begins in.
+    fn line(&self, row: usize) -> usize {
+        let text = self.text.as_bytes();
+        line_of(text, row_start(text, self.starts.get(row).unwrap_or(0)))
+    }
+
+    /// An error of `row`.
+    fn at(&self, row: usize, cause: impl Into<String>) -> Error {
+        Error::in_source(cause).at_line(&self.file, self.line(row))
+    }
+
+    /// Parses `row`.
+    fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
+        let start = self.starts.get(row).expect("a row of the table");
+        let names = &self.columns.names;
+        let mut place = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
+        let (_, parsed) = self.syntax.row(&self.text, start, &mut place, cells);
+        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.at(row, cause))
+    }
+
+    fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
+        let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
+        let Some(value) = cells.filled(column) else { return Ok(None) };
+        labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
+    }
+
+    /// The full path that a cell says, in `page`.
+    fn locate(&self, page: &mut Page<'_>, cell: &str) -> Range<usize> {
+        let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
+        let start = page.push(root.as_bytes()).start;
+        start..page.push(cell.as_bytes()).end
+    }
+
+    /// The bytes of the file that a cell names.
+    fn file(&self, page: &mut Page<'_>, row: usize, cell: &str) -> Result<Range<usize>> {
+        let path = self.locate(page, cell);
+        page.read(path.clone()).map_err(|e| Error::io(page.text(path), &e).at_line(&self.file, self.line(row)))
+    }
+
+    /// Gathers the sample of `row` in `page`.
+    fn gather<'t>(&'t self, row: usize, cells: &Cells, page: &mut Page<'_>) -> Result<Gathered<'t>> {
+        let Columns { names, picture, files, fields, gathered, .. } = &self.columns;
+        let mut made = Gathered { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
+        let path = |column: usize| {
+            let empty = || self.at(row, format!("column {:?} has no path", names[column]));
+            cells.filled(column).ok_or_else(empty)
+        };
+        let shown = picture.map(path).transpose()?;
+        made.key = match shown {
+            Some(path) => page.push(extension(path).0.as_bytes()),
+            None => number(page, row),
+        };
+        for field in fields {
+            let (cell, bytes) = cells.get(field.column);
+            let name = match cell {
+                Cell::Missing => continue,
+                Cell::Text if !(field.all_json && matches!(self.syntax, Syntax::Csv(_))) => &field.text,
+                _ => &field.json,
+            };
+            made.fields.push((Name::Known(name), page.push(bytes)));
+        }
+        for (name, columns) in gathered {
+            let start = page.len();
+            for &column in columns {
+                let Some(value) = cells.filled(column).filter(|v| !v.contains([' ', '\t', ',', '\n', '\r'])) else {
+                    let (found, column) = (String::from_utf8_lossy(cells.get(column).1), &names[column]);
+                    return Err(
+                        self.at(row, format!("column {column:?} of field {name:?} is {found:?}, not one number"))
+                    );
+                };
+                page.push(value.as_bytes());
+                page.push(b" ");
+            }
+            made.fields.push((Name::Known(name), start..page.len()));
+        }
+        for (column, stem) in files {
+            if cells.get(*column).0 == Cell::Missing {
+                continue;
+            }
+            let path = path(*column)?;
+            let extension = extension(path).1;
+            let start = page.push(stem.as_bytes()).start;
+            page.push(b".");
+            let end = match format::field_of_file(extension, &self.formats) {
+                Some(format) => page.push(format.as_bytes()).end,
+                None => extension
+                    .bytes()
+                    .map(|byte| page.push(&[byte.to_ascii_lowercase()]).end)
+                    .last()
+                    .unwrap_or(page.len()),
+            };
+            let bytes = self.file(page, row, path)?;
+            made.fields.push((Name::Made(start..end), bytes));
+        }
+        if let Some(path) = shown {
+            let name = format::field_of_file(extension(path).1, &self.formats).unwrap_or("img");
+            let bytes = self.file(page, row, path)?;
+            made.fields.insert(0, (Name::Known(name), bytes));
+        }
+        Ok(made)
+    }
+}
+
+/// A sample, its parts in a page.
+struct Gathered<'t> {
+    key: Range<usize>,
+    label: Option<i64>,
+    fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
+}
+
+/// The name of a field.
+enum Name<'t> {
+    Known(&'t str),
+    /// Put together in the page.
+    Made(Range<usize>),
+}
+
+/// Where the row at `start` has its first byte: behind the end of the line before.
+fn row_start(text: &[u8], start: usize) -> usize {
+    start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+}
+
+/// A path without and with its extension alone.
+fn extension(path: &str) -> (&str, &str) {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
+}
+
+/// `row` as decimal digits.
+fn number(page: &mut Page<'_>, row: usize) -> Range<usize> {
+    let mut digits = ArrayVec::<u8, 20>::new();
+    let mut rest = row;
+    loop {
+        digits.insert(0, b'0' + (rest % 10) as u8);
+        rest /= 10;
+        if rest == 0 {
+            return page.push(&digits);
+        }
+    }
+}
+
+fn is(path: &Path, extensions: &[&str]) -> bool {
+    path.extension().is_some_and(|have| extensions.iter().any(|want| have.eq_ignore_ascii_case(want)))
+}
+
+impl TableOptions {
+    /// Opens the table at `path`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) for a text that is empty or not UTF-8, with
+    /// the line. [`ErrorKind::Config`](crate::ErrorKind::Config) for a column that the table lacks,
+    /// for two columns of one name, and for more columns than a sample can have fields (16).
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
+        self.open_with(path.as_ref(), None, false, Vec::new())
+    }
+
+    /// [`open`](TableOptions::open), with the names of `classes` for the labels, and with files of
+    /// `formats` too. A class that is not in the list is an error; of its samples, if `lenient`.
+    pub(in crate::source) fn open_with(
+        &self,
+        path: &Path,
+        classes: Option<&Classes>,
+        lenient: bool,
+        formats: Vec<Format>,
+    ) -> Result<Table> {
+        Table::new(path, self, classes, lenient, formats)
+    }
+}
+
+thread_local! {
+    static CELLS: Slot<Cells> = const { Slot::new(Cells::new()) };
+}
+
+impl Source for Table {
+    fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let mut cells = CELLS.take();
+        let parsed = self.parse(index, &mut cells);
+        let made = parsed.and_then(|()| self.gather(index, &cells, &mut Page::new(scratch)));
+        CELLS.set(cells);
+        let Gathered { key, label, fields } = made?;
+        let page: &'a [u8] = scratch;
+        let text = |place: Range<usize>| std::str::from_utf8(&page[place]).expect("its parts are text");
+        let mut sample = Sample::new(text(key));
+        for (name, bytes) in fields {
+            let name = match name {
+                Name::Known(name) => name,
+                Name::Made(place) => text(place),
+            };
+            sample.push(name, &page[bytes]).map_err(|e| e.at_line(&self.file, self.line(index)))?;
+        }
+        Ok(match label {
+            Some(label) => sample.with_label(label),
+            None => sample,
+        })
+    }
+
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let mut cells = CELLS.take();
+        let label = self.parse(index, &mut cells).and_then(|()| self.label_in(&cells, index));
+        CELLS.set(cells);
+        label
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        let mut cells = Cells::default();
+        let path = self.columns.picture.filter(|_| self.parse(index, &mut cells).is_ok());
+        let path = path.and_then(|column| cells.filled(column));
+        Some(path.map_or_else(|| self.file.clone(), |path| Path::new(&self.root).join(path)))
+    }
+
+    fn classes(&self) -> &[String] {
+        match &self.labels {
+            Some(Labels::Names { classes, .. }) => classes,
+            _ => &[],
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        "table"
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("file", &self.file)
+            .field("rows", &self.starts.len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Reads a text file.
+///
+/// # Errors
+/// If it cannot be read, or if it is not UTF-8; with the line.
+pub(super) fn read(path: &Path) -> Result<String> {
+    let mut bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
+    let refused = |line: usize, cause: &str| {
+        Err(Error::in_source(format!("{cause}; save the table as UTF-8")).at_line(path, line))
+    };
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return refused(1, "the text is UTF-16");
+    }
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    bytes.shrink_to_fit();
+    if let Some(place) = memchr::memchr(0, &bytes) {
+        return refused(line_of(&bytes, place), "a zero byte, as in UTF-16");
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(e) => {
+            let place = e.utf8_error().valid_up_to();
+            let byte = e.as_bytes()[place];
+            refused(line_of(e.as_bytes(), place), &format!("byte {byte:#04x} is not UTF-8"))
+        }
+    }
+}
+
+/// The number of the line that byte `place` is in, from 1. A line ends with `\n`, `\r\n` or `\r`.
+pub(super) fn line_of(text: &[u8], place: usize) -> usize {
+    let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..place]);
+    1 + ends.filter(|&at| text[at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
+}
+
+/// Where each row begins in the text.
+#[derive(Debug)]
+pub(super) enum Starts {
+    /// Of a text below 4 GiB.
+    Short(Vec<u32>),
+    Long(Vec<u64>),
+}
+
+impl Starts {
+    /// Of a text of `bytes` bytes.
+    pub(super) fn new(bytes: usize) -> Self {
+        if u32::try_from(bytes).is_ok() { Starts::Short(Vec::new()) } else { Starts::Long(Vec::new()) }
+    }
+
+    pub(super) fn push(&mut self, start: usize) {
+        match self {
+            Starts::Short(starts) => starts.push(start as u32),
+            Starts::Long(starts) => starts.push(start as u64),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Starts::Short(starts) => starts.len(),
+            Starts::Long(starts) => starts.len(),
+        }
+    }
+
+    pub(super) fn get(&self, row: usize) -> Option<usize> {
+        match self {
+            Starts::Short(starts) => starts.get(row).map(|&start| start as usize),
+            Starts::Long(starts) => starts.get(row).map(|&start| start as usize),
+        }
+    }
+
+    pub(super) fn shrink(&mut self) {
+        match self {
+            Starts::Short(starts) => starts.shrink_to_fit(),
+            Starts::Long(starts) => starts.shrink_to_fit(),
+        }
+    }
+}
