@@ -76,6 +76,12 @@ impl Batch {
         }
     }
 
+    /// Whether all fields are copied, so that nothing of the batch needs its slot.
+    #[getter]
+    fn copied(&self) -> bool {
+        self.copy == Some(true)
+    }
+
     /// The source index of each sample.
     fn ids(&self) -> Vec<u64> {
         of!(&self.delivered, batch => batch.ids().collect())

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use warpfeed::batch::Layout;
 use warpfeed::field::{FieldKind, Image, Label, Numbers, Rows};
 use warpfeed::trace::Schedule;
@@ -27,12 +27,14 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>) -> PyResult<Loader> {
 
 /// A path, a Python source, or a list of such with proportions.
 fn input(data: &Bound<'_, PyAny>) -> PyResult<Loader> {
-    let Ok(parts) = data.extract::<Vec<(Bound<'_, PyAny>, f64)>>() else {
+    // A list alone: a Python source of pictures and labels looks like a list of pairs too.
+    let Ok(parts) = data.cast::<PyList>() else {
         return Ok(match data.extract::<std::path::PathBuf>() {
             Ok(path) => Loader::new(path),
             Err(_) => Loader::shared_source(source::of(data)?),
         });
     };
+    let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> =
         parts.into_iter().map(|(part, share)| Ok((source::of(&part)?, share))).collect::<PyResult<_>>()?;
     Ok(Loader::mixture_of(parts))

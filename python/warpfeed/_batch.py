@@ -25,7 +25,7 @@ class _Facts:
         return int(self._known().epoch)
 
     @property
-    def index(self) -> int:
+    def number(self) -> int:
         """The number of the batch in its epoch, from 0."""
         return int(self._known().index)
 
@@ -52,7 +52,23 @@ class _Facts:
         return mixing
 
 
-class Batch(tuple[Any, ...], _Facts):
+class _Noted:
+    """What a batch knows of itself, without the batch."""
+
+    def __init__(self, native: Any) -> None:
+        self.epoch, self.index = native.epoch, native.index
+        noted = {"ids": native.ids(), "keys": native.keys(), "valid": native.valid(), "mixing": native.mixing()}
+        for name, value in noted.items():
+            setattr(self, name, lambda value=value: value)
+
+
+def facts_of(native: Any) -> Any:
+    """Where a batch has its facts from: from itself, unless all of it was copied, so that it keeps
+    no slot."""
+    return _Noted(native) if native.copied else native
+
+
+class Batch(_Facts, tuple[Any, ...]):
     """A batch of images and labels: ``images, labels = batch``."""
 
     def __new__(cls, fields: Iterable[Any] = (), native: Any = None) -> Batch:
@@ -74,7 +90,7 @@ class Batch(tuple[Any, ...], _Facts):
         return self[1]
 
 
-class FieldBatch(dict[str, Any], _Facts):
+class FieldBatch(_Facts, dict[str, Any]):
     """A batch of other fields than images and labels, by name."""
 
     def __init__(self, fields: Any = (), native: Any = None) -> None:

@@ -38,6 +38,9 @@ class Numbers:
     dtype: Any
     shape: Sequence[int] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+
     def _describe(self) -> dict[str, Any]:
         return {"kind": "numbers", "dtype": dtype_name(self.dtype), "shape": list(self.shape)}
 
@@ -54,6 +57,9 @@ class Rows:
     most: int = 1
     padding: float | int | None = None
     truncated: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "row", tuple(self.row))
 
     def _describe(self) -> dict[str, Any]:
         described = {"dtype": dtype_name(self.dtype), "row": list(self.row), "most": self.most}

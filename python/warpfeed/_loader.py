@@ -71,8 +71,8 @@ class Dataset:
 class Loader:
     """A loader of batches: ``for images, labels in loader``.
 
-    It is open from the start: its threads wait, and all batch memory is allocated. Every ``iter``
-    is the next epoch, unless :meth:`set_epoch` was called.
+    It is open from the start: its threads wait, and all batch memory is allocated. Every loop is
+    the next epoch, unless :meth:`set_epoch` was called.
 
     Args:
         data: the path of a folder of class folders, a flat folder, an LMDB, tar shards or a pattern
@@ -279,12 +279,17 @@ class Loader:
         return int(torch.cuda.current_stream(self.device).cuda_stream)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins the next epoch. An iterator that is under way is ended."""
+        """The next epoch. It begins with the first batch that is asked for, so that
+        :meth:`set_epoch` counts up to then, and an iterator that nobody uses takes no epoch. An
+        epoch that is under way then ends."""
+        return _Epoch(self)
+
+    def _begin(self) -> int:
+        """Begins the next epoch; gives the number of its turn."""
         with self._lock:
-            epoch = self._next_epoch
-            turn = self._core.begin(epoch)
-            self._next_epoch = epoch + 1
-        return _Epoch(self, turn)
+            turn = self._core.begin(self._next_epoch)
+            self._next_epoch += 1
+        return turn
 
     def __len__(self) -> int:
         """Batches of the next epoch, on this rank."""
@@ -400,11 +405,11 @@ class Loader:
             fields: Any = (convert(native, "image", channels_last), convert(native, "label", False))
             for f in self._transforms:
                 fields = f(*fields)
-            return Batch(fields, native)
+            return Batch(fields, _batch.facts_of(native))
         shown = {name: convert(native, name, channels_last and name in self._pictures(names)) for name in names}
         for f in self._transforms:
             shown = f(shown)
-        return FieldBatch(shown, native)
+        return FieldBatch(shown, _batch.facts_of(native))
 
     def _pictures(self, names: list[str]) -> set[str]:
         from ._fields import Image
@@ -430,9 +435,10 @@ class Report(dict[str, Any]):
 class _Epoch:
     """An iterator over one epoch."""
 
-    def __init__(self, loader: Loader, turn: int) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader: Loader | None = loader
-        self._turn = turn
+        self._turn: int | None = None
+        self._lock = threading.Lock()
 
     def __iter__(self) -> _Epoch:
         return self
@@ -441,6 +447,10 @@ class _Epoch:
         loader = self._loader
         if loader is None:
             raise StopIteration
+        if self._turn is None:
+            with self._lock:
+                if self._turn is None:
+                    self._turn = loader._begin()
         native = loader._core.next(self._turn, loader._stream())
         _say()
         if native is None:
@@ -453,9 +463,9 @@ class _Epoch:
 
     def __del__(self) -> None:
         # What was prepared ahead for a loop that was left goes back.
-        loader = self.__dict__.get("_loader")
-        if loader is not None:
-            loader._core.end(self._turn)
+        loader, turn = self.__dict__.get("_loader"), self.__dict__.get("_turn")
+        if loader is not None and turn is not None:
+            loader._core.end(turn)
 
 
 def _reopen(cls: type[Loader], arguments: dict[str, Any], epoch: int) -> Loader:

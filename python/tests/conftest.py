@@ -1,0 +1,104 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MINI = ROOT / "datasets" / "mini"
+
+
+@pytest.fixture
+def mini() -> str:
+    """A folder of 64 drawn pictures in 4 classes."""
+    return str(MINI)
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same, packed as an LMDB by the package's own command line."""
+    out = tmp_path_factory.mktemp("packed") / "mini.lmdb"
+    subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(out)], check=True, capture_output=True)
+    return str(out)
+
+
+@pytest.fixture(scope="session")
+def torch():  # type: ignore[no-untyped-def]
+    """PyTorch, or the test is skipped."""
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `code` in another interpreter; gives what it printed."""
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *args],
+        capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
+    """As `run`, of code that must end well."""
+    done = run(code, *args, timeout=timeout, **environment)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def rust_batches(options: dict[str, object]) -> list[tuple[int, int, list[int], bytes, bytes]]:
+    """What the Rust loader itself delivers: epoch, index, ids, and the bytes of images and labels of
+    each batch, written by the example `raw_batches` of the Rust crate."""
+    program = os.environ.get("WARPFEED_RAW_BATCHES")
+    if not program:
+        pytest.skip("WARPFEED_RAW_BATCHES names no build of the Rust example `raw_batches`; python/test.sh sets it")
+    out = io.BytesIO(subprocess.run([program, json.dumps(options)], capture_output=True, check=True).stdout)
+    batches = []
+    while line := out.readline():
+        head = json.loads(line)
+        fields = out.read(head["images"]), out.read(head["labels"])
+        batches.append((head["epoch"], head["index"], head["ids"], *fields))
+    return batches
+
+
+class Pictures:
+    """A Python source: PNG files in memory, made by hand, each of one colour."""
+
+    classes = ["even", "odd"]
+
+    def __init__(self, count: int = 40, give: str = "pair") -> None:
+        self.count, self.give = count, give
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> object:
+        if index >= self.count:
+            raise IndexError(index)
+        if self.give == "bad" and index == 7:
+            raise ValueError("the seventh is missing")
+        picture = bmp(8, 8, (index % 256, index * 7 % 256, index * 31 % 256))
+        return {
+            "bytes": picture,
+            "pair": (picture, index % 2),
+            "bad": (picture, index % 2),
+            "dict": {"bmp": memoryview(picture), "label": index % 2, "key": f"no/{index}", "emb": bytes(8)},
+            "decoded": [[0, 0, 0]],
+        }[self.give]
+
+
+def bmp(width: int, height: int, colour: tuple[int, int, int]) -> bytes:
+    """A BMP file of one colour (red, green, blue)."""
+    row = bytes(reversed(colour)) * width
+    row += bytes(-len(row) % 4)
+    out = io.BytesIO()
+    size = 54 + len(row) * height
+    out.write(b"BM" + size.to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little"))
+    out.write((40).to_bytes(4, "little") + width.to_bytes(4, "little") + height.to_bytes(4, "little"))
+    out.write((1).to_bytes(2, "little") + (24).to_bytes(2, "little") + bytes(24) + row * height)
+    return out.getvalue()

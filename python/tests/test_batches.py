@@ -1,0 +1,213 @@
+"""Promise: batches are those of the Rust loader, bit for bit, in order, on any ranks, and from any
+state; whatever the output."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import warpfeed
+from conftest import Pictures, rust_batches
+from warpfeed import Augment, Loader, Numbers, WarpfeedError
+
+
+def contents(loader: Loader, epochs: int = 1) -> list[tuple[int, int, list[int], bytes, bytes]]:
+    out = []
+    for _ in range(epochs):
+        for batch in loader:
+            images, labels = (np.asarray(field) for field in batch)
+            out.append((batch.epoch, batch.number, batch.ids, images.tobytes(), labels.tobytes()))
+    return out
+
+
+SETTINGS = [
+    {"batch_size": 16, "shuffle": 42, "side": 64, "dtype": "u8"},
+    {"batch_size": 10, "shuffle": 7, "side": 48, "dtype": "f32", "normalize": True},
+    {"batch_size": 10, "shuffle": 7, "side": 48, "dtype": "f16", "layout": "nchw", "drop_last": True},
+    {"batch_size": 7, "side": 33, "dtype": "bf16", "normalize": True, "layout": "nchw"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s["dtype"])
+def test_batches_are_those_of_the_rust_loader_to_the_bit(mini: str, settings: dict) -> None:
+    expected = rust_batches({"data": mini, "epochs": 2, **settings})
+    loader = Loader(
+        mini, batch_size=settings["batch_size"], shuffle=settings.get("shuffle", False), workers=1,
+        augment=Augment.train(settings["side"]), dtype=settings["dtype"], layout=settings.get("layout", "nhwc"),
+        normalize="imagenet" if settings.get("normalize") else None, drop_last=settings.get("drop_last", False),
+        output="numpy",
+    )  # fmt: skip
+    found = contents(loader, 2)
+    assert found == expected and len(found) > 6
+
+
+def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+    options = {"batch_size": 16, "shuffle": 1, "augment": Augment.train(32), "normalize": "imagenet"}
+    arrays = [images.copy() for images, _ in Loader(mini, output="numpy", **options)]
+    for expected, (images, labels) in zip(arrays, Loader(mini, **options), strict=True):
+        assert isinstance(images, torch.Tensor) and images.shape == (16, 3, 32, 32)
+        assert images.is_contiguous(memory_format=torch.channels_last)
+        assert labels.dtype == torch.int64 and labels.shape == (16,)
+        assert torch.equal(images.permute(0, 2, 3, 1), torch.from_numpy(expected))
+    for layout, shape in [("nhwc", (16, 32, 32, 3)), ("nchw", (16, 3, 32, 32)), (torch.contiguous_format, (16, 3, 32, 32))]:
+        images, _ = next(iter(Loader(mini, layout=layout, **options)))
+        assert images.shape == shape and images.is_contiguous()
+    images, _ = next(iter(Loader(mini, **{**options, "dtype": torch.bfloat16})))
+    assert images.dtype == torch.bfloat16
+    # Networks take it, and the tensor may be written to.
+    images.mul_(2)
+    assert torch.nn.Conv2d(3, 4, 3).bfloat16()(images).shape == (16, 4, 30, 30)
+
+
+def test_both_versions_of_dlpack_and_numpy_see_the_same_memory(mini: str) -> None:
+    batch = next(iter(Loader(mini, batch_size=16, augment=Augment.train(64), output="dlpack", layout="channels_last", copy=False)))
+    field = batch.images
+    assert field.shape == [16, 3, 64, 64] and field.dtype == "uint8" and field.__dlpack_device__() == (1, 0)
+    plain = np.asarray(field)
+    assert plain.ctypes.data == field.data_ptr() and plain.strides == (64 * 64 * 3, 1, 64 * 3, 3)
+    shared = np.from_dlpack(field)
+    assert shared.ctypes.data == field.data_ptr() and np.array_equal(shared, plain)
+    for version, name in [(None, "dltensor"), ((0, 8), "dltensor"), ((1, 0), "dltensor_versioned")]:
+        capsule = field.__dlpack__(max_version=version)
+        assert f'"{name}"' in repr(capsule)
+        del capsule
+    with pytest.raises(BufferError):
+        field.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(BufferError):
+        field.__dlpack__(copy=True)
+
+
+def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
+    loader = Loader(packed, batch_size=16, shuffle=3, augment=Augment.train(32), output="numpy")
+    assert len(loader) == 4 and len(loader.dataset) == 64 and len(loader.classes()) == 4
+    first, second = contents(loader), contents(loader)
+    assert {c[0] for c in first} == {0} and {c[0] for c in second} == {1}
+    assert [c[2] for c in first] != [c[2] for c in second], "shuffled anew"
+    loader.sampler.set_epoch(0)
+    assert contents(loader) == first
+    assert contents(loader) == second
+    # A loop that is left ends its epoch. An iterator that nobody asks takes none, and the epoch may
+    # be set until it is asked: Lightning makes two iterators, and then sets the epoch.
+    next(iter(loader))
+    assert loader.epoch == 3
+    iter(loader), (late := iter(loader))
+    assert loader.epoch == 3
+    loader.set_epoch(1)
+    assert [batch.epoch for batch in late] == [1] * 4 and loader.epoch == 2
+    again = Loader(packed, batch_size=16, shuffle=True, seed=3, augment=Augment.train(32), output="numpy", workers=1)
+    assert contents(again, 2) == first + second
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 4, 6])
+def test_a_state_goes_on_after_the_last_batch_that_was_seen(mini: str, stop: int) -> None:
+    options = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+    whole = contents(Loader(mini, **options), 3)
+    run = Loader(mini, **options)
+    seen, state = [], None
+    while len(seen) < stop:
+        for batch in run:
+            seen.append(np.asarray(batch.images).tobytes())
+            if len(seen) == stop:
+                # Inside the loop, exact.
+                state = run.state_dict()
+                break
+    state = json.loads(json.dumps(state or run.state_dict()))
+    assert seen == [c[3] for c in whole[:stop]]
+
+    fresh, loaded = Loader(mini, resume=state, workers=1, **options), Loader(mini, **options)
+    next(iter(loaded))
+    loaded.load_state_dict(state)
+    for resumed in (fresh, loaded):
+        assert resumed.state_dict() == state
+        rest = []
+        while len(rest) < len(whole) - stop:
+            rest += contents(resumed)
+        assert rest == whole[stop:]
+    # A loop over epochs that calls set_epoch, as trainers do.
+    loaded.load_state_dict(state)
+    rest = []
+    for epoch in range(3):
+        loaded.set_epoch(epoch)
+        rest += contents(loaded)
+    assert rest == whole[stop:]
+
+    other = Loader(mini, **{**options, "shuffle": 4})
+    with pytest.raises(WarpfeedError, match="the seed differs: the checkpoint has 3, this loader has 4"):
+        other.load_state_dict(state)
+    assert len(contents(other)) == 4, "it stays where it was"
+
+
+def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> None:
+    options = {"global_batch_size": 12, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+    alone = contents(Loader(mini, **options), 2)
+    ranks = [Loader(mini, rank=rank, world_size=3, **options) for rank in range(3)]
+    assert [loader.rank for loader in ranks] == [0, 1, 2] and {loader.world_size for loader in ranks} == {3}
+    parts = [contents(loader, 2) for loader in ranks]
+    together = [sum((list(part[i][2]) for part in parts), []) for i in range(len(alone))]
+    assert together == [c[2] for c in alone]
+    # Stopped on three ranks, resumed on one.
+    stopped = Loader(mini, rank=1, world_size=3, **options)
+    it = iter(stopped)
+    next(it), next(it)
+    assert contents(Loader(mini, resume=stopped.state_dict(), **options)) == alone[2:6]
+
+
+def test_ranks_come_from_the_environment_when_they_are_asked_for(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
+    with pytest.raises(WarpfeedError, match="no launcher says which rank this is"):
+        Loader(mini, distributed=True, **options)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(WarpfeedError, match="say distributed=True"):
+        Loader(mini, **options)
+    shared = Loader(mini, distributed=True, **options)
+    assert (shared.rank, shared.world_size, len(shared)) == (1, 2, 4)
+    assert len(Loader(mini, distributed=False, **options)) == 8
+
+
+def test_choices_of_samples_and_mixtures(mini: str, packed: str) -> None:
+    options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
+    assert [c[2] for c in contents(Loader(mini, subset=range(0, 64, 8), **options))] == [list(range(0, 64, 8))]
+    train, val = warpfeed.split(64, [0.75, 0.25], seed=1)
+    assert len(train) == 48 and sorted(train + val) == list(range(64))
+    labels = [i // 16 for i in range(64)]
+    for part in warpfeed.split(64, [0.5, 0.5], seed=1, labels=labels):
+        assert [sum(labels[i] == label for i in part) for label in range(4)] == [8] * 4
+    drawn = sum((c[2] for c in contents(Loader(mini, weights=[1.0] + [0.0] * 63, seed=1, **options))), [])
+    assert set(drawn) == {0}
+    mixture = Loader([(mini, 0.75), (packed, 0.25)], seed=1, **options)
+    ids = sum((c[2] for c in contents(mixture)), [])
+    assert len(ids) == 128 and sum(mixture.part(i) for i in ids) == pytest.approx(32, abs=12)
+    assert len(Loader(mini, repeat=3, skip=2, **options)) == 22
+    padded = Loader(mini, last_batch="pad", **{**options, "batch_size": 24})
+    assert [sum(batch.valid) for batch in padded] == [24, 24, 16]
+
+
+def test_more_fields_make_a_dict_and_soft_labels_sum_to_one(mini: str) -> None:
+    source = Pictures(12, "dict")
+    loader = Loader(source, batch_size=4, augment=Augment.resize(8, 8), output="numpy", fields={"emb": Numbers("f32", [2])})
+    for batch in loader:
+        assert isinstance(batch, dict) and set(batch) == {"image", "label", "emb"} and batch["emb"].shape == (4, 2)
+        assert batch.keys_of_samples == [f"no/{i}" for i in batch.ids]
+    mixed = Loader(
+        mini, batch_size=16, augment=Augment.train(32).mix(warpfeed.Mix.cutmix(1.0)), soft_labels=(4, 0.1), shuffle=1, output="numpy"
+    )
+    batch = next(iter(mixed))
+    assert np.allclose(batch["soft_label"].sum(1), 1) and batch.mixing is not None and batch["soft_label"].shape == (16, 4)
+    bare = next(iter(Loader(mini, batch_size=16, without=["label"], output="numpy")))
+    assert list(bare) == ["image"]
+
+
+def test_transforms_run_on_whole_batches_in_their_order(mini: str) -> None:
+    options = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
+    plain, _ = next(iter(Loader(mini, **options)))
+    steps = [lambda x, y: (x.astype("f4"), y), lambda x, y: (x * 2, y + 100)]
+    images, labels = next(iter(Loader(mini, transforms=steps, **options)))
+    assert np.array_equal(images, plain.astype("f4") * 2) and labels.min() >= 100
+
+
+def test_bfloat16_in_numpy_is_its_bits_without_ml_dtypes(mini: str) -> None:
+    images, _ = next(iter(Loader(mini, batch_size=4, dtype="bf16", augment=Augment.train(32), output="numpy")))
+    assert images.dtype.itemsize == 2 and images.shape == (4, 32, 32, 3)

@@ -1,0 +1,241 @@
+"""Promise: on a device, batches are those of the host, ordered on the stream that torch uses, and
+written again only after its work. Skipped without a device."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import numpy as np
+import pytest
+from warpfeed import Augment, Loader, WarpfeedError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("torch finds no CUDA device", allow_module_level=True)
+
+BATCHES = int(os.environ.get("WARPFEED_BATCHES", "1000"))
+OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(96)}
+
+
+def epochs(loader: Loader, count: int):  # type: ignore[no-untyped-def]
+    while True:
+        for batch in loader:
+            yield batch
+            count -= 1
+            if count == 0:
+                return
+
+
+def sums(loader: Loader, count: int) -> list[tuple[int, int]]:
+    return [(int(images.to(torch.int64).sum()), int(labels.sum())) for images, labels in epochs(loader, count)]
+
+
+@pytest.mark.parametrize("dtype", ["u8", "f16", "bf16", "f32"])
+@pytest.mark.parametrize("layout", ["channels_last", "nhwc", "nchw"])
+def test_batches_are_those_of_the_host(packed: str, dtype: str, layout: str) -> None:
+    options = {**OPTIONS, "dtype": dtype, "layout": layout, "normalize": None if dtype == "u8" else "imagenet"}
+    host, device = Loader(packed, **options), Loader(packed, device="cuda", **options)
+    assert device.device == torch.cuda.current_device()
+    for _ in range(2):
+        for (images, labels), batch in zip(host, device, strict=True):
+            assert batch.images.is_cuda and batch.labels.is_cuda and batch.images.stride() == images.stride()
+            assert torch.equal(batch.images.cpu(), images) and torch.equal(batch.labels.cpu(), labels)
+
+
+@pytest.mark.parametrize("side", [False, True])
+@pytest.mark.parametrize("sleep", [0, 2_000_000])
+def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sleep: int) -> None:
+    count = BATCHES if not sleep else min(BATCHES, 300)
+    expected = sums(Loader(packed, **OPTIONS), 40)
+    loader = Loader(packed, device="cuda", **OPTIONS)
+    stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
+    found = []
+    with torch.cuda.stream(stream):
+        loader.set_epoch(0)
+        for number, (images, labels) in enumerate(epochs(loader, count)):
+            if sleep:
+                torch.cuda._sleep(sleep)
+            found.append((images.to(torch.int64).sum(), labels.sum()))
+            if number % 40 == 39:
+                loader.set_epoch(0)
+    torch.cuda.synchronize()
+    found = [(int(a), int(b)) for a, b in found]
+    # Ten epochs of four batches, and again.
+    for number, pair in enumerate(found):
+        assert pair == expected[number % 40], f"batch {number}"
+
+
+def test_the_current_stream_may_change_between_batches(packed: str) -> None:
+    expected = sums(Loader(packed, **OPTIONS), 40)
+    loader, streams, found = Loader(packed, device="cuda", **OPTIONS), [torch.cuda.Stream() for _ in range(3)], []
+    it = epochs(loader, 40)
+    for number in range(40):
+        with torch.cuda.stream(streams[number % 3]):
+            images, labels = next(it)
+            torch.cuda._sleep(1_000_000)
+            found.append((images.to(torch.int64).sum(), labels.sum()))
+            del images, labels
+    torch.cuda.synchronize()
+    assert [(int(a), int(b)) for a, b in found] == expected
+
+
+def test_a_kept_tensor_keeps_its_bytes_and_its_slot_comes_back(packed: str) -> None:
+    loader = Loader(packed, device="cuda", prefetch=3, copy=False, **OPTIONS)
+    images, _ = next(iter(loader))
+    expected, address, others = images.clone(), images.data_ptr(), set()
+    for other, _ in epochs(loader, 200):
+        others.add(other.data_ptr())
+    assert torch.equal(images, expected) and address not in others
+    del images
+    others.update(other.data_ptr() for other, _ in epochs(loader, 20))
+    assert address in others
+
+
+def test_who_keeps_every_batch_gets_copies(packed: str) -> None:
+    loader = Loader(packed, device="cuda", **OPTIONS)
+    kept = list(epochs(loader, 40))
+    for (images, labels), (a, b) in zip(kept, Loader(packed, **OPTIONS), strict=False):
+        assert torch.equal(images.cpu(), a) and torch.equal(labels.cpu(), b)
+    assert len({images.data_ptr() for images, _ in kept}) == 40
+
+
+def test_a_page_locked_batch_may_be_uploaded_and_let_go_at_once(packed: str) -> None:
+    expected = sums(Loader(packed, **OPTIONS), 40)
+    loader = Loader(packed, pin_memory=True, copy=False, **OPTIONS)
+    assert loader.memory_plan()["pinned_bytes"] > 0
+    found, pinned = [], None
+    for images, labels in epochs(loader, 200):
+        pinned = images.is_pinned() if pinned is None else pinned
+        torch.cuda._sleep(500_000)
+        there = images.to("cuda", non_blocking=True)
+        found.append((there.to(torch.int64).sum(), int(labels.sum())))
+        del images
+        if len(found) % 40 == 0:
+            loader.set_epoch(0)
+    assert pinned, "torch sees that the memory is page-locked"
+    for number, (images, labels) in enumerate(found):
+        assert (int(images), labels) == expected[number % 40], f"batch {number}"
+
+
+def test_a_graph_is_replayed_on_a_copy_of_each_batch(packed: str) -> None:
+    loader = Loader(packed, device="cuda", dtype="f32", drop_last=True, **OPTIONS)
+    static = torch.empty(16, 3, 96, 96, device="cuda").to(memory_format=torch.channels_last)
+    weight = torch.randn(8, 3, 3, 3, device="cuda")
+    for _ in range(3):
+        out = torch.nn.functional.conv2d(static, weight).sum()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = torch.nn.functional.conv2d(static, weight).sum()
+    for images, _ in loader:
+        static.copy_(images)
+        graph.replay()
+        assert torch.allclose(out, torch.nn.functional.conv2d(images, weight).sum(), rtol=1e-3, atol=1)
+        # A batch may be let go while a stream of torch's is captured.
+        other = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(other):
+            static.mul_(1)
+            del images
+    assert len(list(loader)) == 4
+
+
+def test_next_within_a_capture_is_an_error_and_the_loader_goes_on(packed: str) -> None:
+    loader = Loader(packed, device="cuda", **OPTIONS)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        inside = Loader(packed, device="cuda", **OPTIONS)
+    it = iter(inside)
+    graph = torch.cuda.CUDAGraph()
+    x = torch.zeros(4, device="cuda")
+    with torch.cuda.stream(stream):
+        graph.capture_begin()
+        x.add_(1)
+        with pytest.raises(WarpfeedError) as raised:
+            next(it)
+        graph.capture_end()
+        assert raised.value.kind == "capturing"
+        assert len(list(it)) == 4
+    assert len(list(loader)) == 4
+
+
+def test_autocast_compile_and_backward(packed: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.Flatten(), torch.nn.LazyLinear(4)).cuda()
+    model = model.to(memory_format=torch.channels_last)
+    loader = Loader(packed, device="cuda", dtype=torch.bfloat16, normalize="imagenet", drop_last=True, **OPTIONS)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if not isinstance(p, torch.nn.UninitializedParameter)], 0.01)
+    for images, labels in epochs(loader, 12):
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    try:
+        step = torch.compile(lambda x: (x.float() * 2).sum())
+        images, _ = next(iter(loader))
+        assert torch.allclose(step(images), (images.float() * 2).sum(), rtol=1e-3, atol=1)
+    except Exception as e:  # a machine without a C compiler
+        pytest.skip(f"torch.compile does not run here: {type(e).__name__}")
+
+
+def test_a_tensor_that_another_stream_reads_is_safe_after_it_is_joined(packed: str) -> None:
+    """What `record_stream` is for torch's own memory: here the streams are joined before the drop."""
+    expected = sums(Loader(packed, **OPTIONS), 40)
+    loader, side, found = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream(), []
+    for images, labels in epochs(loader, 40):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1_000_000)
+            found.append((images.to(torch.int64).sum(), labels.sum()))
+        torch.cuda.current_stream().wait_stream(side)
+        del images, labels
+    torch.cuda.synchronize()
+    assert [(int(a), int(b)) for a, b in found] == expected
+
+
+def test_the_dlpack_protocol_with_a_stream(packed: str) -> None:
+    expected = sums(Loader(packed, **OPTIONS), 20)
+    loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
+    for batch in epochs(loader, 20):
+        assert batch.images.__dlpack_device__() == (2, torch.cuda.current_device())
+        with torch.cuda.stream(side):
+            images, labels = torch.from_dlpack(batch.images), torch.from_dlpack(batch.labels)
+            del batch
+            torch.cuda._sleep(500_000)
+            found.append((images.to(torch.int64).sum(), labels.sum()))
+            del images, labels
+    torch.cuda.synchronize()
+    assert [(int(a), int(b)) for a, b in found] == expected
+    with pytest.raises(BufferError, match="ambiguous"):
+        next(iter(loader)).images.__dlpack__(stream=0)
+
+
+def test_memory_is_flat_and_comes_back(packed: str) -> None:
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    loader = Loader(packed, device="cuda", **OPTIONS)
+    next(iter(loader))
+    opened = torch.cuda.mem_get_info()[0]
+    for _ in epochs(loader, 400):
+        pass
+    assert abs(torch.cuda.mem_get_info()[0] - opened) < 64 << 20
+    loader.close()
+    del loader
+    gc.collect()
+    torch.cuda.synchronize()
+    assert before - torch.cuda.mem_get_info()[0] < 256 << 20
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one device")
+def test_the_second_device(packed: str) -> None:
+    for images, _ in Loader(packed, device="cuda:1", **OPTIONS):
+        assert images.device == torch.device("cuda:1")
+    with torch.cuda.device(1):
+        assert Loader(packed, device="cuda", **OPTIONS).device == 1
+
+
+def test_cupy_and_jax_are_not_needed_and_numpy_is_refused(packed: str) -> None:
+    with pytest.raises(ValueError, match="output='numpy' is of host memory"):
+        Loader(packed, device="cuda", output="numpy")
+    batch = next(iter(Loader(packed, device="cuda", output="dlpack", **OPTIONS)))
+    with pytest.raises((AttributeError, TypeError, ValueError, RuntimeError)):
+        np.from_dlpack(batch.images)

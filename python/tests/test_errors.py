@@ -1,0 +1,187 @@
+"""Promise: an error names the place, and what an option refuses is refused with the way out. A bad
+Python source is an error with its exception as the cause."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Pictures, bmp, ran
+from warpfeed import Augment, Loader, WarpfeedError
+
+
+@pytest.fixture
+def damaged(mini: str, tmp_path: Path) -> tuple[str, Path]:
+    """A copy of the data set with one picture cut short."""
+    shutil.copytree(mini, tmp_path / "set")
+    picture = sorted((tmp_path / "set").rglob("*.jpg"))[5]
+    picture.write_bytes(picture.read_bytes()[:200])
+    return str(tmp_path / "set"), picture
+
+
+def test_a_bad_file_is_an_error_that_names_it(damaged: tuple[str, Path]) -> None:
+    path, picture = damaged
+    loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy")
+    with pytest.raises(WarpfeedError) as raised:
+        list(loader)
+    e = raised.value
+    assert (e.kind, e.sample, e.path) == ("decode", 5, str(picture)) and picture.stem in (e.key or "")
+    assert str(e).startswith(f"sample 5 ({e.key}): {picture}: decode: ")
+    # The next epoch goes up to the same place.
+    with pytest.raises(WarpfeedError):
+        list(loader)
+
+
+def test_bad_files_are_skipped_listed_and_logged(damaged: tuple[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    path, picture = damaged
+    with caplog.at_level(logging.WARNING, "warpfeed"):
+        loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", on_error="skip", max_skipped=2)
+        valid = [flag for batch in loader for flag in batch.valid]
+    assert len(valid) == 64 and valid.count(False) == 1 and not valid[5]
+    [(epoch, batch, error)] = loader.faults()
+    assert (epoch, batch) == (0, 1) and isinstance(error, WarpfeedError) and error.path == str(picture)
+    assert any("skipped" in record.message and str(picture) in record.message for record in caplog.records)
+    with pytest.raises(WarpfeedError) as raised:
+        list(Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", on_error="skip", max_skipped=0))
+    assert raised.value.kind == "too_many_skipped"
+
+
+def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -> None:
+    with pytest.raises(WarpfeedError) as raised:
+        Loader(tmp_path / "nothing")
+    assert raised.value.kind == "io" and raised.value.errno == 2 and raised.value.path == str(tmp_path / "nothing")
+    with pytest.raises(WarpfeedError, match="cuda: no NVIDIA driver|device"):
+        Loader(tmp_path, device="cuda:999", output="dlpack")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"transform": len}, TypeError, "would run under the interpreter's lock.*transforms=\\[f\\]"),
+        ({"augment": len}, TypeError, "want warpfeed.Augment; a Python call for each sample"),
+        ({"collate_fn": list}, TypeError, "fields=\\{name"),
+        ({"sampler": [1]}, TypeError, "subset, weights or balanced"),
+        ({"persistent_workers": True}, TypeError, "workers live as long"),
+        ({"bach_size": 3}, TypeError, "no argument 'bach_size'"),
+        ({"dtype": "int4"}, ValueError, "dtype='int4': known are u8"),
+        ({"layout": "chwn"}, ValueError, "layout='chwn'"),
+        ({"output": "tf"}, ValueError, "output='tf'"),
+        ({"device": "tpu"}, ValueError, "device='tpu'"),
+        ({"normalize": "cifar"}, ValueError, "normalize='cifar'"),
+        ({"normalize": "imagenet", "dtype": "u8"}, WarpfeedError, "normalize needs dtype f32, f16 or bf16"),
+        ({"batch_size": 0}, WarpfeedError, "batch_size\\(0\\)"),
+        ({"batch_size": 8, "global_batch_size": 8}, ValueError, "set one of them"),
+        ({"drop_last": True, "last_batch": "pad"}, ValueError, "set one of them"),
+        ({"last_batch": "loop"}, ValueError, "last_batch=\"loop\""),
+        ({"on_error": "skip"}, ValueError, "max_skipped=n go together"),
+        ({"shuffle": 3, "seed": 4}, ValueError, "both are the seed"),
+        ({"rank": 1}, ValueError, "set both"),
+        ({"rank": 2, "world_size": 2}, WarpfeedError, "rank 2 of a world of 2"),
+        ({"num_workers": 2, "workers": 3}, ValueError, "are the same"),
+        ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side of 200"),
+        ({"augment": Augment.eval(256, 224).ratio(1, 1)}, WarpfeedError, "ratio needs the random crop"),
+        ({"subset": [64]}, WarpfeedError, "subset: place 0 is sample 64"),
+        ({"balanced": True, "weights": [1] * 64}, WarpfeedError, "each decides the order"),
+        ({"memory_limit": 1000}, WarpfeedError, "memory"),
+        ({"resume": {"version": 9}}, WarpfeedError, "version 9"),
+        ({"resume": {"epoch": "x"}}, ValueError, "not a state of a loader"),
+        ({"fields": {"emb": len}}, AttributeError, "_describe"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_with_a_sentence(mini: str, options: dict, error: type, text: str) -> None:
+    with pytest.raises(error, match=text):
+        Loader(mini, **{"output": "numpy", **options})
+
+
+def test_augment_begins_with_a_crop_and_does_not_change() -> None:
+    with pytest.raises(TypeError, match="begin with Augment.train"):
+        Augment()
+    with pytest.raises(AttributeError, match="does not change"):
+        Augment.train(32)._calls = ()
+
+
+def test_a_python_source_gives_bytes_pairs_or_dicts() -> None:
+    for give in ["bytes", "pair", "dict"]:
+        loader = Loader(Pictures(40, give), batch_size=16, augment=Augment.resize(8, 8), output="numpy", unlabelled=True)
+        seen = {}
+        for batch in loader:
+            for id, image, label in zip(batch.ids, *batch, strict=True):
+                seen[id] = (image[0, 0].tolist(), int(label))
+        expected = {i: ([i % 256, i * 7 % 256, i * 31 % 256], -1 if give == "bytes" else i % 2) for i in range(40)}
+        assert seen == expected
+    assert loader.classes() == ["even", "odd"] and loader.dataset.class_to_idx == {"even": 0, "odd": 1}
+
+
+def test_an_exception_of_a_python_source_is_the_cause() -> None:
+    loader = Loader(Pictures(40, "bad"), batch_size=16, augment=Augment.resize(8, 8), output="numpy")
+    with pytest.raises(WarpfeedError, match="sample 7: source: ValueError: the seventh is missing") as raised:
+        list(loader)
+    assert raised.value.sample == 7 and isinstance(raised.value.__cause__, ValueError)
+    assert raised.value.__cause__.__traceback__ is not None
+    with pytest.raises(WarpfeedError, match="__getitem__ gave list; want the bytes of an encoded picture"):
+        list(Loader(Pictures(4, "decoded"), batch_size=4, output="numpy"))
+    with pytest.raises(TypeError, match="has no __len__"):
+        Loader(iter([]), output="numpy")
+    with pytest.raises(TypeError, match="a list is a mixture"):
+        Loader([bmp(8, 8, (0, 0, 0))], output="numpy")
+
+
+def test_samples_without_labels_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.bmp").write_bytes(bmp(8, 8, (1, 2, 3)))
+    options = {"augment": Augment.resize(8, 8), "output": "numpy"}
+    with pytest.raises(WarpfeedError, match="unlabelled"):
+        list(Loader(tmp_path, **options))
+    [(images, labels)] = Loader(tmp_path, unlabelled=True, **options)
+    assert labels.tolist() == [-1] and images[0, 0, 0].tolist() == [1, 2, 3]
+    [batch] = Loader(tmp_path, without=["label"], **options)
+    assert list(batch) == ["image"]
+
+
+def test_without_torch_batches_are_numpy_arrays(mini: str) -> None:
+    out = ran(
+        """
+        import sys
+        sys.modules["torch"] = None  # importing it is an ImportError
+        import numpy, warpfeed
+        for images, labels in warpfeed.Loader(sys.argv[1], batch_size=16, augment=warpfeed.Augment.train(32)):
+            assert type(images) is numpy.ndarray and images.shape == (16, 32, 32, 3), images
+        try:
+            warpfeed.Loader(sys.argv[1], output="torch")
+        except ValueError as e:
+            print(e)
+        """,
+        mini,
+    )
+    assert out == "output='torch', and torch cannot be imported\n"
+
+
+def test_the_command_line_is_the_programs(mini: str, tmp_path: Path) -> None:
+    def program(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "warpfeed", *args], capture_output=True, text=True, **options)
+
+    assert "64" in program("inspect", mini).stdout
+    assert program("pack", mini, str(tmp_path / "x.tar")).returncode == 0
+    assert len(Loader(tmp_path / "x.tar", batch_size=16, output="numpy")) == 4
+    wrong = program("bogus")
+    assert wrong.returncode == 2 and "unrecognized subcommand" in wrong.stderr
+    missing = program("verify", str(tmp_path / "none"))
+    assert missing.returncode == 1 and missing.stderr.startswith("warpfeed: ")
+    script = Path(sys.executable).with_name("warpfeed")
+    if script.exists():
+        assert subprocess.run([script, "--version"], capture_output=True, text=True).stdout.startswith("warpfeed 0.")
+
+
+def test_stats_verdict_plan_and_trace(packed: str, tmp_path: Path) -> None:
+    import json
+
+    loader = Loader(packed, batch_size=4, augment=Augment.train(32), output="numpy", trace=tmp_path / "t.json")
+    list(loader)
+    stats = loader.stats()
+    assert stats["batches"] == 16 and stats["samples"] == 64 and "samples/s" in str(stats)
+    assert str(loader.verdict()) and loader.memory_plan()["slots"] >= 4 and "slots of" in str(loader.memory_plan())
+    loader.close()
+    assert json.loads((tmp_path / "t.json").read_text())

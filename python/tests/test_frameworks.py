@@ -1,0 +1,180 @@
+"""Promise: trainers take the loader as it is: Lightning's `Trainer` with its state, `accelerate`,
+`timm`'s training script, torch's own pieces, JAX. Each test needs the real package."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from warpfeed import Augment, Loader
+
+OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "normalize": "imagenet"}
+
+
+def network(torch):  # type: ignore[no-untyped-def]
+    layers = torch.nn.Conv2d(3, 4, 3, stride=2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(4, 4)
+    return torch.nn.Sequential(*layers)
+
+
+def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    loader, model = Loader(mini, **OPTIONS), network(torch)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for images, labels in loader:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+    # A graph may keep a batch for its backward pass.
+    outputs = [(model(images), labels) for images, labels in loader]
+    sum(torch.nn.functional.cross_entropy(out, labels) for out, labels in outputs).backward()
+    torch.save({"loader": loader.state_dict(), "model": model.state_dict()}, tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    again = Loader(mini, **OPTIONS)
+    again.load_state_dict(state["loader"])
+    assert again.epoch == 2
+    # torch's own collation of states.
+    assert torch.equal(next(iter(again))[0], next(iter(loader))[0])
+
+
+def test_torchvision_transforms_run_on_whole_batches(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+    v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
+    mixup = v2.MixUp(num_classes=4)
+    images, labels = next(iter(Loader(mini, transforms=mixup, **OPTIONS)))
+    assert images.shape == (16, 3, 32, 32) and labels.shape == (16, 4)
+    flip = v2.RandomHorizontalFlip(1.0)
+    plain, _ = next(iter(Loader(mini, **OPTIONS)))
+    flipped, _ = next(iter(Loader(mini, transforms=[lambda x, y: (flip(x), y)], **OPTIONS)))
+    assert torch.equal(flipped, plain.flip(-1))
+
+
+def test_a_loader_in_torchs_dataloader_is_told_that_it_was_forked(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+    class Wrapped(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.loader = Loader(mini, **OPTIONS)
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            return iter(self.loader)
+
+    assert len(list(torch.utils.data.DataLoader(Wrapped(), batch_size=None))) == 4
+    forked = torch.utils.data.DataLoader(Wrapped(), batch_size=None, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(RuntimeError, match="worker threads do not survive fork"):
+        list(forked)
+
+
+def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str, torch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    seen: list[tuple[int, int]] = []
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = network(torch)
+
+        def training_step(self, batch, index):  # type: ignore[no-untyped-def]
+            images, labels = batch
+            seen.append((self.current_epoch, int(images.sum() * 1000)))
+            return torch.nn.functional.cross_entropy(self.model(images), labels)
+
+        def configure_optimizers(self):  # type: ignore[no-untyped-def]
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    def trainer(**more):  # type: ignore[no-untyped-def]
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "devices": 1}
+        return lightning.Trainer(default_root_dir=tmp_path, **quiet, **more)
+
+    trainer(max_epochs=2, enable_checkpointing=False).fit(Module(), Loader(mini, **OPTIONS))
+    whole = list(seen)
+    plain = Loader(mini, **OPTIONS)
+    assert whole == [(epoch, int(images.sum() * 1000)) for epoch in range(2) for images, _ in plain], "the epochs are the loader's"
+    assert [epoch for epoch, _ in whole] == [0] * 4 + [1] * 4
+    # Killed after six steps, in the middle of epoch 1, and resumed by another Trainer.
+    seen.clear()
+
+    class Killed(Exception):
+        pass
+
+    class Kill(lightning.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, trainer, *_):  # type: ignore[no-untyped-def]
+            if trainer.global_step == 6:
+                trainer.save_checkpoint(tmp_path / "mid.ckpt")
+                raise Killed
+
+    with pytest.raises(Killed):
+        trainer(max_epochs=2, enable_checkpointing=False, callbacks=[Kill()]).fit(Module(), Loader(mini, **OPTIONS))
+    assert seen == whole[:6]
+    again = trainer(max_epochs=2, enable_checkpointing=False)
+    again.fit(Module(), Loader(mini, **OPTIONS), ckpt_path=tmp_path / "mid.ckpt", weights_only=False)
+    assert seen == whole
+
+
+def test_accelerate_passes_the_loader_through(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = network(torch)
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), Loader(mini, **OPTIONS))
+    assert isinstance(loader, Loader) and len(loader) == 4
+    for images, labels in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(torch.nn.functional.cross_entropy(model(images), labels))
+            optimizer.step()
+        moved = accelerate.utils.send_to_device((images, labels), "cpu")
+        assert moved[0].shape == images.shape
+
+
+def test_timm_finds_what_its_training_script_touches(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+    utils = pytest.importorskip("timm.utils", reason="timm is not installed")
+    timm = pytest.importorskip("timm")
+    loader = Loader(mini, **{**OPTIONS, "batch_size": 8, "augment": Augment.train(64)})
+    model = timm.create_model("resnet18", num_classes=4)
+    # The lines of timm's train.py that touch a loader.
+    if hasattr(loader, "sampler") and hasattr(loader.sampler, "set_epoch"):
+        loader.sampler.set_epoch(3)
+    last = len(loader) - 1
+    meter = utils.AverageMeter()
+    for number, (images, labels) in enumerate(loader):
+        meter.update(torch.nn.functional.cross_entropy(model(images), labels).item(), images.size(0))
+        assert number <= last
+    assert meter.count == len(loader.dataset) == 64 and loader.epoch == 4
+
+
+def test_jax_takes_batches_through_dlpack(mini: str) -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    for layout in ["nhwc", "nchw"]:
+        options = {**OPTIONS, "layout": layout}
+        arrays = [images.copy() for images, _ in Loader(mini, output="numpy", **options)]
+        for expected, batch in zip(arrays, Loader(mini, output="dlpack", **options), strict=True):
+            images = jax.dlpack.from_dlpack(batch.images)
+            assert images.shape == expected.shape and np.array_equal(np.asarray(images), expected)
+
+
+def test_ranks_of_torch_distributed_are_found(mini: str, torch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """As under mp.spawn and Lightning, where the environment does not have all of them."""
+    code = """
+        import sys, torch, torch.distributed as dist, torch.multiprocessing as mp, warpfeed
+        def work(rank, path, store):
+            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+            try:
+                warpfeed.Loader(path, batch_size=8)
+                raise SystemExit("no error")
+            except warpfeed.WarpfeedError as e:
+                assert f"this is rank {rank} of 2" in str(e), e
+            loader = warpfeed.Loader(path, batch_size=8, shuffle=1, augment=warpfeed.Augment.train(32), distributed=True)
+            assert (loader.rank, loader.world_size, len(loader)) == (rank, 2, 4)
+            ids = [sum((batch.ids for batch in loader), [])]
+            both = [None, None]
+            dist.all_gather_object(both, ids[0])
+            if rank == 0:
+                print(sorted(both[0] + both[1]) == list(range(64)))
+        if __name__ == "__main__":
+            mp.start_processes(work, (sys.argv[1], sys.argv[2]), nprocs=2, start_method="spawn")
+    """
+    import subprocess
+    import textwrap
+
+    script = tmp_path / "work.py"
+    script.write_text(textwrap.dedent(code))
+    done = subprocess.run([sys.executable, script, mini, tmp_path / "store"], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+

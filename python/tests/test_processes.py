@@ -1,0 +1,212 @@
+"""Promise: Ctrl-C works while waiting. Fork is an error with a sentence, spawn opens anew. No thread
+stays behind after an exception. The interpreter ends cleanly in mid-epoch. Other threads run
+meanwhile."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import Pictures, ran, run
+from warpfeed import Augment, Loader, Numbers, WarpfeedError
+
+SLOW = """
+import sys, threading, time, warpfeed
+class Slow:
+    def __len__(self): return 1000
+    def __getitem__(self, index):
+        if index >= 8:
+            time.sleep({seconds})
+        return open(sys.argv[1], "rb").read(), 0
+loader = warpfeed.Loader(Slow(), batch_size=4, workers=2, augment=warpfeed.Augment.train(32), output="numpy")
+"""
+
+
+@pytest.fixture
+def picture(mini: str) -> str:
+    for folder, _, files in os.walk(mini):
+        for file in files:
+            if file.endswith((".jpg", ".png")):
+                return os.path.join(folder, file)
+    raise AssertionError("no picture")
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of Unix")
+def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture: str) -> None:
+    code = SLOW.format(seconds=1.5) + textwrap.dedent(
+        """
+        it = iter(loader)
+        print(next(it).number, next(it).number, flush=True)
+        start = time.monotonic()
+        try:
+            next(it)
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - start < 1.4, flush=True)
+        print(next(it).number)
+        """
+    )
+    program = subprocess.Popen([sys.executable, "-c", code, picture], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None and program.stdout.readline() == "0 1\n"
+    time.sleep(0.3)
+    program.send_signal(signal.SIGINT)
+    out, _ = program.communicate(timeout=60)
+    assert out == "interrupted True\n2\n" and program.returncode == 0
+
+
+def test_other_threads_run_while_a_batch_is_waited_for(picture: str) -> None:
+    out = ran(
+        SLOW.format(seconds=0.5)
+        + textwrap.dedent(
+            """
+            turns = 0
+            def count():
+                global turns
+                while True:
+                    turns += 1
+                    time.sleep(0.001)
+            threading.Thread(target=count, daemon=True).start()
+            it = iter(loader)
+            next(it), next(it)
+            before = turns
+            next(it)
+            print(turns - before)
+            """
+        ),
+        picture,
+    )
+    assert int(out) > 50
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_is_told_and_does_no_harm(mini: str) -> None:
+    out = ran(
+        """
+        import os, sys, warpfeed
+        loader = warpfeed.Loader(sys.argv[1], batch_size=8, augment=warpfeed.Augment.train(32), output="numpy")
+        it = iter(loader)
+        kept = next(it)
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            for call in (lambda: next(it), lambda: next(iter(loader)), loader.stats, loader.state_dict, lambda: len(loader)):
+                try:
+                    call()
+                    print("no error")
+                except warpfeed.WarpfeedError as e:
+                    assert "worker threads do not survive fork" in str(e) and e.kind == "config", e
+            del it, kept, loader
+            print("told", flush=True)
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print(len(list(it)))
+        """,
+        mini,
+    )
+    assert out == "told\n7\n"
+
+
+def in_a_child(loader: Loader, queue) -> None:  # type: ignore[no-untyped-def]
+    queue.put([np.asarray(images).tobytes() for images, _ in loader])
+
+
+def test_spawn_opens_the_loader_by_its_arguments(mini: str) -> None:
+    import multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    augment = Augment.train(32).scale(0.5, 1.0)
+    loader = Loader(mini, batch_size=16, shuffle=5, augment=augment, output="numpy", fields=None)
+    next(iter(loader))
+    queue = context.Queue()
+    child = context.Process(target=in_a_child, args=(loader, queue))
+    child.start()
+    there = queue.get(timeout=60)
+    child.join()
+    assert there == [images.tobytes() for images, _ in loader], "the next epoch, as here"
+
+
+def test_everything_that_is_given_to_a_loader_pickles_and_prints(mini: str) -> None:
+    import warpfeed
+
+    parts = [
+        Augment.train(224).scale(0.25, 1.0).jitter(warpfeed.ColorJitter(0.4, hue=0.1)),
+        Augment.eval(256, 224).erase(warpfeed.RandomErasing(0.5).value(0, 1, 2)),
+        warpfeed.Mix.either(0.2, 1.0).probability(0.5),
+        Numbers("f32", [768]),
+        WarpfeedError("x", "decode", 3, "key", "path", 2),
+    ]
+    for part in parts:
+        again = pickle.loads(pickle.dumps(part))
+        assert repr(again) == repr(part) and type(again) is type(part)
+        if not isinstance(part, Exception):
+            assert again == part and hash(again) == hash(part)
+    assert repr(parts[0]) == "Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(brightness=0.4, hue=0.1))"
+    loader = Loader(mini, batch_size=4, augment=parts[0], output="numpy")
+    assert eval(repr(loader), {"Loader": Loader, **vars(warpfeed)}).batch_size == 4
+    batch = next(iter(loader))
+    assert isinstance(pickle.loads(pickle.dumps(batch)), tuple)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
+    def loop() -> None:
+        loader = Loader(packed, batch_size=4, workers=3, augment=Augment.train(32), output="numpy")
+        for _ in loader:
+            assert threads() >= before + 3
+            raise ValueError("of the step")
+
+    Loader(packed, output="numpy").close()
+    before = threads()
+    for _ in range(5):
+        with pytest.raises(ValueError, match="of the step"):
+            loop()
+    deadline = time.monotonic() + 10
+    while threads() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threads() == before
+
+
+@pytest.mark.parametrize("ending", ["", "raise ValueError('x')", "sys.exit(3)", "del loader", "it = None", "keep = loader, it"])
+@pytest.mark.parametrize("source", ["folder", "python"])
+def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, picture: str, ending: str, source: str) -> None:
+    begin = SLOW.format(seconds=0.2) if source == "python" else (
+        "import sys, warpfeed\nloader = warpfeed.Loader(sys.argv[2], batch_size=4, augment=warpfeed.Augment.train(32), output='numpy')\n"
+    )  # fmt: skip
+    done = run(f"{begin}\nit = iter(loader)\nfirst = next(it)\nprint('begun', flush=True)\n{ending}\n", picture, mini, timeout=60)
+    expected = {"raise ValueError('x')": 1, "sys.exit(3)": 3}.get(ending, 0)
+    assert (done.returncode, done.stdout) == (expected, "begun\n"), done.stderr
+    assert ("ValueError: x" in done.stderr) == (expected == 1) and "Fatal" not in done.stderr, done.stderr
+
+
+def test_a_daemon_thread_in_a_wait_does_not_hold_up_the_end(picture: str) -> None:
+    code = SLOW.format(seconds=0.3) + (
+        "def work():\n    for _ in loader: pass\n"
+        "threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.3)\nprint('ends')\n"
+    )
+    done = run(code, picture, timeout=60)
+    assert done.returncode == 0 and done.stdout == "ends\n", done.stderr
+
+
+def test_a_loader_in_a_reference_cycle_is_collected(packed: str) -> None:
+    import gc
+    import weakref
+
+    loader = Loader(packed, batch_size=4, augment=Augment.train(32), output="numpy")
+    loader.itself = loader  # type: ignore[attr-defined]
+    it = iter(loader)
+    next(it)
+    gone = weakref.ref(loader)
+    del loader, it
+    gc.collect()
+    assert gone() is None
