@@ -31,6 +31,8 @@ pub(crate) struct Home {
     pub(crate) held: Arc<AtomicUsize>,
     /// Who keeps slots that a device may still read; nobody where the memory is ordinary.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
+    /// The process that the loader's threads are in.
+    pub(crate) process: u32,
 }
 
 /// Keeps slots in page-locked memory until no device can still be reading them.
@@ -229,6 +231,10 @@ impl HostBatch {
 
 impl Drop for HostBatch {
     fn drop(&mut self) {
+        if std::process::id() != self.home.process {
+            // After `fork`: the threads that would take it are not here, and may have held locks.
+            std::mem::forget(self.full.take());
+        }
         if let Some((slot, home)) = self.leave() {
             match &home.keeper {
                 Some(keeper) => keeper.keep(slot),

@@ -91,7 +91,7 @@ impl Engine {
         let parts_per_batch = most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
-        let home = Home { free, held: Arc::default(), keeper };
+        let home = Home { free, held: Arc::default(), keeper, process: std::process::id() };
 
         let reports = Reports::new();
         let pool = Pool::new(settings.workers, settings, reports.clone())?;
