@@ -1,0 +1,87 @@
+"""Images/s through Python against the Rust program's own loop, in turns; and what one `next` costs.
+
+    python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
+
+Both read the same data with the same options: random-resized crop 224 and flip, u8, host memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+import warpfeed
+
+
+def rust(args: argparse.Namespace) -> float:
+    command = [sys.executable, "-m", "warpfeed", "bench", args.path, "--json", "--batch-size", str(args.batch)]
+    done = subprocess.run([*command, "--seconds", str(args.seconds), "--warmup", "2"], capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout)["samples_per_second"])
+
+
+def python(args: argparse.Namespace, output: str) -> float:
+    loader = warpfeed.Loader(
+        args.path, batch_size=args.batch, shuffle=0, augment=warpfeed.Augment.train(224), unlabelled=True, output=output
+    )
+    begin, samples, since = time.monotonic(), 0, 0.0
+    while True:
+        for images, _ in loader:
+            now = time.monotonic()
+            if since:
+                samples += len(images)
+                if now - since >= args.seconds:
+                    loader.close()
+                    return samples / (now - since)
+            elif now - begin >= 2:
+                since = now
+
+
+def cost_of_next(path: str, output: str) -> float:
+    """Microseconds of a `next` whose batch is ready."""
+    loader = warpfeed.Loader(path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), output=output, unlabelled=True)
+    times = []
+    for _ in range(30):
+        it = iter(loader)
+        next(it)
+        time.sleep(0.05)
+        for _ in range(8):
+            start = time.perf_counter()
+            batch = next(it)
+            times.append(time.perf_counter() - start)
+            del batch
+    loader.close()
+    return statistics.median(times) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path")
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=256)
+    args = parser.parse_args()
+    outputs = ["numpy"]
+    try:
+        import torch  # noqa: F401
+
+        outputs.append("torch")
+    except ImportError:
+        pass
+    runs = {"rust": rust, **{output: lambda args, output=output: python(args, output) for output in outputs}}
+    rates: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(args.rounds):
+        for name, run in runs.items():
+            rates[name].append(run(args))
+    for name, found in rates.items():
+        ratio = statistics.median(b / a for a, b in zip(rates["rust"], found, strict=True))
+        print(f"{name:<6} {statistics.median(found):>8.0f} images/s, {ratio:.3f} of rust: {' '.join(f'{rate:.0f}' for rate in found)}")
+    for output in ["dlpack", *outputs]:
+        print(f"next   {output:<6} {cost_of_next(args.path, output):.1f} us")
+
+
+if __name__ == "__main__":
+    main()
