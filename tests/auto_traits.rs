@@ -89,6 +89,9 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<source::OwnedSample>();
     both::<source::Sample<'_>>();
     both::<source::Tar>();
+    both::<source::Coco>();
+    both::<source::Yolo>();
+    both::<source::Voc>();
     both::<transform::Augment>();
     both::<transform::ColorJitter>();
     both::<transform::Erase>();

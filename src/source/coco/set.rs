@@ -38,8 +38,9 @@ use crate::source::{Sample, Source};
 ///
 /// [`field::Boxes`](crate::field::Boxes) takes all of these into batches.
 ///
-/// **Memory.** Opening reads the file once. What stays in memory are some 100 bytes for an
-/// annotation and its points; segmentations are read from the file with the sample. A file that is
+/// **Memory.** Opening reads the file once and holds it for that time: 468 MB of JSON with 860,000
+/// annotations took 617 MB at most. What stays are some 100 bytes for an annotation, and its
+/// points; segmentations are read from the file with the sample. A file that is
 /// written to while it is open is an error of the next epoch.
 ///
 /// **Bad annotations.** A category that the file does not list, and a box that reaches out of its
