@@ -225,8 +225,8 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
 }
 
 unsafe extern "C" fn wait_for(gate: *mut c_void) {
-    // SAFETY: the test's `Arc` keeps it alive until the stream has been waited for.
-    let gate = unsafe { &*gate.cast::<AtomicBool>() };
+    // SAFETY: `hold` gave this function a handle of its own, and the driver calls it once.
+    let gate = unsafe { Arc::from_raw(gate.cast::<AtomicBool>().cast_const()) };
     while !gate.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -236,9 +236,9 @@ unsafe extern "C" fn wait_for(gate: *mut c_void) {
 fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     let gate = Arc::new(AtomicBool::new(false));
     stream.context().bind_to_thread().unwrap();
-    // SAFETY: the function and its argument are as the driver wants them, and every test keeps the
-    // gate until the stream has gone on.
-    let held = unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait_for), Arc::as_ptr(&gate) as *mut c_void) };
+    let handle = Arc::into_raw(gate.clone()).cast_mut().cast::<c_void>();
+    // SAFETY: the function and its argument are as the driver wants them.
+    let held = unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait_for), handle) };
     held.result().unwrap();
     gate
 }
