@@ -8,7 +8,8 @@ torch's DataLoader and DALI read. Fed by:
 - `repeated`: one batch on the device, again and again: how fast the step is without a loader;
 - `warpfeed`: `device="cuda"`, bf16, channels last, normalised on the device;
 - `warpfeed folder`: the same from the folder;
-- `torch`: torch.utils.data.DataLoader with torchvision's transforms, page-locked, non-blocking;
+- `torch`: torch.utils.data.DataLoader with torchvision's decoder and transforms on `uint8`,
+  page-locked, non-blocking, normalised on the device;
 - `dali`: DALI's pipeline with the `mixed` decoder, where it can be imported.
 
 Images/s are medians of the rounds. `idle` is the share of a window in which no kernel of the step
@@ -87,10 +88,15 @@ class Torch:
     name = "torch"
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from torchvision import datasets, transforms
+        from torchvision import datasets, io
+        from torchvision.transforms import v2
 
-        steps = [transforms.RandomResizedCrop(args.side), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
-        data = datasets.ImageFolder(args.folder, transforms.Compose([*steps, transforms.Normalize(MEAN, STD)]))
+        def decoded(path: str) -> torch.Tensor:
+            return io.decode_image(io.read_file(path), mode="RGB")
+
+        steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
+        data = datasets.ImageFolder(args.folder, steps, loader=decoded)
+        self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
         # Small sets are passed over several times an epoch: what is measured is the middle.
         several = torch.utils.data.ConcatDataset([data] * max(1, 50_000 // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
@@ -100,8 +106,8 @@ class Torch:
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for images, labels in forever(self.loader):
-            images = images.to("cuda", non_blocking=True).to(torch.bfloat16, memory_format=torch.channels_last)
-            yield images, labels.to("cuda", non_blocking=True)
+            images = images.to("cuda", non_blocking=True).to(memory_format=torch.channels_last)
+            yield ((images - self.mean) / self.std).bfloat16(), labels.to("cuda", non_blocking=True)
 
     def stall(self) -> Any:
         return None
