@@ -1,0 +1,84 @@
+//! Promise: boxes, masks and points of a set are counted by `inspect`, checked by `verify`, drawn by
+//! `preview` and kept by `pack`: the real binary in a temporary tree.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+fn warpfeed(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs it, expects exit code 0 and nothing on stderr, and returns stdout.
+fn ok(dir: &Path, args: &[&str]) -> String {
+    let output = warpfeed(dir, args);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), &*err), (Some(0), ""), "{args:?}\n{out}");
+    out
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// A drawn set with its truth is counted, checked and drawn by every command, packed or not.
+#[test]
+fn annotated_sets_are_counted_checked_and_drawn() {
+    let dir = TempDir::new().unwrap();
+    for layout in ["coco", "voc"] {
+        ok(
+            dir.path(),
+            &["synth", "--out", layout, "--layout", layout, "--images", "20", "--classes", "3", "--side", "64"],
+        );
+    }
+    let coco = "coco/annotations/instances_train.json";
+    let voc = "voc/ImageSets/Segmentation/train.txt";
+    ok(dir.path(), &["pack", coco, "coco.lmdb"]);
+    ok(dir.path(), &["pack", voc, "voc.tar"]);
+    let count = |path: &str| json(&ok(dir.path(), &["inspect", path, "--json"]))["annotated"].clone();
+    for (path, packed) in [(coco, "coco.lmdb"), (voc, "voc.tar")] {
+        let counted = count(path);
+        assert_eq!(count(packed), counted, "{path}");
+        assert!(counted["boxes"].as_u64().unwrap() > 20 && counted["samples"] == 16, "{counted}");
+        let shown = ok(dir.path(), &["inspect", packed]);
+        assert!(shown.contains(&format!("boxes        {} of 16 samples, up to ", counted["boxes"])), "{shown}");
+        assert!(shown.contains("\nlabel    boxes  class\n"), "{shown}");
+        assert_eq!(warpfeed(dir.path(), &["verify", packed]).status.code(), Some(0));
+        let sheet = |path: &str, out: &str| {
+            ok(dir.path(), &["preview", path, "--out", out, "--images", "9", "--size", "96"]);
+            image::open(dir.path().join(out)).unwrap().into_rgb8()
+        };
+        assert_eq!(sheet(path, "a.png"), sheet(packed, "b.png"));
+    }
+    // Something is drawn: without annotations the same pictures give another sheet.
+    let sheet = |path: &str| {
+        ok(dir.path(), &["preview", path, "--out", "x.png", "--images", "16", "--size", "64", "--augment", "eval"]);
+        image::open(dir.path().join("x.png")).unwrap().into_rgb8()
+    };
+    assert_ne!(sheet(coco), sheet("coco/train"));
+    assert!(count(coco)["labelled_points"].as_u64().unwrap() > 60 && count(coco)["mask_values"] == json("{}"));
+    assert!(count(voc)["mask_values"]["0"].as_u64().unwrap() > 10_000 && count(voc)["masks"] == 16);
+
+    // A mask of another size, a box outside the picture, a class that is not listed.
+    let mask = dir.path().join("voc/SegmentationClass/000001.png");
+    image::GrayImage::new(5, 5).save(&mask).unwrap();
+    let bad = warpfeed(dir.path(), &["verify", voc]);
+    let out = text(&bad.stdout);
+    assert!(bad.status.code() == Some(1) && out.contains("field \"mask.png\": 5x5 pixels, its picture has "), "{out}");
+    let path = dir.path().join(coco);
+    let mut changed = json(&fs::read_to_string(&path).unwrap());
+    changed["annotations"][0]["category_id"] = 9.into();
+    changed["annotations"][7]["bbox"] = serde_json::json!([0, 0, 999, 5]);
+    fs::write(&path, changed.to_string()).unwrap();
+    let bad = warpfeed(dir.path(), &["verify", coco]);
+    let out = text(&bad.stdout);
+    assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 2), "{out}");
+    assert!(out.contains("annotation 1: category 9 is not among the 3 categories of the file"), "{out}");
+    assert!(out.contains("annotation 8: x from 0 to 999, the picture is "), "{out}");
+}
