@@ -47,6 +47,9 @@ def threads() -> int:
 def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture: str) -> None:
     code = SLOW.format(seconds=1.5) + textwrap.dedent(
         """
+        import signal
+        # Where the tests run in a shell's background, the signal is ignored from the start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         it = iter(loader)
         print(next(it).number, next(it).number, flush=True)
         start = time.monotonic()
