@@ -43,7 +43,8 @@
 //!
 //! [`new`](Loader::new) takes the path of a folder, an LMDB, tar shards, a table, or a set of
 //! [COCO](source::Coco), [YOLO](source::Yolo) or [Pascal VOC](source::Voc).
-//! [`table`](Loader::table) says what the columns of a table mean.
+//! [`table`](Loader::table) says what the columns of a table mean. [`index`](Loader::index) keeps
+//! the listing of a folder in a file beside it.
 //! [`source`](Loader::source) takes a [`Source`](source::Source) of your own, and
 //! [`shared_source`](Loader::shared_source) one that other loaders use too.
 //! [`mixture`](Loader::mixture) and [`mixture_of`](Loader::mixture_of) draw from several data sets

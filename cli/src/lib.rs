@@ -6,6 +6,7 @@
 //! 3. [`occupancy`]: how many warps of a CUDA kernel a multiprocessor holds.
 
 mod commands;
+mod data;
 mod log;
 mod measure;
 pub mod occupancy;

@@ -41,7 +41,7 @@ use crate::transform::{Augment, Transform};
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
@@ -58,6 +58,7 @@ pub struct Loader {
     pub(super) mapped: bool,
     pub(super) classes: Listed,
     pub(super) table: TableOptions,
+    pub(super) indexed: bool,
     pub(super) batch: Share,
     pub(super) place: Place,
     pub(super) sampling: Sampling,
@@ -142,6 +143,19 @@ impl Loader {
         Self::from_input(Input::Source(source))
     }
 
+    /// Whether the listing of a folder is kept in a file beside it; off by default. A folder of
+    /// millions of files so opens without listing them; see
+    /// [`source::Options::index`](crate::source::Options::index).
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("imagenet/train").index(true); // imagenet/train.warpfeed-index
+    /// ```
+    pub fn index(mut self, indexed: bool) -> Self {
+        self.indexed = indexed;
+        self
+    }
+
     /// What the columns of a table mean, if the data set is one.
     ///
     /// ```
@@ -160,6 +174,7 @@ impl Loader {
             mapped: true,
             classes: Listed::default(),
             table: TableOptions::new(),
+            indexed: false,
             batch: Share::Rank(32),
             place: Place::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),

@@ -13,7 +13,8 @@
 //! 10. [`open`]: chooses the source by what lies at a path.
 //! 11. [`blame`]: makes an error that of a sample.
 //!
-//! `annotated` lists the fields of an annotated picture. `file` reads a file whole.
+//! `annotated` lists the fields of an annotated picture. `file` reads a file whole. `hash` is
+//! that of the indexes that are kept beside data sets.
 
 mod annotated;
 mod blame;
@@ -23,6 +24,7 @@ mod coco;
 mod concat;
 mod file;
 mod folder;
+mod hash;
 mod identity;
 mod lmdb;
 mod memory;

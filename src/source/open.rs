@@ -49,11 +49,19 @@ pub struct Options {
     classes: Option<Classes>,
     lenient: bool,
     table: TableOptions,
+    indexed: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { mapped: true, formats: Vec::new(), classes: None, lenient: false, table: TableOptions::new() }
+        Options {
+            mapped: true,
+            formats: Vec::new(),
+            classes: None,
+            lenient: false,
+            table: TableOptions::new(),
+            indexed: false,
+        }
     }
 }
 
@@ -79,6 +87,16 @@ impl Options {
     #[must_use]
     pub fn formats(mut self, formats: impl IntoIterator<Item = Format>) -> Self {
         self.formats.extend(formats);
+        self
+    }
+
+    /// Whether the listing of a folder of pictures is kept in the file `<folder>.warpfeed-index`
+    /// beside it; `false` by default. Opening then looks at the time of each folder, and lists the
+    /// files again if one has changed. The file is written whole or not at all, so that ranks can
+    /// share it. A folder that changed within the last two seconds is not kept.
+    #[must_use]
+    pub fn index(mut self, indexed: bool) -> Self {
+        self.indexed = indexed;
         self
     }
 
@@ -168,7 +186,7 @@ fn folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         return Ok(Arc::new(Voc::with_formats(path, options.formats.clone())?));
     }
     let tars = tar::tars_in(path)?.len();
-    match (Folder::with_formats(path, options.formats.clone()), tars) {
+    match (Folder::with_formats(path, options.formats.clone(), options.indexed), tars) {
         (Ok(folder), 0) => Ok(Arc::new(folder)),
         (Ok(folder), _) => Err(Error::in_source(format!(
             "holds {tars} .tar files and {} images; open one of the two with `Tar::open` or `Folder::open`, or move them apart",

@@ -145,7 +145,7 @@ fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
             bytes[16..24].copy_from_slice(&77u64.to_le_bytes());
         }
-        let hash = sidecar::fnv1a(&bytes[..body]);
+        let hash = crate::source::hash::fnv1a(&bytes[..body]);
         bytes[body..].copy_from_slice(&hash.to_le_bytes());
     }
     let Some(index) = sidecar::decode(&bytes, 4096, 77) else { return false };

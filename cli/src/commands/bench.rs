@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::json;
 use warpfeed::trace::Schedule;
-use warpfeed::{Augment, Dtype, Layout, Loader, source};
+use warpfeed::{Augment, Dtype, Layout, Loader};
 
 use super::report;
 use crate::Outcome;
+use crate::data::DataArgs;
 use crate::measure::measure;
 use crate::progress::Measuring;
 
@@ -67,6 +68,8 @@ pub(crate) struct Args {
 pub(crate) struct Measured {
     /// The data set
     pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
     /// Samples in a batch
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) batch_size: usize,
@@ -129,7 +132,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = source::open(&self.measured.path)?;
+        let source = self.measured.data.open(&self.measured.path)?;
         let kind = source.kind();
         let dtype = match self.dtype {
             Element::U8 => Dtype::U8,

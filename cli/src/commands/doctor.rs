@@ -50,7 +50,7 @@ const BLOCK: usize = 64 << 20;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = source::open(&self.measured.path)?;
+        let source = self.measured.data.open(&self.measured.path)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let sample = Alone::measure(&*source, self.measured.size)?;
         let memory = memory_speed(processors);

@@ -7,9 +7,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 use warpfeed::decode::Info;
 use warpfeed::field::Annotations;
-use warpfeed::source::{self, Source};
+use warpfeed::source::Source;
 
 use super::verify::{self, Found};
+use crate::data::DataArgs;
 use crate::size::bytes;
 use crate::{Outcome, progress};
 
@@ -35,6 +36,8 @@ pub(crate) struct Args {
     /// End with exit code 1 if a sample cannot be read or is damaged
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    data: DataArgs,
 }
 
 /// Lines of a list that are printed.
@@ -163,7 +166,7 @@ impl Annotated {
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = source::open(&self.path)?;
+        let source = self.data.open(&self.path)?;
         let report = Report::of(&*source, self.headers);
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.json {

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use warpfeed::decode::Size;
 use warpfeed::pack::{Pack, RawSize, Recode, Refused};
-use warpfeed::source;
 
+use crate::data::DataArgs;
 use crate::log::say;
 use crate::size::{bytes, parse_bytes};
 use crate::{Outcome, progress};
@@ -62,6 +62,8 @@ pub(crate) struct Args {
     /// Threads that read and encode; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
+    #[command(flatten)]
+    data: DataArgs,
 }
 
 fn raw_size(text: &str) -> Result<RawSize, String> {
@@ -82,7 +84,7 @@ impl Args {
             ([from, to], ..) | (_, Some(from), Some(to)) => (from, to),
             _ => unreachable!("the command line has both"),
         };
-        let source = source::open(from)?;
+        let source = self.data.open(from)?;
         let recode = match self {
             Args { keep_bytes: true, .. } => Recode::KeepBytes,
             Args { raw: Some(size), .. } => Recode::Raw(size),

@@ -3,11 +3,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use image::{ImageFormat, Rgb, RgbImage};
-use warpfeed::{Error, Loader, OnError, source};
+use warpfeed::{Error, Loader, OnError};
 
 use super::bench::Recipe;
 use super::overlay::{LETTER, Overlay, draw_text};
 use crate::Outcome;
+use crate::data::DataArgs;
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
@@ -44,6 +45,8 @@ pub(crate) struct Args {
     /// Epoch whose first batch is drawn
     #[arg(long, default_value_t = 0)]
     epoch: u64,
+    #[command(flatten)]
+    data: DataArgs,
 }
 
 /// Pixels between the pictures.
@@ -63,7 +66,7 @@ impl Args {
         if !self.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
             return Err(Error::config("the sheet is a PNG file: its name must end in .png").at_path(&self.out).into());
         }
-        let source = source::open(&self.path)?;
+        let source = self.data.open(&self.path)?;
         let count = usize::from(self.images).min(source.len());
         let overlay = Overlay::of(&*source);
         let mut batches = overlay

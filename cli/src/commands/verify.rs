@@ -10,6 +10,7 @@ use warpfeed::field::Annotations;
 use warpfeed::source::{self, Sample, Source};
 use warpfeed::{Error, ErrorKind};
 
+use crate::data::DataArgs;
 use crate::log::say;
 use crate::{Outcome, progress};
 
@@ -43,6 +44,8 @@ pub(crate) struct Args {
     /// Print one line of JSON per sample found: sample, key, path, kind, error, tolerated
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    data: DataArgs,
 }
 
 /// Samples between two writes of the findings.
@@ -50,7 +53,7 @@ const BLOCK: usize = 2048;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = source::open(&self.path)?;
+        let source = self.data.open(&self.path)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(self.workers)
             .build()

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use super::index::{End, Field, Index};
+use crate::source::hash::fnv1a;
 
 const MAGIC: [u8; 8] = *b"wfindex\x01";
 const COUNTS: usize = 7;
@@ -140,11 +141,6 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (taken, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(taken)
-}
-
-/// 64-bit FNV-1a: against bits that rot, not against malice.
-pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]

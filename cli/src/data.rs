@@ -1,0 +1,86 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use warpfeed::source::{Classes, Options, Source, TableOptions};
+
+// How a data set is opened, for every command. (No doc comment: clap would make it the command's
+// own.)
+#[derive(clap::Args, Default)]
+#[command(next_help_heading = "Classes and tables")]
+pub(crate) struct DataArgs {
+    /// Number the classes by this list: a text file with one name a line, or a JSON array
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
+    /// Keep the listing of a folder in a file beside it, FOLDER.warpfeed-index
+    #[arg(long)]
+    index: bool,
+    /// Of a table: the column with the paths of the pictures [default: path, file, image, ...]
+    #[arg(long, value_name = "COLUMN")]
+    picture_column: Option<String>,
+    /// Of a table: the folder that paths are relative to [default: that of the table]
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+    /// Of a table: the column with the labels [default: label, class, cls or category]
+    #[arg(long, value_name = "COLUMN")]
+    label_column: Option<String>,
+    /// Of a table: a column with paths of further files, such as masks
+    #[arg(long, value_name = "COLUMN")]
+    file_column: Vec<String>,
+    /// Of a table: the other columns to take [default: all]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
+    columns: Option<Vec<String>>,
+    /// Of a table: join the numbers of several columns into one field
+    #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = gathered)]
+    gather: Vec<(String, Vec<String>)>,
+    /// Of a table: what stands between two cells [default: a comma, or found out]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// Of a table: the first line is a row; columns are called 0, 1, 2, ...
+    #[arg(long)]
+    no_header: bool,
+}
+
+fn gathered(text: &str) -> Result<(String, Vec<String>), String> {
+    let (field, columns) = text.split_once('=').ok_or("want a field and its columns, such as size=width,height")?;
+    Ok((field.to_owned(), columns.split(',').map(str::to_owned).collect()))
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] => Ok(*byte),
+        b"\\t" => Ok(b'\t'),
+        _ => Err("want one character, such as ';', or \\t for a tab".to_owned()),
+    }
+}
+
+impl DataArgs {
+    /// Opens the data set at `path`.
+    pub(crate) fn open(&self, path: &Path) -> warpfeed::Result<Arc<dyn Source>> {
+        let mut table = TableOptions::new();
+        if let Some(column) = &self.picture_column {
+            table = table.picture(column);
+        }
+        if let Some(root) = &self.root {
+            table = table.root(root);
+        }
+        if let Some(column) = &self.label_column {
+            table = table.label(column);
+        }
+        if let Some(columns) = &self.columns {
+            table = table.columns(columns);
+        }
+        if let Some(delimiter) = self.delimiter {
+            table = table.delimiter(delimiter);
+        }
+        if self.no_header {
+            table = table.headerless();
+        }
+        table = self.file_column.iter().fold(table, TableOptions::file);
+        table = self.gather.iter().fold(table, |table, (field, columns)| table.gather(field, columns));
+        let mut options = Options::new().table(table).index(self.index);
+        if let Some(list) = &self.classes {
+            options = options.classes(Classes::read(list)?);
+        }
+        options.open(path)
+    }
+}

@@ -1,0 +1,66 @@
+//! The real binary on a table: every command opens it, with the columns and the list of classes of
+//! the command line.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn warpfeed(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).output().unwrap()
+}
+
+fn ok(dir: &Path, args: &[&str]) -> String {
+    let output = warpfeed(dir, args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn every_command_opens_a_table_with_the_columns_and_classes_it_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    ok(dir, &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);
+    let mut rows = String::new();
+    for class in fs::read_dir(dir.join("set")).unwrap().map(|entry| entry.unwrap().path()) {
+        for picture in fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = class.file_name().unwrap().to_str().unwrap();
+            rows += &format!("{name}/{};{name};3;4\n", picture.file_name().unwrap().to_str().unwrap());
+        }
+    }
+    fs::write(dir.join("t.csv"), format!("where;what;w;h\n{rows}")).unwrap();
+    let own = json(&ok(dir, &["inspect", "set", "--json"]))["classes"].clone();
+    let names: Vec<&str> = own.as_array().unwrap().iter().rev().map(|name| name.as_str().unwrap()).collect();
+    fs::write(dir.join("classes.txt"), format!("other\n{}\n", names.join("\n"))).unwrap();
+    let columns = ["--picture-column", "where", "--root", "set", "--label-column", "what", "--gather", "size=w,h"];
+    let with = |args: &[&'static str]| [args, &columns, &["--classes", "classes.txt"]].concat();
+    for packed in ["t.lmdb", "t.tar"] {
+        ok(dir, &with(&["pack", "t.csv", packed]));
+    }
+    let table = json(&ok(dir, &with(&["inspect", "t.csv", "--json"])));
+    for found in
+        [&table, &json(&ok(dir, &["inspect", "t.lmdb", "--json"])), &json(&ok(dir, &["inspect", "t.tar", "--json"]))]
+    {
+        assert_eq!(found["samples"], 12);
+        assert_eq!(found["classes"], serde_json::json!([&["other"], &names[..]].concat()));
+        assert_eq!(found["labels"], serde_json::json!({"1": 4, "2": 4, "3": 4}));
+        assert_eq!(found["fields"], serde_json::json!({"size.txt": 12}));
+        assert_eq!(found["unreadable"], 0);
+    }
+    ok(dir, &with(&["verify", "t.csv"]));
+    ok(dir, &with(&["preview", "t.csv", "--out", "grid.png"]));
+    fs::write(dir.join("short.txt"), "other\n").unwrap();
+    let refused = warpfeed(dir, &[&["inspect", "t.csv", "--classes", "short.txt"], &columns[..]].concat());
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        !refused.status.success()
+            && text.contains("t.csv")
+            && text.contains("line ")
+            && text.contains("not in the list"),
+        "{text}"
+    );
+    ok(dir, &["inspect", "set", "--index"]);
+}

@@ -1,0 +1,226 @@
+//! The listing of the folder `x`, kept in `x.warpfeed-index` beside it.
+//!
+//! Little-endian. `magic` 8 bytes (its last is the version), the hash of the formats that were looked
+//! for, numbers of folders, samples, classes, labels and bad names, length of all paths (each
+//! `u64`); then the folders (`u64` time in ns, `u32` length, bytes), the samples (`u64` end of the
+//! path), the labels (`u32`), the bad names (`u64`), the classes (`u32` length, bytes), the paths,
+//! and the FNV-1a hash of everything before it.
+//!
+//! A folder's time changes when an entry comes, goes or is renamed. So the index is that of the
+//! present state if the time of every folder is the one it had. A file that was written to in place
+//! changes no name, and no time of a folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::names::{Names, Visited};
+use super::walk::modified;
+use crate::format::Format;
+use crate::source::hash::fnv1a;
+
+const MAGIC: [u8; 8] = *b"wffoldr\x01";
+const COUNTS: usize = 7;
+
+/// A folder whose time is nearer than this to the time of its listing may change once more without
+/// another time: file systems count in steps.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// The index of the folder at `path`.
+fn path_of(path: &Path) -> Option<PathBuf> {
+    // `.` and `x/..` have no name of their own.
+    let path = fs::canonicalize(path).ok()?;
+    let mut name = path.file_name()?.to_owned();
+    name.push(".warpfeed-index");
+    Some(path.with_file_name(name))
+}
+
+/// The listing of the folder at `path`, if there is one of its present state.
+pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
+    let file = path_of(path)?;
+    let bytes = fs::read(&file).ok()?;
+    let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
+    let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
+    if names.is_none() {
+        tracing::info!("{}: stale or damaged, the folder is listed instead", file.display());
+    }
+    names.map(|(names, _)| names)
+}
+
+/// Writes the listing of the folder at `path`, whole or not at all. A folder that changed a moment
+/// ago has no index yet. Where it cannot be written, the next opening lists again.
+pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Visited) {
+    let Some(target) = path_of(path) else { return };
+    let settled = |time: &Option<SystemTime>| {
+        time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > SETTLED))
+    };
+    if visited.iter().any(|(name, time)| name.bad || !settled(time)) {
+        return tracing::info!("{}: not written, a folder has changed just now", target.display());
+    }
+    // The process's id keeps ranks that list the same folder apart.
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    let bytes = encode(names, visited, hash(formats));
+    if let Err(e) = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, &target)) {
+        let _ = fs::remove_file(&partial);
+        tracing::warn!("{}: cannot be written ({e}); the folder is listed each time", target.display());
+    }
+}
+
+/// The formats that are looked for.
+fn hash(formats: &[Format]) -> u64 {
+    let names: Vec<&str> = formats.iter().flat_map(|format| format.extensions).copied().collect();
+    fnv1a(names.join(",").as_bytes())
+}
+
+fn nanoseconds(time: Option<SystemTime>) -> Option<u64> {
+    Some(time?.duration_since(UNIX_EPOCH).ok()?.as_nanos() as u64)
+}
+
+fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    let counts = [visited.len(), names.ends.len(), names.classes.len(), names.labels.len(), names.bad.len()];
+    let counts = counts.into_iter().chain([names.paths.len()]).map(|count| count as u64);
+    let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
+    std::iter::once(formats).chain(counts).for_each(|number| put(&number.to_le_bytes()));
+    for (name, time) in visited {
+        put(&nanoseconds(*time).unwrap_or(0).to_le_bytes());
+        put(&(name.text.len() as u32).to_le_bytes());
+        put(name.text.as_bytes());
+    }
+    names.ends.iter().for_each(|&end| put(&(end as u64).to_le_bytes()));
+    names.labels.iter().for_each(|label| put(&label.to_le_bytes()));
+    names.bad.iter().for_each(|&bad| put(&(bad as u64).to_le_bytes()));
+    for class in &names.classes {
+        put(&(class.len() as u32).to_le_bytes());
+        put(class.as_bytes());
+    }
+    put(names.paths.as_bytes());
+    let hash = fnv1a(&out);
+    out.extend_from_slice(&hash.to_le_bytes());
+    out
+}
+
+/// The listing, and the folders with their times. `None` for everything that is not exactly what
+/// `encode` writes. Any byte is taken for hostile: no vector is reserved before the bytes for it are
+/// known to be there, and no number is kept that leads outside.
+fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
+    let (body, hash) = bytes.split_last_chunk()?;
+    if fnv1a(body) != u64::from_le_bytes(*hash) {
+        return None;
+    }
+    let mut rest = body.strip_prefix(&MAGIC)?;
+    let mut counts = [0_u64; COUNTS];
+    for count in &mut counts {
+        *count = u64::from_le_bytes(*take(&mut rest)?);
+    }
+    let [looked, folders, samples, classes, labels, bad, length] = counts;
+    if looked != formats || (labels != 0 && labels != samples) || samples == 0 {
+        return None;
+    }
+    let mut visited = Vec::new();
+    for _ in 0..folders {
+        let time = u64::from_le_bytes(*take(&mut rest)?);
+        visited.push((text(&mut rest)?, time));
+    }
+    let mut names = Names::default();
+    for _ in 0..samples {
+        let end = usize::try_from(u64::from_le_bytes(*take(&mut rest)?)).ok()?;
+        if end < names.ends.last().copied().unwrap_or(0) {
+            return None;
+        }
+        names.ends.push(end);
+    }
+    for _ in 0..labels {
+        let label = u32::from_le_bytes(*take(&mut rest)?);
+        if u64::from(label) >= classes {
+            return None;
+        }
+        names.labels.push(label);
+    }
+    for _ in 0..bad {
+        let place = usize::try_from(u64::from_le_bytes(*take(&mut rest)?)).ok()?;
+        if place >= names.ends.len() || names.bad.last().is_some_and(|&last| last >= place) {
+            return None;
+        }
+        names.bad.push(place);
+    }
+    for _ in 0..classes {
+        names.classes.push(text(&mut rest)?.to_owned());
+    }
+    names.paths = std::str::from_utf8(rest).ok()?.to_owned();
+    let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
+    // Where the last one ends, all others end before.
+    let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
+    (whole && cut).then_some((names, visited))
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length = u32::from_le_bytes(*take(rest)?);
+    let (text, after) = rest.split_at_checked(length as usize)?;
+    *rest = after;
+    std::str::from_utf8(text).ok()
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (taken, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::source::folder::walk::Name;
+
+    fn listing() -> (Names, Visited) {
+        let names = Names {
+            paths: "a/1.jpgb/é.png".into(),
+            ends: vec![7, 15],
+            labels: vec![0, 1],
+            classes: vec!["a".into(), "b".into()],
+            bad: vec![1],
+        };
+        let time = |seconds| Some(UNIX_EPOCH + Duration::from_secs(seconds));
+        let name = |text: &str| Name { text: text.into(), bad: false };
+        (names, vec![(name(""), time(5)), (name("a"), time(6)), (name("b"), time(7))])
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_every_bit_counts() {
+        let (names, visited) = listing();
+        let bytes = encode(&names, &visited, 3);
+        let (read, folders) = decode(&bytes, 3).unwrap();
+        assert_eq!((read, folders), (names, vec![("", 5_000_000_000), ("a", 6_000_000_000), ("b", 7_000_000_000)]));
+        assert!(decode(&bytes, 4).is_none(), "other formats");
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&flipped, 3).is_none(), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        /// Changed numbers under a hash that was made to fit: nothing panics, no path lies outside.
+        #[test]
+        fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
+            let (names, visited) = listing();
+            let mut bytes = encode(&names, &visited, 3);
+            let body = bytes.len() - 8;
+            for (at, byte) in changes {
+                bytes[at % body] = byte;
+            }
+            let hash = fnv1a(&bytes[..body]);
+            bytes[body..].copy_from_slice(&hash.to_le_bytes());
+            if let Some((names, _)) = decode(&bytes, 3) {
+                for index in 0..names.len() {
+                    names.path(index);
+                    prop_assert!(names.labels.get(index).is_none_or(|&label| (label as usize) < names.classes.len()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Pictures in a folder.
+//!
+//! 1. `walk`: lists folders.
+//! 2. `names`: the pictures of a folder, their labels and classes.
+//! 3. `index`: these in a file beside the folder.
+//! 4. `folder`: [`Folder`], the source.
+
+#[allow(clippy::module_inception)]
+mod folder;
+mod index;
+mod names;
+mod walk;
+
+pub use folder::Folder;
+pub(super) use walk::pictures_below;

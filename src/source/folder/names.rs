@@ -1,0 +1,119 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rayon::prelude::*;
+
+use super::walk::{Name, Others, Walk, list, modified};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{FORMATS, Format};
+
+/// The pictures of a folder, their labels and classes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// All paths below the root, one after the other: a name costs its bytes and 12 more, no
+    /// allocation of its own.
+    pub(super) paths: String,
+    pub(super) ends: Vec<usize>,
+    /// Empty if there are no classes.
+    pub(super) labels: Vec<u32>,
+    pub(super) classes: Vec<String>,
+    /// The samples whose names are not UTF-8, in order.
+    pub(super) bad: Vec<usize>,
+}
+
+/// The folders that were listed, the root as an empty name, and their times before that.
+pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
+
+impl Names {
+    /// Lists the folder at `path`.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed, or if there is no picture.
+    pub(super) fn list(path: &Path, formats: &[Format]) -> Result<(Self, Visited)> {
+        let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
+        let mut visited = vec![(Name { text: String::new(), bad: false }, modified(path))];
+        let top = list(path, formats)?;
+        let class_paths: Vec<(PathBuf, Name)> =
+            top.folders.iter().map(|name| (path.join(name), Name::new(name))).collect();
+        let walk_class = |(folder, name): &(PathBuf, Name)| {
+            let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
+            let mut walk = Walk { ancestors, found, others: Others::default(), visited };
+            walk.folder(folder, name.clone(), formats)?;
+            // ImageFolder sorts the folders of a class by their path ("a-b" so stands before
+            // "a/b"), then the files of each by name.
+            walk.found.sort();
+            Ok(walk)
+        };
+        let mut classes: Vec<Walk> = match class_paths.len() {
+            0 | 1 => class_paths.iter().map(walk_class).collect::<Result<_>>()?,
+            // Listing waits on the disk or the network far longer than it computes, hence more
+            // threads than cores. The pool is gone before the loader's starts.
+            _ => rayon::ThreadPoolBuilder::new()
+                .num_threads(class_paths.len().min(16))
+                .build()
+                .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
+                .install(|| class_paths.par_iter().map(walk_class).collect::<Vec<_>>())
+                // In order, so that of several bad folders the first is named, whichever thread was
+                // faster.
+                .into_iter()
+                .collect::<Result<_>>()?,
+        };
+
+        let mut set = Names::default();
+        for (label, class) in classes.iter_mut().enumerate() {
+            visited.append(&mut class.visited);
+            for (folder, names) in &class.found {
+                for name in names {
+                    set.push(&folder.text, &name.text, folder.bad || name.bad);
+                    set.labels.push(label as u32);
+                }
+            }
+        }
+        if set.ends.is_empty() {
+            top.images.iter().for_each(|name| set.push("", &name.text, name.bad));
+        } else {
+            set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
+            if !top.images.is_empty() {
+                let count = top.images.len();
+                tracing::warn!("{}: {count} pictures beside the class folders are not part of the set", path.display());
+            }
+        }
+        if set.ends.is_empty() {
+            let mut others = top.others;
+            classes.into_iter().for_each(|class| others.add(class.others));
+            let folders = top.folders.len();
+            let found = if others.count + folders == 0 {
+                "the folder is empty".to_owned()
+            } else {
+                format!("found {others}, {folders} sub-folders")
+            };
+            let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
+            let looked = looked.join(", .");
+            return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
+        }
+        Ok((set, visited))
+    }
+
+    fn push(&mut self, folder: &str, name: &str, bad: bool) {
+        if bad {
+            self.bad.push(self.ends.len());
+        }
+        if !folder.is_empty() {
+            self.paths.push_str(folder);
+            self.paths.push('/');
+        }
+        self.paths.push_str(name);
+        self.ends.push(self.paths.len());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Path of sample `index` below the root.
+    pub(super) fn path(&self, index: usize) -> &str {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.paths[start..self.ends[index]]
+    }
+}

@@ -1,0 +1,170 @@
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::{Error, Result};
+use crate::format::{self, Format};
+
+/// What one folder holds, hidden names left out; sorted by name.
+pub(super) struct Listing {
+    pub(super) folders: Vec<OsString>,
+    pub(super) images: Vec<Name>,
+    pub(super) others: Others,
+}
+
+/// A name as text. One that is not UTF-8 is shown as well as it can be, and its file cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) text: String,
+    pub(super) bad: bool,
+}
+
+impl Name {
+    pub(super) fn new(name: &OsStr) -> Self {
+        match name.to_str() {
+            Some(text) => Name { text: text.to_owned(), bad: false },
+            None => Name { text: name.to_string_lossy().into_owned(), bad: true },
+        }
+    }
+}
+
+/// Files that are not pictures: their number, and some of their extensions, each with its dot.
+#[derive(Default)]
+pub(super) struct Others {
+    pub(super) count: usize,
+    extensions: BTreeSet<String>,
+}
+
+impl Others {
+    /// Extensions that are named; of more the first by name.
+    const NAMED: usize = 8;
+
+    fn push(&mut self, extension: Option<&str>) {
+        self.count += 1;
+        // What is long is a part of a name, not a kind of file.
+        if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
+            self.extensions.insert(format!(".{}", extension.to_lowercase()));
+        }
+        self.cut();
+    }
+
+    pub(super) fn add(&mut self, other: Others) {
+        self.count += other.count;
+        self.extensions.extend(other.extensions);
+        self.cut();
+    }
+
+    fn cut(&mut self) {
+        while self.extensions.len() > Self::NAMED {
+            self.extensions.pop_last();
+        }
+    }
+}
+
+impl fmt::Display for Others {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} other files", self.count)?;
+        let named: Vec<&str> = self.extensions.iter().map(String::as_str).collect();
+        if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join(", ")) }
+    }
+}
+
+/// What the folder at `path` holds.
+pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
+    let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
+    for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
+        let entry = entry.map_err(|e| Error::io(path, &e))?;
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        // The listing itself tells files from folders; only links need a look of their own. A link
+        // that leads nowhere stays a file, so that reading it says so, instead of the sample
+        // silently missing. A pipe or a device is left out: opening one could block.
+        let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
+        if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
+            kind = target.file_type();
+        }
+        let extension = Path::new(&name).extension().and_then(|e| e.to_str());
+        if kind.is_dir() {
+            listing.folders.push(name);
+        } else if (kind.is_file() || kind.is_symlink())
+            && extension.is_some_and(|e| format::field_of_file(e, formats).is_some())
+        {
+            listing.images.push(Name::new(&name));
+        } else {
+            listing.others.push(extension);
+        }
+    }
+    listing.folders.sort();
+    listing.images.sort();
+    Ok(listing)
+}
+
+/// The pictures at any depth below `path`, as paths below it, in the order of
+/// [`Folder`](super::Folder).
+///
+/// # Errors
+/// If a folder cannot be listed, or if a name is not UTF-8: annotations name pictures by text.
+pub(in crate::source) fn pictures_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
+    let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
+    let mut walk = Walk { ancestors, found, others: Others::default(), visited };
+    walk.folder(path, Name { text: String::new(), bad: false }, formats)?;
+    walk.found.sort();
+    let mut paths = Vec::new();
+    for (folder, names) in walk.found {
+        for name in names {
+            let text = format!("{}/{}", folder.text, name.text).trim_start_matches('/').to_owned();
+            if folder.bad || name.bad {
+                return Err(Error::in_source(format!("the name {text:?} is not UTF-8")).at_path(path));
+            }
+            paths.push(text);
+        }
+    }
+    Ok(paths)
+}
+
+/// A class folder being walked.
+pub(super) struct Walk {
+    /// The folders that the current one lies in, as the system sees them once all links are
+    /// resolved.
+    pub(super) ancestors: Vec<PathBuf>,
+    /// Path of each folder below the root, and the pictures in it.
+    pub(super) found: Vec<(Name, Vec<Name>)>,
+    pub(super) others: Others,
+    /// Every folder that was listed, with its time before that.
+    pub(super) visited: Vec<(Name, Option<SystemTime>)>,
+}
+
+impl Walk {
+    /// Lists the folder at `path`, which is `below_root`, and all below it.
+    pub(super) fn folder(&mut self, path: &Path, below_root: Name, formats: &[Format]) -> Result<()> {
+        let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
+        if self.ancestors.contains(&canonical) {
+            tracing::warn!("{}: not followed, it leads back to {}", path.display(), canonical.display());
+            return Ok(());
+        }
+        self.visited.push((below_root.clone(), modified(path)));
+        let listing = list(path, formats)?;
+        self.others.add(listing.others);
+        if !listing.images.is_empty() {
+            self.found.push((below_root.clone(), listing.images));
+        }
+        self.ancestors.push(canonical);
+        for name in &listing.folders {
+            let own = Name::new(name);
+            let (text, bad) = (format!("{}/{}", below_root.text, own.text), below_root.bad || own.bad);
+            self.folder(&path.join(name), Name { text, bad }, formats)?;
+        }
+        self.ancestors.pop();
+        Ok(())
+    }
+}
+
+/// When an entry of the folder at `path` came or went last.
+pub(super) fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}

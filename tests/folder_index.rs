@@ -1,0 +1,171 @@
+//! Promise: the listing of a folder that is kept in an index is the listing that would be made now,
+//! or it is made anew. A name that is not UTF-8 is one bad sample.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use warpfeed::source::{Options, Source, open};
+use warpfeed::{Augment, Loader, OnError};
+
+fn tree(files: &[&str]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    files.iter().for_each(|file| add(root.path(), file));
+    settle(&root.path().join("set"), 100);
+    root
+}
+
+fn add(root: &Path, file: &str) {
+    let path = root.join("set").join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, file).unwrap();
+}
+
+/// Makes all folders of the tree look as if they had last changed so many seconds ago.
+fn settle(path: &Path, seconds: u64) {
+    for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            settle(&entry, seconds);
+        }
+    }
+    File::open(path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+}
+
+fn index(root: &Path) -> PathBuf {
+    root.join("set.warpfeed-index")
+}
+
+/// Key, label and picture.
+type Row = (String, Option<i64>, Vec<u8>);
+
+/// Every sample, and the classes.
+fn all(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
+    let mut scratch = Vec::new();
+    let row = |i| {
+        let sample = source.read(i, &mut scratch).unwrap();
+        (sample.key().to_owned(), sample.label().unwrap(), sample.image().unwrap().1.to_owned())
+    };
+    ((0..source.len()).map(row).collect(), source.classes().to_vec())
+}
+
+/// Opens with the index, and checks that it gives what a listing gives.
+fn same(root: &Path) -> usize {
+    let set = root.join("set");
+    let listed = all(&*open(&set).unwrap());
+    for _ in 0..2 {
+        assert_eq!(all(&*Options::new().index(true).open(&set).unwrap()), listed);
+    }
+    listed.0.len()
+}
+
+#[test]
+fn the_index_gives_what_a_listing_gives_and_is_made_anew_when_a_name_changes() {
+    for files in [&["b/2.jpg", "a/x/1.png", "a/1.jpg", "c/no.txt"][..], &["2.jpg", "1.jpg"]] {
+        let root = tree(files);
+        assert!(!index(root.path()).exists());
+        let before = same(root.path());
+        assert!(index(root.path()).exists() && !root.path().join("set/.warpfeed-index").exists());
+        let written = fs::metadata(index(root.path())).unwrap().modified().unwrap();
+        same(root.path());
+        assert_eq!(fs::metadata(index(root.path())).unwrap().modified().unwrap(), written, "an index that holds stays");
+        let dir = root.path().join("set").join(files[0]).parent().unwrap().to_owned();
+        fs::write(dir.join("new.jpg"), "new").unwrap();
+        assert_eq!(same(root.path()), before + 1, "a file that came");
+        fs::rename(dir.join("new.jpg"), dir.join("newer.jpg")).unwrap();
+        assert_eq!(same(root.path()), before + 1);
+        fs::remove_file(dir.join("newer.jpg")).unwrap();
+        assert_eq!(same(root.path()), before, "a file that went");
+        settle(&root.path().join("set"), 50);
+        assert_eq!(same(root.path()), before);
+        add(root.path(), "d/e/f.jpg");
+        same(root.path());
+    }
+}
+
+#[test]
+fn the_index_is_what_is_read_while_no_folder_has_changed() {
+    let root = tree(&["a/1.jpg", "a/2.jpg"]);
+    same(root.path());
+    // Nobody may do this: it shows that the files were not listed.
+    let set = root.path().join("set");
+    let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
+    fs::remove_file(set.join("a/2.jpg")).unwrap();
+    File::open(set.join("a")).unwrap().set_modified(time).unwrap();
+    let source = Options::new().index(true).open(&set).unwrap();
+    assert_eq!((source.len(), open(&set).unwrap().len()), (2, 1));
+    assert!(source.read(1, &mut Vec::new()).unwrap_err().path().unwrap().ends_with("a/2.jpg"));
+}
+
+#[test]
+fn an_index_that_is_damaged_or_cannot_be_written_is_done_without() {
+    let root = tree(&["a/1.jpg", "b/2.jpg"]);
+    same(root.path());
+    let bytes = fs::read(index(root.path())).unwrap();
+    for damaged in [&bytes[..bytes.len() / 2], &[], b"wffoldr\x01", &[7; 300]] {
+        fs::write(index(root.path()), damaged).unwrap();
+        assert_eq!(same(root.path()), 2);
+        assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is written anew");
+    }
+    // A folder in its place.
+    fs::remove_file(index(root.path())).unwrap();
+    fs::create_dir(index(root.path())).unwrap();
+    fs::write(index(root.path()).join("full"), "").unwrap();
+    assert_eq!(same(root.path()), 2);
+    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "no half-written file is left: {left:?}");
+}
+
+#[test]
+fn a_folder_that_changed_just_now_is_not_kept() {
+    let root = tree(&["a/1.jpg", "b/2.jpg"]);
+    add(root.path(), "b/3.jpg");
+    same(root.path());
+    assert!(!index(root.path()).exists());
+}
+
+#[test]
+fn the_loader_keeps_an_index_on_request_and_ranks_share_it() {
+    let root = tree(&["a/1.jpg"]);
+    let set = root.path().join("set");
+    for i in 0..6 {
+        image::RgbImage::new(8, 8).save(set.join(format!("a/{i}.png"))).unwrap();
+    }
+    fs::remove_file(set.join("a/1.jpg")).unwrap();
+    settle(&set, 100);
+    let labels = |rank| {
+        let loader = Loader::new(&set).index(true).augment(Augment::pass_through(8, 8)).batch_size(3);
+        loader.rank(rank, 2).into_iter().next().unwrap().unwrap().keys().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let keys: Vec<String> = std::thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| scope.spawn(move || labels(rank)));
+        ranks.into_iter().flat_map(|rank| rank.join().unwrap()).collect()
+    });
+    assert_eq!(keys.len(), 6);
+    assert!(index(root.path()).exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_name_that_is_not_utf_8_is_one_bad_sample() {
+    use std::os::unix::ffi::OsStrExt;
+    let root = tree(&["a/1.jpg", "b/x.jpg"]);
+    let set = root.path().join("set");
+    fs::remove_file(set.join("a/1.jpg")).unwrap();
+    fs::remove_file(set.join("b/x.jpg")).unwrap();
+    for name in [&b"a/1.png"[..], b"a/caf\xe9.png", b"b/2.png"] {
+        let png = root.path().join("x.png");
+        image::RgbImage::new(8, 8).save(&png).unwrap();
+        fs::rename(png, set.join(std::ffi::OsStr::from_bytes(name))).unwrap();
+    }
+    settle(&set, 100);
+    for indexed in [false, true] {
+        let loader = || Loader::new(&set).index(indexed).augment(Augment::pass_through(8, 8));
+        let e = loader().into_iter().find_map(Result::err).unwrap();
+        assert_eq!((e.sample(), e.path()), (Some(1), Some(&*PathBuf::from(format!("{}/", set.display())))));
+        assert_eq!(e.cause(), "the name \"a/caf\u{fffd}.png\" is not UTF-8; rename the file or folder");
+        let mut batches = loader().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
+        let batch = batches.epoch(0).next().unwrap().unwrap();
+        assert_eq!(batch.labels().unwrap(), [0, 1, 1]);
+        assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true]);
+    }
+}
