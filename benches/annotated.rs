@@ -169,6 +169,6 @@ fn main() {
                 ("and a mask, u8", Box::new(move |l| letterbox(l).field("mask", Mask::new(Dtype::U8)))),
             ],
         );
-        fs::remove_file(&path).unwrap();
+        fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -282,23 +282,48 @@ impl PngReader {
 
 /// Undoes the filter of a row; `bytes` are those of a value.
 fn unfilter(filter: u8, bytes: usize, row: &mut [u8], above: &[u8]) -> Result<()> {
-    match filter {
-        0 => {}
-        1 => (bytes..row.len()).for_each(|i| row[i] = row[i].wrapping_add(row[i - bytes])),
-        2 => row.iter_mut().zip(above).for_each(|(byte, above)| *byte = byte.wrapping_add(*above)),
-        3 => {
+    match (filter, bytes) {
+        (0, _) => {}
+        // What lies to the left is kept in a register.
+        (1, 1) => {
+            let mut left = 0u8;
+            for byte in row {
+                left = left.wrapping_add(*byte);
+                *byte = left;
+            }
+        }
+        (3, 1) => {
+            let mut left = 0;
+            for (byte, &above) in row.iter_mut().zip(above) {
+                left = byte.wrapping_add(((u16::from(left) + u16::from(above)) / 2) as u8);
+                *byte = left;
+            }
+        }
+        (4, 1) => {
+            let (mut left, mut corner) = (0, 0);
+            for (byte, &above) in row.iter_mut().zip(above) {
+                // In a mask most neighbours are equal.
+                let guess = if above == corner { left } else { nearest(left, above, corner) };
+                left = byte.wrapping_add(guess);
+                corner = above;
+                *byte = left;
+            }
+        }
+        (1, _) => (bytes..row.len()).for_each(|i| row[i] = row[i].wrapping_add(row[i - bytes])),
+        (2, _) => row.iter_mut().zip(above).for_each(|(byte, above)| *byte = byte.wrapping_add(*above)),
+        (3, _) => {
             for i in 0..row.len() {
                 let left = if i < bytes { 0 } else { row[i - bytes] };
                 row[i] = row[i].wrapping_add(((u16::from(left) + u16::from(above[i])) / 2) as u8);
             }
         }
-        4 => {
+        (4, _) => {
             for i in 0..row.len() {
                 let (left, corner) = if i < bytes { (0, 0) } else { (row[i - bytes], above[i - bytes]) };
                 row[i] = row[i].wrapping_add(nearest(left, above[i], corner));
             }
         }
-        other => return Err(Error::decode(format!("png row with filter {other}; 0 to 4 are known"))),
+        (other, _) => return Err(Error::decode(format!("png row with filter {other}; 0 to 4 are known"))),
     }
     Ok(())
 }

@@ -60,9 +60,11 @@ impl Sampler {
                 let values = reader.values(png);
                 if png.is_wide() {
                     let values = values.as_chunks::<2>().0;
-                    plane.row(y, columns, |column| u16::from_be_bytes(values[column as usize]).into())?;
+                    plane.row(y, columns, (0, u16::MAX.into()), |column| {
+                        u16::from_be_bytes(values[column as usize]).into()
+                    })?;
                 } else {
-                    plane.row(y, columns, |column| values[column as usize].into())?;
+                    plane.row(y, columns, (0, u8::MAX.into()), |column| values[column as usize].into())?;
                 }
             }
             if passes.peek().is_some() {
@@ -77,14 +79,15 @@ impl Sampler {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
         let stride = plane.plan.picture.width as usize * npy.size;
+        let any = (i64::MIN, i64::MAX);
         for (y, source) in plane.rows(Pass::WHOLE) {
             let row = &npy.data[source as usize * stride..][..stride];
             let columns = &self.columns;
             match npy.size {
-                1 => plane.row(y, columns, |column| element::<1>(npy, row, column))?,
-                2 => plane.row(y, columns, |column| element::<2>(npy, row, column))?,
-                4 => plane.row(y, columns, |column| element::<4>(npy, row, column))?,
-                _ => plane.row(y, columns, |column| element::<8>(npy, row, column))?,
+                1 => plane.row(y, columns, any, |column| element::<1>(npy, row, column))?,
+                2 => plane.row(y, columns, any, |column| element::<2>(npy, row, column))?,
+                4 => plane.row(y, columns, any, |column| element::<4>(npy, row, column))?,
+                _ => plane.row(y, columns, any, |column| element::<8>(npy, row, column))?,
             }
         }
         Ok(())
@@ -132,18 +135,18 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Writes row `y` of the output; `value` gives the values of a stored row.
-    fn row(&mut self, y: u32, columns: &[(u32, u32)], value: impl Fn(u32) -> i64) -> Result<()> {
-        let width = self.plan.output.width as usize;
+    /// Writes row `y` of the output; `value` gives the values of a stored row, none of which is
+    /// outside of `bounds`.
+    fn row(&mut self, y: u32, columns: &[(u32, u32)], bounds: (i64, i64), value: impl Fn(u32) -> i64) -> Result<()> {
+        let (width, shown) = (self.plan.output.width as usize, self.plan.shown());
         let row = &mut self.to[y as usize * width..][..width];
-        let (mut least, mut most) = (i64::MAX, i64::MIN);
-        for &(x, column) in columns {
-            let value = value(column);
-            least = least.min(value);
-            most = most.max(value);
-            row[x as usize] = T::of(value);
+        if columns.len() == shown.width as usize {
+            let to = row[shown.x as usize..].iter_mut().zip(columns);
+            to.for_each(|(to, &(_, column))| *to = T::of(value(column)));
+        } else {
+            columns.iter().for_each(|&(x, column)| row[x as usize] = T::of(value(column)));
         }
-        if columns.is_empty() || (self.least <= least && most <= self.most) {
+        if self.least <= bounds.0 && bounds.1 <= self.most {
             return Ok(());
         }
         let wrong = |value: i64| value != self.fill && !(self.least..=self.most).contains(&value);
