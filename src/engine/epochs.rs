@@ -108,8 +108,8 @@ impl<B> fmt::Debug for Epochs<B> {
 /// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If opening fails, the
 /// error is the only item.
 ///
-/// As with [`Epoch`], an error is the last item, unless it is the [timeout](crate::Loader::timeout)
-/// of a consumer that holds every batch.
+/// As with [`Epoch`](crate::Epoch), an error is the last item, unless it is the
+/// [timeout](crate::Loader::timeout) of a consumer that holds every batch.
 pub struct IntoIter(Pass);
 
 enum Pass {
