@@ -10,6 +10,9 @@
 //!    as its `Batcher` does, with the crate `image` for decoding, cropping and resizing; on one
 //!    thread, as it is, and on all, by hand.
 //!
+//! With the feature `cuda`, on the first GPU: the loader's batches in device memory, `f16`
+//! (N, 3, 224, 224), and the same as tensors.
+//!
 //! Every picture is a random-resized crop of 224 pixels, flipped or not. Printed are medians of
 //! images a second, and ratios of medians.
 
@@ -36,6 +39,10 @@ fn main() -> Result<()> {
     let loader = || Loader::new(folder).batch_size(BATCH).shuffle(42).augment(Augment::train(SIDE));
     let mut bytes = loader().host()?;
     let mut floats = loader().dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET).host()?;
+    #[cfg(feature = "cuda")]
+    if warpfeed::cuda::available().is_ok() {
+        return on_the_gpu(loader(), turns);
+    }
     let files = files(Path::new(folder))?;
     let threads = std::thread::available_parallelism()?.get();
     println!("{} pictures, {threads} threads, batches of {BATCH}, medians of {turns} turns", files.len());
@@ -79,6 +86,36 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
         }
     }
     Ok(images as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Two epochs' worth of turns on the first GPU, each ended by a wait for all that was queued.
+#[cfg(feature = "cuda")]
+fn on_the_gpu(loader: Loader, turns: u64) -> Result<()> {
+    let device = Device::new_cuda_with_stream(0)?;
+    let stream = warpfeed_candle::stream(&device)?;
+    let loader = loader.dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
+    let mut batches = loader.last_batch(warpfeed::LastBatch::Drop).cuda(&stream)?;
+    let mut rates: [Vec<f64>; 2] = Default::default();
+    for turn in 0..=2 * turns {
+        let (began, mut images, tensors) = (Instant::now(), 0, turn % 2 == 1);
+        for batch in batches.epoch(turn) {
+            let batch = batch?;
+            images += batch.len();
+            if tensors {
+                std::hint::black_box(batch.to_candle(&device)?);
+            }
+        }
+        stream.synchronize()?;
+        if turn > 0 {
+            rates[usize::from(tensors)].push(images as f64 / began.elapsed().as_secs_f64());
+        }
+    }
+    let [own, tensors] = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    });
+    println!("f16 on the device: loader {own:.0}, tensors {tensors:.0}, ratio {:.3}", tensors / own);
+    Ok(())
 }
 
 /// The pictures below class folders, with their classes.

@@ -1,0 +1,93 @@
+//! Promise: tensors of batches in device memory have the bits of those of host batches, whichever
+//! stream the loader has. They stay as they are when their batch is dropped at once and its memory
+//! is written again. Uploads from page-locked batches too.
+//!
+//! Without the feature `cuda`, or without a driver, nothing is tested.
+#![cfg(feature = "cuda")]
+
+use candle_core::{DType, Device, Tensor};
+use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
+use warpfeed_candle::{ToCandle, stream};
+use warpfeed_cli::synth::Synth;
+
+/// The first GPU, if there is a driver.
+fn device() -> Option<Device> {
+    match warpfeed::cuda::available() {
+        Ok(_) => Some(Device::new_cuda_with_stream(0).unwrap()),
+        Err(e) => {
+            println!("not tested: {e}");
+            None
+        }
+    }
+}
+
+fn loader(dtype: Dtype, layout: Layout) -> Loader {
+    let source = Synth::new().images(200).classes(4).side(64).memory().unwrap();
+    let loader =
+        Loader::source(source).augment(Augment::train(48)).batch_size(16).shuffle(3).dtype(dtype).layout(layout);
+    if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
+}
+
+/// Images of an epoch as `f64`, which holds every element type's values, and labels, on the CPU.
+fn epoch(batches: impl Iterator<Item = (Tensor, Tensor)>) -> Vec<(Vec<f64>, Vec<i64>)> {
+    let numbers = |(images, labels): (Tensor, Tensor)| {
+        let images = images.to_device(&Device::Cpu).unwrap().to_dtype(DType::F64).unwrap();
+        (images.flatten_all().unwrap().to_vec1().unwrap(), labels.to_vec1().unwrap())
+    };
+    batches.map(numbers).collect()
+}
+
+#[test]
+fn device_tensors_have_the_bits_of_host_tensors() {
+    let Some(device) = device() else { return };
+    for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        for layout in [Layout::Nhwc, Layout::Nchw] {
+            let mut host = loader(dtype, layout).host().unwrap();
+            let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));
+            let mut ours = loader(dtype, layout).cuda(&stream(&device).unwrap()).unwrap();
+            // A stream of the loader's own: the two are joined by events.
+            let mut other = loader(dtype, layout).cuda(&warpfeed::cuda::stream(0).unwrap()).unwrap();
+            let mut pinned = loader(dtype, layout).pinned(true).host().unwrap();
+            let seen = epoch(ours.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
+            assert!(seen == expected, "{dtype:?} {layout:?} in candle's stream");
+            let seen = epoch(other.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
+            assert!(seen == expected, "{dtype:?} {layout:?} in another stream");
+            let seen = epoch(pinned.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
+            assert!(seen == expected, "{dtype:?} {layout:?} uploaded");
+        }
+    }
+}
+
+#[test]
+fn kept_tensors_stay_as_they_are_while_hundreds_of_batches_go_by() {
+    let Some(device) = device() else { return };
+    let mut host = loader(Dtype::F16, Layout::Nchw).host().unwrap();
+    let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));
+    let streams = [stream(&device).unwrap(), warpfeed::cuda::stream(0).unwrap()];
+    for stream in streams {
+        let mut batches = loader(Dtype::F16, Layout::Nchw).prefetch(2).cuda(&stream).unwrap();
+        let kept: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
+        for number in 1..=20 {
+            for batch in batches.epoch(number) {
+                // Work in candle's stream that delays the copies, so that a missing wait shows.
+                let (images, _) = batch.unwrap().to_candle(&device).unwrap();
+                let flat = images.to_dtype(DType::F32).unwrap().flatten_from(1).unwrap();
+                flat.matmul(&flat.t().unwrap()).unwrap();
+            }
+        }
+        drop(batches);
+        assert!(epoch(kept.into_iter()) == expected);
+    }
+}
+
+#[test]
+fn a_batch_on_another_device_and_the_per_thread_stream_are_refused() {
+    let Some(device) = device() else { return };
+    let mut batches = loader(Dtype::F32, Layout::Nchw).cuda(&stream(&device).unwrap()).unwrap();
+    let batch = batches.epoch(0).next().unwrap().unwrap();
+    let said = batch.candle_images(&Device::Cpu).unwrap_err().to_string();
+    assert!(said.starts_with("image: the batch lies on CUDA device 0, not on Cpu"), "{said}");
+    let said = stream(&Device::new_cuda(0).unwrap()).unwrap_err().to_string();
+    assert!(said.starts_with("device 0: it computes in the per-thread default stream"), "{said}");
+    assert!(stream(&Device::Cpu).is_err());
+}
