@@ -130,7 +130,7 @@ impl Encoded<'_> {
 
     /// The array and its shape; its data has as many bytes as that takes.
     pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
-        let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is no array: {}", e.cause())))?;
+        let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is not an array: {}", e.cause())))?;
         let known = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
         let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
         let Some(shape) = npy.shape.clone().filter(|_| known && ordered && self.bytes.starts_with(b"\x93NUMPY")) else {
