@@ -1,6 +1,6 @@
-//! Promise: once warm, nothing is allocated for a sample or a batch. From an LMDB of real JPEGs,
-//! decoded by the crate, with masks, boxes and points, on every thread. One test alone in its process, since it counts all
-//! allocations there are.
+//! Promise: once warm, nothing is allocated for a sample or a batch. From an LMDB of real JPEGs, with
+//! masks, boxes and points, and from a table of them with numbers; decoded by the crate, on every
+//! thread. One test alone in its process, since it counts all allocations there are.
 #![allow(unsafe_code)] // a global allocator that counts
 
 mod support;
@@ -8,12 +8,13 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use support::no_hang;
 use warpfeed::decode::Codecs;
-use warpfeed::field::{Boxes, Mask, Points};
+use warpfeed::field::{Boxes, Mask, Numbers, Points};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
@@ -78,6 +79,8 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         for (source, ahead) in [(packed.clone(), false), (waits, true)] {
             epochs_without_allocations(picture(source), ahead);
         }
+        let size = Numbers::new(Dtype::F32, [2]);
+        epochs_without_allocations(picture(table(&folder)).field("size", size), false);
         let lmdb = root.path().join("annotated.lmdb");
         Pack::new(&annotated(&*packed)).recode(Recode::KeepBytes).to(&lmdb).unwrap();
         let source = warpfeed::source::open(&lmdb).unwrap();
@@ -88,6 +91,17 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
             epochs_without_allocations(loader, false);
         }
     });
+}
+
+/// A table of the folder's JPEGs, with a column of two numbers.
+fn table(folder: &Path) -> Arc<dyn Source> {
+    let set = warpfeed::source::open(folder).unwrap();
+    let paths = (0..set.len()).map(|index| set.path(index).unwrap());
+    let jpegs = paths.filter(|path| path.extension().is_some_and(|extension| extension == "jpg"));
+    let rows: String = jpegs.map(|path| format!("{},cat,\"1.5 2\"\n", path.display())).collect();
+    let file = folder.with_extension("csv");
+    std::fs::write(&file, format!("path,label,size\n{rows}")).unwrap();
+    warpfeed::source::open(file).unwrap()
 }
 
 /// The samples of `source` with a mask, boxes, and points of each kind.
