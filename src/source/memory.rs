@@ -67,7 +67,8 @@ impl OwnedSample {
 impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
-    /// Copies a sample out of its source.
+    /// Copies a sample out of its source. The label is copied as it is numbered now. Class numbers
+    /// within fields are copied as they are stored; [`Sample::class`] renumbers them.
     ///
     /// # Errors
     /// If its label is not a number.
