@@ -1,0 +1,165 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use burn_core::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn_core::data::dataset::DatasetError;
+use burn_core::tensor::Device;
+use warpfeed::{Batches, Error, HostBatch, Result};
+
+/// A `DataLoader` for burn's `Learner`, out of the batches of a warpfeed loader: `map` makes an
+/// item of a batch.
+///
+/// Each pass over it is the next epoch, from [`Batches::first_epoch`] on. A resumed loader begins
+/// in mid-epoch. Errors of the loader are errors of the training run.
+///
+/// ```
+/// use burn_core::data::dataloader::DataLoader;
+/// use burn_core::tensor::Device;
+/// use warpfeed_burn::{ToBurn, data_loader};
+///
+/// # fn main() -> warpfeed::Result<()> {
+/// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap();
+/// let batches = warpfeed::Loader::new("datasets/mini").batch_size(16).shuffle(42).host()?;
+/// let train = data_loader(batches, Device::default(), |batch, device| batch.to_burn(device));
+/// for item in train.iter() {
+///     let (images, labels) = item.unwrap();
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// For several devices open one loader a device, with [`Loader::rank`](warpfeed::Loader::rank).
+/// burn would cut one loader into ranges of samples, which this one refuses with an error.
+pub fn data_loader<O: Send + 'static>(
+    batches: Batches<HostBatch>,
+    device: Device,
+    map: impl Fn(HostBatch, &Device) -> Result<O> + Send + Sync + 'static,
+) -> Arc<BatchLoader<O>> {
+    let (orders, taken) = mpsc::channel::<Order>();
+    let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
+    // burn's iterators borrow the loader shared, and an epoch borrows the batches exclusively. So a
+    // thread owns the batches. It hands them on as they are, one at a time: what is made ahead is
+    // in the loader.
+    let begun = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &taken));
+    let orders = begun.is_ok().then_some(orders);
+    let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));
+    let engine = Engine { orders: Mutex::new(orders), next, samples: usize::try_from(samples).unwrap_or(usize::MAX) };
+    Arc::new(BatchLoader { engine: Arc::new(engine), map: Arc::new(map), device, range: None })
+}
+
+/// An epoch that is asked for, and where its batches go.
+struct Order {
+    epoch: u64,
+    to: mpsc::SyncSender<Result<HostBatch>>,
+}
+
+fn serve(mut batches: Batches<HostBatch>, taken: &mpsc::Receiver<Order>) {
+    while let Ok(Order { epoch, to }) = taken.recv() {
+        for batch in batches.epoch(epoch) {
+            // The iterator may be gone: the epoch ends.
+            if to.send(batch).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+struct Engine {
+    /// None if the thread could not be started.
+    orders: Mutex<Option<mpsc::Sender<Order>>>,
+    next: AtomicUsize,
+    samples: usize,
+}
+
+type Map<O> = dyn Fn(HostBatch, &Device) -> Result<O> + Send + Sync;
+
+/// What [`data_loader`] makes.
+pub struct BatchLoader<O> {
+    engine: Arc<Engine>,
+    map: Arc<Map<O>>,
+    device: Device,
+    /// A part of the samples that was asked for, and is refused.
+    range: Option<(usize, usize)>,
+}
+
+impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
+    /// The batches of the next epoch. Iterators of one loader follow each other: the next one
+    /// begins when the one before is dropped.
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        let (to, batches) = mpsc::sync_channel(0);
+        let refused = match self.range {
+            Some((start, end)) => {
+                let cause = format!(
+                    "samples {start} to {end}: a loader is not cut in parts; open one with `rank` for each device"
+                );
+                Some(Error::config(cause))
+            }
+            None => {
+                let epoch = self.engine.next.fetch_add(1, Ordering::Relaxed) as u64;
+                let orders = self.engine.orders.lock().unwrap_or_else(|broken| broken.into_inner());
+                let sent = orders.as_ref().is_some_and(|orders| orders.send(Order { epoch, to }).is_ok());
+                (!sent).then(|| Error::config("the thread of the data loader could not be started, or has panicked"))
+            }
+        };
+        Box::new(Epoch { loader: self, batches, refused, processed: 0 })
+    }
+
+    fn num_items(&self) -> usize {
+        self.engine.samples
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<O>> {
+        Arc::new(BatchLoader { device: device.clone(), ..self.shared() })
+    }
+
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
+        let whole = (start, end) == (0, self.engine.samples);
+        Arc::new(BatchLoader { range: (!whole).then_some((start, end)), ..self.shared() })
+    }
+}
+
+impl<O> BatchLoader<O> {
+    fn shared(&self) -> Self {
+        BatchLoader {
+            engine: self.engine.clone(),
+            map: self.map.clone(),
+            device: self.device.clone(),
+            range: self.range,
+        }
+    }
+}
+
+impl<O> std::fmt::Debug for BatchLoader<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BatchLoader").field("samples", &self.engine.samples).finish_non_exhaustive()
+    }
+}
+
+struct Epoch<'a, O> {
+    loader: &'a BatchLoader<O>,
+    batches: mpsc::Receiver<Result<HostBatch>>,
+    refused: Option<Error>,
+    processed: usize,
+}
+
+impl<O> Iterator for Epoch<'_, O> {
+    type Item = Result<O, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(refused) = self.refused.take() {
+            return Some(Err(DatasetError::new(refused)));
+        }
+        let item = self.batches.recv().ok()?.and_then(|batch| {
+            self.processed += batch.len();
+            (self.loader.map)(batch, &self.loader.device)
+        });
+        Some(item.map_err(DatasetError::new))
+    }
+}
+
+impl<O> DataLoaderIterator<O> for Epoch<'_, O> {
+    fn progress(&self) -> Progress {
+        Progress::new(self.processed, self.loader.engine.samples, Some("items".to_owned()))
+    }
+}

@@ -1,0 +1,171 @@
+use std::sync::Arc;
+
+use burn_core::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
+use warpfeed::{Dtype, Error, HostBatch, Result, TensorView};
+
+/// Hands a batch to burn.
+pub trait ToBurn: Sized {
+    /// The images and the labels, (N): what a training step wants. The images are (N, H, W, 3), or
+    /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw); burn's convolutions want the
+    /// latter.
+    ///
+    /// Labels are of the device's integer type. Images keep their element type; `u8` becomes the device's float type there, with its values
+    /// from 0 to 255.
+    ///
+    /// # Errors
+    /// If the samples have no labels: the error names the first sample.
+    ///
+    /// # Panics
+    /// If the loader was opened without a picture.
+    fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)>;
+
+    /// The batch, shared with the tensors that are made of it.
+    fn into_burn(self) -> BurnBatch;
+}
+
+impl ToBurn for HostBatch {
+    fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)> {
+        let batch = self.into_burn();
+        Ok((batch.images(device)?, batch.labels(device)?))
+    }
+
+    fn into_burn(self) -> BurnBatch {
+        BurnBatch(Arc::new(self))
+    }
+}
+
+/// A batch that burn's tensors may share: its slot goes back when this and all of them are gone.
+///
+/// ```no_run
+/// # use warpfeed_burn::ToBurn;
+/// # fn step(batch: warpfeed::HostBatch, device: &burn_core::tensor::Device) -> warpfeed::Result<()> {
+/// let batch = batch.into_burn();
+/// let tokens = batch.int::<2>("tokens", device)?;
+/// let lengths = batch.int::<1>("tokens.count", device)?;
+/// let keys: Vec<&str> = batch.host().keys().collect();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct BurnBatch(Arc<HostBatch>);
+
+/// A field of a batch, as bytes that hold the batch.
+struct Part {
+    batch: Arc<HostBatch>,
+    field: String,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.batch.field(&self.field).expect("it was there when this was made").bytes()
+    }
+}
+
+impl BurnBatch {
+    /// The batch itself: its keys, its place in the epoch, its fields as they lie.
+    pub fn host(&self) -> &HostBatch {
+        &self.0
+    }
+
+    /// The images, as [`to_burn`](ToBurn::to_burn) has them.
+    ///
+    /// # Errors
+    /// If they are of an element type that burn lacks.
+    ///
+    /// # Panics
+    /// If the loader was opened without a picture.
+    pub fn images(&self, device: &Device) -> Result<Tensor<4>> {
+        let bytes = self.0.images().bytes().as_ptr();
+        let is = |name: &&str| self.0.field(name).is_some_and(|field| field.bytes().as_ptr() == bytes);
+        let name = self.0.fields().map(|field| field.name.as_str()).find(is);
+        self.float(name.expect("the images are a field"), device)
+    }
+
+    /// The labels, (N), of the device's integer type: burn's losses and metrics compare them with
+    /// its own.
+    ///
+    /// # Errors
+    /// If the samples have no labels: the error names the first sample.
+    pub fn labels(&self, device: &Device) -> Result<Tensor<1, Int>> {
+        self.0.labels()?;
+        Ok(Tensor::from_data(self.data("label")?, device))
+    }
+
+    /// The field `name` of floating-point numbers, or of `u8`, which becomes the device's float
+    /// type.
+    ///
+    /// # Errors
+    /// If there is no such field, or it has other than `D` axes, or it is of `i64`.
+    pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
+        let data = self.axes::<D>(name)?;
+        match data.dtype() {
+            DType::I64 => Err(refused(name, "it is of int64: ask with `int`")),
+            DType::U8 => Ok(Tensor::<D, Int>::from_data(data, (device, DType::U8)).float()),
+            dtype => Ok(Tensor::from_data(data, (device, dtype))),
+        }
+    }
+
+    /// The field `name` of `i64` or `u8`, which it keeps, or the numbers of its rows with `name.count`.
+    ///
+    /// # Errors
+    /// If there is no such field, or it has other than `D` axes, or it is of floating-point
+    /// numbers.
+    pub fn int<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
+        let data = self.axes::<D>(name)?;
+        match data.dtype() {
+            dtype @ (DType::I64 | DType::U8) => Ok(Tensor::from_data(data, (device, dtype))),
+            _ => Err(refused(name, "it is of floating-point numbers: ask with `float`")),
+        }
+    }
+
+    /// Whether each sample counts, 1 or 0, (N): 0 for padding
+    /// ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped samples
+    /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
+    pub fn valid(&self, device: &Device) -> Tensor<1, Int> {
+        let valid: Vec<u8> = self.0.valid().map(u8::from).collect();
+        let count = valid.len();
+        Tensor::from_data(TensorData::new(valid, [count]), (device, DType::U8))
+    }
+
+    /// The field `name` as burn's data, without a copy: it holds the batch. Whoever writes to it
+    /// gets a copy first.
+    ///
+    /// # Errors
+    /// If there is no such field, or it is of an element type that burn lacks.
+    pub fn data(&self, name: &str) -> Result<TensorData> {
+        let view = self.field_named(name)?;
+        let dtype = match view.dtype() {
+            Dtype::U8 => DType::U8,
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::Bf16 => DType::BF16,
+            Dtype::I64 => DType::I64,
+            other => return Err(refused(name, &format!("elements of type {}, which burn lacks", other.name()))),
+        };
+        let part = Part { batch: self.0.clone(), field: name.to_owned() };
+        // What the property is for: CubeCL copies from other memory than page-locked to its own
+        // page-locked memory first. From ordinary memory the driver does the same, so this holds
+        // for any batch.
+        let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
+        Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
+    }
+
+    fn field_named(&self, name: &str) -> Result<TensorView<'_>> {
+        self.0.field(name).ok_or_else(|| {
+            let present = self.0.fields().map(|field| field.name.as_str()).filter(|name| self.0.field(name).is_some());
+            refused(name, &format!("the batch has no such field; it has {}", present.collect::<Vec<_>>().join(", ")))
+        })
+    }
+
+    fn axes<const D: usize>(&self, name: &str) -> Result<TensorData> {
+        let shape = self.field_named(name)?.shape();
+        if shape.len() != D {
+            return Err(refused(name, &format!("a tensor of {D} axes was asked for, and its shape is {shape:?}")));
+        }
+        self.data(name)
+    }
+}
+
+fn refused(field: &str, cause: &str) -> Error {
+    Error::config(format!("{field}: {cause}"))
+}

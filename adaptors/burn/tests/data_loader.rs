@@ -1,0 +1,83 @@
+//! Promise: burn's `Learner` gets the loader's batches: every epoch once, in order, from where a
+//! resumed run stands. An error of the loader is an error of the iterator, and a part of a loader
+//! is refused with one.
+
+use std::sync::Arc;
+
+use burn::data::dataloader::DataLoader;
+use burn::tensor::{Device, Int, Tensor};
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, HostBatch, Loader, Result};
+use warpfeed_burn::{BatchLoader, ToBurn, data_loader};
+use warpfeed_cli::synth::Synth;
+
+fn loader() -> Loader {
+    let source = Synth::new().images(50).classes(3).side(32).memory().unwrap();
+    Loader::source(source).augment(Augment::train(8)).batch_size(8).shuffle(3)
+}
+
+fn ids(batch: HostBatch, _: &Device) -> Result<Vec<u64>> {
+    Ok(batch.ids().collect())
+}
+
+fn taken<O: Send + 'static>(loader: &dyn DataLoader<O>) -> Vec<O> {
+    loader.iter().map(|item| item.unwrap()).collect()
+}
+
+fn expected(epoch: u64) -> Vec<Vec<u64>> {
+    let mut batches = loader().host().unwrap();
+    batches.epoch(epoch).map(|batch| batch.unwrap().ids().collect()).collect()
+}
+
+#[test]
+fn each_pass_is_the_next_epoch_and_counts_its_samples() {
+    let train = data_loader(loader().host().unwrap(), Device::flex(), ids);
+    assert_eq!(train.num_items(), 50);
+    for epoch in 0..3 {
+        let (mut iterator, mut seen) = (train.iter(), Vec::new());
+        while let Some(batch) = iterator.next() {
+            seen.push(batch.unwrap());
+            let progress = iterator.progress();
+            assert_eq!((progress.items_processed, progress.items_total), (seen.concat().len(), 50));
+        }
+        assert_eq!(seen, expected(epoch));
+    }
+    // An iterator that is dropped early ends its epoch.
+    assert_eq!(train.iter().next().unwrap().unwrap(), expected(3)[0]);
+    let moved = train.to_device(&Device::flex());
+    assert_eq!(taken(&*moved), expected(4));
+}
+
+#[test]
+fn a_resumed_loader_begins_where_it_stood() {
+    let mut batches = loader().host().unwrap();
+    for batch in batches.epoch(1).take(3) {
+        batch.unwrap();
+    }
+    let resumed = loader().resume(batches.checkpoint()).host().unwrap();
+    let train = data_loader(resumed, Device::flex(), ids);
+    assert_eq!(taken(&*train), expected(1)[3..]);
+    assert_eq!(taken(&*train), expected(2));
+}
+
+#[test]
+fn an_error_of_the_loader_ends_the_pass_and_names_the_sample() {
+    let broken =
+        Memory::new(vec![OwnedSample::new("bad").field("jpg", b"\xff\xd8\xff\xe0 not a picture".to_vec()).label(0)]);
+    let batches = Loader::source(broken).augment(Augment::train(8)).host().unwrap();
+    let train: Arc<BatchLoader<(Tensor<4>, Tensor<1, Int>)>> =
+        data_loader(batches, Device::flex(), |batch, device| batch.to_burn(device));
+    let said: Vec<String> = train.iter().map(|item| item.map(|_| ()).unwrap_err().to_string()).collect();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with("sample 0 (bad): "), "{}", said[0]);
+}
+
+#[test]
+fn a_part_of_a_loader_is_refused() {
+    let train = data_loader(loader().host().unwrap(), Device::flex(), ids);
+    let part = train.slice(0, 25);
+    let said: Vec<String> = part.iter().map(|item| item.unwrap_err().to_string()).collect();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].contains("samples 0 to 25") && said[0].contains("`rank`"), "{}", said[0]);
+    assert_eq!(taken(&*train.slice(0, 50)), expected(0));
+}
