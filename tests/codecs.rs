@@ -327,7 +327,8 @@ fn formats_are_named_in_the_table_and_by_their_codecs_alone() {
     assert!(named("format.rs").len() >= 6, "it is looked for in the wrong way");
     for path in [
         "source/sample.rs",
-        "source/folder.rs",
+        "source/folder/folder.rs",
+        "source/folder/names.rs",
         "source/open.rs",
         "source/tar/index.rs",
         "source/lmdb/layout.rs",
