@@ -9,8 +9,8 @@ pub trait ToBurn: Sized {
     /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw); burn's convolutions want the
     /// latter.
     ///
-    /// Labels are of the device's integer type. Images keep their element type; `u8` becomes the device's float type there, with its values
-    /// from 0 to 255.
+    /// Labels are of the device's integer type. Images keep their element type; `u8` becomes the
+    /// device's float type there, with its values from 0 to 255.
     ///
     /// # Errors
     /// If the samples have no labels: the error names the first sample.
@@ -105,7 +105,8 @@ impl BurnBatch {
         }
     }
 
-    /// The field `name` of `i64` or `u8`, which it keeps, or the numbers of its rows with `name.count`.
+    /// The field `name` of `i64` or `u8`, which it keeps, or the numbers of its rows with
+    /// `name.count`.
     ///
     /// # Errors
     /// If there is no such field, or it has other than `D` axes, or it is of floating-point
