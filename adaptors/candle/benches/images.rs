@@ -1,7 +1,7 @@
 //! Images a second into candle tensors, in turns in one run:
 //!
 //! ```text
-//! cargo bench --bench images -- PATH [TURNS]      # class folders of photographs
+//! cargo bench --bench images -- PATH [TURNS [BATCH]]      # class folders of photographs; 5 turns, batches of 64
 //! ```
 //!
 //! 1. the loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224);
@@ -25,7 +25,6 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_candle::ToCandle;
 
 const SIDE: u32 = 224;
-const BATCH: usize = 64;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -36,7 +35,8 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
-    let loader = || Loader::new(folder).batch_size(BATCH).shuffle(42).augment(Augment::train(SIDE));
+    let batch = arguments.get(2).map_or(Ok(64), |n| n.parse())?;
+    let loader = || Loader::new(folder).batch_size(batch).shuffle(42).augment(Augment::train(SIDE));
     let mut bytes = loader().host()?;
     let mut floats = loader().dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET).host()?;
     #[cfg(feature = "cuda")]
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     }
     let files = files(Path::new(folder))?;
     let threads = std::thread::available_parallelism()?.get();
-    println!("{} pictures, {threads} threads, batches of {BATCH}, medians of {turns} turns", files.len());
+    println!("{} pictures, {threads} threads, batches of {batch}, medians of {turns} turns", files.len());
 
     let mut rates: [Vec<f64>; 6] = Default::default();
     for turn in 0..=turns {
@@ -54,8 +54,8 @@ fn main() -> Result<()> {
             epoch(&mut bytes, turn, true)?,
             epoch(&mut floats, turn, false)?,
             epoch(&mut floats, turn, true)?,
-            by_hand(&files, turn, 1)?,
-            by_hand(&files, turn, threads)?,
+            by_hand(&files, batch, turn, 1)?,
+            by_hand(&files, batch, turn, threads)?,
         ];
         // The first turn warms up.
         if turn > 0 {
@@ -133,24 +133,24 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, i64)>> {
 }
 
 /// Images a second of all files, each thread with its share of the batches.
-fn by_hand(files: &[(PathBuf, i64)], epoch: u64, threads: usize) -> Result<f64> {
+fn by_hand(files: &[(PathBuf, i64)], batch: usize, epoch: u64, threads: usize) -> Result<f64> {
     let began = Instant::now();
     let share = files.len().div_ceil(threads);
     std::thread::scope(|scope| {
-        let work = |(thread, files)| scope.spawn(move || batches_of(files, epoch * 100 + thread as u64));
+        let work = |(thread, files)| scope.spawn(move || batches_of(files, batch, epoch * 100 + thread as u64));
         let threads: Vec<_> = files.chunks(share).enumerate().map(work).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("the thread does not panic"))
     })?;
     Ok(files.len() as f64 / began.elapsed().as_secs_f64())
 }
 
-fn batches_of(files: &[(PathBuf, i64)], seed: u64) -> Result<()> {
+fn batches_of(files: &[(PathBuf, i64)], batch: usize, seed: u64) -> Result<()> {
     let mut state = seed;
     let mut uniform = move || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 40) as f32 / (1 << 24) as f32
     };
-    for files in files.chunks(BATCH) {
+    for files in files.chunks(batch) {
         let (mut images, mut labels) = (Vec::new(), Vec::new());
         for (path, label) in files {
             let picture = image::open(path)?.into_rgb8();
