@@ -8,29 +8,21 @@
 //! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count`
 //!    samples. The kernel also reads the sample that a record names as partner: that it is below
 //!    `count` is the promise of whoever launches.
-//! 3. A module outlives its function: both are private to the struct that unloads it in `drop`.
 
-use std::ffi::{CString, c_void};
-use std::sync::LazyLock;
+use std::ffi::c_void;
 
 use arrayvec::ArrayVec;
-use cudarc::driver::{result, sys};
 
-use super::driver::{Context, Doing};
+use super::driver::Context;
+use super::kernel::{Grid, Kernel};
 use super::memory::Memory;
 use super::ops::SampleOps;
 use super::stream::Stream;
 use crate::batch::{Dtype, Layout, Normalize};
-use crate::error::{Error, ErrorKind, Result};
-
-/// Compiled from `convert.cu` by NVRTC 12.8 for compute capability 7.0. Every later device and
-/// every driver from 570 on runs it.
-const PTX: &str = include_str!("kernels/convert.ptx");
+use crate::error::{Error, Result};
 
 /// Most threads a block may have; the kernels are compiled with that bound.
 const MAX_BLOCK: u32 = 128;
-/// Most blocks along y; the kernels loop over what is beyond.
-const MAX_GRID_Y: usize = 65535;
 
 /// What a launch works on, by offsets in device memory, which are multiples of 16.
 #[derive(Debug, Clone, Copy)]
@@ -129,7 +121,7 @@ impl Convert {
         let blocks = (self.pixels as u32).div_ceil(self.per_block);
         let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
         // SAFETY: the caller's promise, and invariant 1: height, width and normalisation come last.
-        unsafe { self.kernel.launch(stream, memory, at, bytes, (blocks, self.block), own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), own) }
     }
 }
 
@@ -164,7 +156,7 @@ impl SoftLabels {
         let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
         let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
         // SAFETY: the caller's promise, and invariant 1: classes and smoothing come last.
-        unsafe { self.kernel.launch(stream, memory, at, bytes, size, own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, size, own) }
     }
 }
 
@@ -212,118 +204,48 @@ impl Entry {
     }
 }
 
-/// The module text with the one entry point `name`: the driver compiles what it is given, and all
-/// of them would take a second.
-fn entry_text(name: &str) -> Option<String> {
-    static PARTS: LazyLock<(&str, Vec<&str>)> = LazyLock::new(|| {
-        let head = PTX.find(".visible .entry ").unwrap_or(PTX.len());
-        let body = &PTX[head..];
-        let starts = body.match_indices(".visible .entry ").map(|(at, _)| at).chain([body.len()]).collect::<Vec<_>>();
-        (&PTX[..head], starts.windows(2).map(|w| &body[w[0]..w[1]]).collect())
-    });
-    let (head, entries) = &*PARTS;
-    let opening = format!(".visible .entry {name}(");
-    entries.iter().find(|text| text.starts_with(&opening)).map(|text| format!("{head}{text}"))
-}
-
 /// Bytes of one sample that a kernel reads and writes.
 struct SampleBytes {
     from: usize,
     to: usize,
 }
 
-/// An entry point, loaded in its own module.
-struct Kernel {
-    name: String,
-    module: sys::CUmodule,
-    function: sys::CUfunction,
-    context: Context,
-}
-
-// SAFETY: both handles are addresses in the driver that are only read, by threads that have bound
-// the context.
-unsafe impl Send for Kernel {}
-// SAFETY: as above.
-unsafe impl Sync for Kernel {}
-
-impl Kernel {
-    fn load(context: &Context, name: String) -> Result<Self> {
-        let _here = context.enter()?;
-        let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);
-        let text = entry_text(&name).ok_or_else(|| wrong(format!("kernel {name} is not in convert.ptx")))?;
-        let text = CString::new(text).map_err(|_| wrong("convert.ptx holds a zero byte".into()))?;
-        let symbol = CString::new(name.as_str()).map_err(|_| wrong("a kernel name with a zero byte".into()))?;
-        // SAFETY: a zero-terminated PTX text; the context is bound.
-        let module =
-            unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;
-        let mut kernel = Kernel { name, module, function: std::ptr::null_mut(), context: context.clone() };
-        // SAFETY: the module is loaded and its context bound.
-        kernel.function = unsafe { result::module::get_function(module, symbol) }
-            .doing(|| format!("finding kernel {}", kernel.name))?;
-        Ok(kernel)
+/// Queues `blocks` blocks of `block` threads for each sample. Every entry point takes what is
+/// written, what is read, the records and the number of samples; `own` are its parameters behind
+/// those.
+///
+/// # Safety
+/// As for [`Convert::launch`]; `own` points to values of the types that the entry point declares.
+unsafe fn launch<const N: usize>(
+    kernel: &Kernel,
+    stream: &Stream,
+    memory: &Memory,
+    Launch { from, to, records, count }: Launch,
+    bytes: SampleBytes,
+    (blocks, block): (u32, u32),
+    own: [*mut c_void; N],
+) -> Result<()> {
+    if count == 0 {
+        return Ok(());
     }
-
-    /// The block size at which the driver puts most warps on a multiprocessor, at most `limit`;
-    /// `limit` itself if it does not say.
-    fn best_block(&self, limit: u32) -> Result<u32> {
-        let _here = self.context.enter()?;
-        // SAFETY: the function is loaded and its context bound; no callback is given because
-        // dynamic shared memory is not used.
-        let chosen = unsafe { result::occupancy::max_potential_block_size(self.function, None, 0, limit as i32) };
-        let block = chosen.ok().and_then(|(_, block)| u32::try_from(block).ok()).filter(|&block| block >= 32);
-        Ok(block.map_or(limit, |block| block / 32 * 32))
-    }
-
-    /// Queues `blocks` blocks of `block` threads for each sample. Every entry point takes what is
-    /// written, what is read, the records and the number of samples; `own` are its parameters
-    /// behind those.
-    ///
-    /// # Safety
-    /// As for [`Convert::launch`]; `own` points to values of the types that the entry point
-    /// declares.
-    unsafe fn launch<const N: usize>(
-        &self,
-        stream: &Stream,
-        memory: &Memory,
-        Launch { from, to, records, count }: Launch,
-        bytes: SampleBytes,
-        (blocks, block): (u32, u32),
-        own: [*mut c_void; N],
-    ) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        assert!(
-            [from, to, records.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
-            "device offsets {from}, {to} and {records:?} are not multiples of 16"
-        );
-        let _here = stream.same_context(memory.context())?;
-        let mut to = memory.at(to, count * bytes.to);
-        let mut from = memory.at(from, count * bytes.from);
-        let mut records = records.map_or(0, |at| memory.at(at, count * SampleOps::BYTES));
-        let mut samples = count as u32;
-        let shared =
-            [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
-        let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(own).collect();
-        let grid = (blocks, count.min(MAX_GRID_Y) as u32, 1);
-        // SAFETY: invariants 1 to 3 and the caller's promise; the driver copies the parameters
-        // before it returns.
-        unsafe { result::launch_kernel(self.function, grid, (block, 1, 1), 0, stream.handle(), &mut parameters) }
-            .doing(|| format!("launching kernel {} on {count} samples", self.name))
-    }
-}
-
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        if let Ok(_here) = self.context.enter() {
-            // SAFETY: loaded by `load`, unloaded once.
-            let _ = unsafe { result::module::unload(self.module) };
-        }
-    }
+    assert!(
+        [from, to, records.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
+        "device offsets {from}, {to} and {records:?} are not multiples of 16"
+    );
+    let mut to = memory.at(to, count * bytes.to);
+    let mut from = memory.at(from, count * bytes.from);
+    let mut records = records.map_or(0, |at| memory.at(at, count * SampleOps::BYTES));
+    let mut samples = count as u32;
+    let shared = [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
+    let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(own).collect();
+    let grid = Grid { blocks, block, count, shared: 0 };
+    // SAFETY: invariants 1 and 2 and the caller's promise.
+    unsafe { kernel.queue(stream, memory, grid, &mut parameters) }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel::entry_text;
     use super::*;
 
     #[test]

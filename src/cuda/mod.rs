@@ -12,18 +12,24 @@
 //! 5. `stream`: streams, and the copies in them.
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `ops`: the record of what the fused kernel does to one sample.
-//! 8. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
+//! 8. `kernel`: one entry point of the committed PTX, loaded and queued.
+//! 9. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
+//! 10. `decode`: the kernels that decode JPEGs.
 
 #[cfg(feature = "cuda")]
 mod capture;
 #[cfg(feature = "cuda")]
 mod convert;
 #[cfg(feature = "cuda")]
+mod decode;
+#[cfg(feature = "cuda")]
 mod devices;
 #[cfg(feature = "cuda")]
 mod driver;
 #[cfg(feature = "cuda")]
 mod event;
+#[cfg(feature = "cuda")]
+mod kernel;
 #[cfg(feature = "cuda")]
 mod later;
 #[cfg(feature = "cuda")]
@@ -72,6 +78,7 @@ pub mod internal {
     #[cfg(feature = "cuda")]
     pub use super::{
         convert::{Convert, Launch, SoftLabels},
+        decode::{Decode, DecodeAt},
         driver::Context,
         event::Event,
         memory::Memory,

@@ -153,6 +153,39 @@ impl Stream {
         self.synchronize()
     }
 
+    /// Copies `to.len()` bytes from `offset` in `from`, asynchronously if `to` is page-locked.
+    ///
+    /// # Safety
+    /// `to` stays allocated, and nothing else reads or writes it, until an event recorded in this
+    /// stream after the call is done; and nothing else on the device writes the source in between,
+    /// other than in the order that streams and events give.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn fetch(&self, to: &mut [u8], from: &Memory, offset: usize) -> Result<()> {
+        let _here = self.same_context(from.context())?;
+        let address = from.at(offset, to.len());
+        // SAFETY: the range is checked (invariant 3); the lifetime of `to` is the caller's promise.
+        unsafe { result::memcpy_dtoh_async(to, address, self.raw) }
+            .doing(|| format!("copying {} bytes to the host", to.len()))
+    }
+
+    /// Sets `bytes` bytes at `offset` in `memory` to zero, asynchronously.
+    ///
+    /// # Safety
+    /// Nothing else on the device reads or writes them in between, other than in the order that
+    /// streams and events give.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn clear(&self, memory: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        let _here = self.same_context(memory.context())?;
+        let address = memory.at(offset, bytes);
+        // SAFETY: the range is checked (invariant 3); the order is the caller's promise.
+        unsafe { result::memset_d8_async(address, 0, bytes, self.raw) }
+            .doing(|| format!("clearing {bytes} bytes on the device"))
+    }
+
     /// Waits on the host until all work in the stream is done.
     ///
     /// # Errors

@@ -9,6 +9,9 @@
 //!    promises that it lives (`Gpu::upload`). The tests' slots are atomic bytes too, so that a ring
 //!    that breaks its promise is seen to deliver torn batches.
 
+#[expect(dead_code)]
+mod decode;
+
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;

@@ -31,6 +31,8 @@ mod transit;
 
 pub(super) use entropy::Machine;
 pub(super) use kernels::Backend;
+#[cfg(test)]
+pub(crate) use kernels::inverse_transform;
 pub(super) use layout::Window;
 pub(super) use opened::Opened;
 pub(super) use rows::{Blocks, Rows, View};

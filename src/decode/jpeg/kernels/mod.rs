@@ -23,3 +23,11 @@ mod scalar;
 pub(in crate::decode) use backend::Backend;
 pub(in crate::decode) use functions::Kernels;
 pub(super) use functions::{PADDING, Transform};
+
+/// The samples of one block, row by row.
+#[cfg(test)]
+pub(crate) fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
+    let mut samples = [0; 64];
+    (scalar::KERNELS.idct)(block, &[0], quant, &mut samples, 8);
+    samples
+}

@@ -1,0 +1,199 @@
+#![allow(unsafe_code)]
+//! The kernels of `kernels/jpeg.cu`: entropy-coded bytes to pixels of the output.
+//!
+//! **Invariants**
+//! 1. The parameter list of each launch is that of the entry point in `jpeg.cu`: same order, same
+//!    widths.
+//! 2. Addresses come from `Memory::at` with the number of bytes that the kernels touch. Where a
+//!    record says what is touched, the promise is that of whoever launches.
+
+use std::ffi::c_void;
+
+use super::driver::Context;
+use super::kernel::{Grid, Kernel};
+use super::memory::Memory;
+use super::stream::Stream;
+use crate::error::{Error, Result};
+
+/// Threads a block; the kernels are compiled with that bound.
+const BLOCK: u32 = 128;
+/// Rows of the output that a block of `jpeg_resize` makes: `ROWS` in `jpeg.cu`.
+const ROWS: usize = 8;
+/// Bytes of a record.
+const RECORD: usize = 256;
+/// Coefficients that one output of an axis may have: `MOST_TAPS` in `jpeg.cu`.
+const MOST_TAPS: usize = 32;
+
+/// What a launch works on, by offsets in device memory, which are multiples of 16.
+#[derive(Debug, Clone, Copy)]
+pub struct DecodeAt {
+    /// A record a sample.
+    pub ops: usize,
+    /// Heads and entropy-coded bytes.
+    pub arena: usize,
+    /// Scratch: [`Decode::COEFFICIENT_BYTES`] for each block.
+    pub coefficients: usize,
+    /// Scratch: [`Decode::PLANE_BYTES`] for each block.
+    pub planes: usize,
+    /// Scratch: [`Decode::axes_bytes`] for each sample.
+    pub axes: usize,
+    /// A u32 a sample: 0, or 1 if its data make no sense. Its pixels are then unspecified.
+    pub faults: usize,
+    /// Where u8 (N, H, W, 3) pixels go.
+    pub out: usize,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
+    /// Number of samples.
+    pub count: usize,
+    /// The largest number of segments of a sample.
+    pub segments: usize,
+    /// Blocks of the scratch that the records use.
+    pub blocks: usize,
+    /// The width in pixels of the widest region, at most [`Decode::MOST_COLUMNS`].
+    pub columns: usize,
+}
+
+/// The kernels that decode JPEGs, crop, resize and flip them, for one size of output.
+///
+/// Pixels equal those of the host path, bit for bit.
+pub struct Decode {
+    axes: Kernel,
+    huffman: Kernel,
+    idct: Kernel,
+    resize: Kernel,
+    height: usize,
+    width: usize,
+    /// Threads of a warp that decode a segment each; 0 lets a launch choose.
+    spread: u32,
+}
+
+impl Decode {
+    /// Bytes of coefficients of a block.
+    pub const COEFFICIENT_BYTES: usize = 128;
+    /// Bytes of samples of a block.
+    pub const PLANE_BYTES: usize = 64;
+    /// Bytes of a fault.
+    pub const FAULT_BYTES: usize = 4;
+    /// The widest region in pixels: a row of it lies in 48 KiB of shared memory.
+    pub const MOST_COLUMNS: usize = 12288;
+
+    /// Bytes that the resize filter of a sample takes, for outputs of (`height`, `width`).
+    pub fn axes_bytes((height, width): (usize, usize)) -> usize {
+        // `axis_bytes` in `jpeg.cu`.
+        let axis = |n: usize| (16 + n * (8 + MOST_TAPS * 2)).next_multiple_of(16);
+        axis(height) + axis(width)
+    }
+
+    /// Loads the kernels for outputs of (`height`, `width`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an output that is empty or has more than
+    /// 2^30 pixels, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
+        if height * width == 0 || height * width > 1 << 30 {
+            return Err(Error::config(format!("images of {width}x{height} pixels cannot be decoded on the device")));
+        }
+        let load = |name: &str| Kernel::load(context, name.into());
+        Ok(Decode {
+            axes: load("jpeg_axes")?,
+            huffman: load("jpeg_huffman")?,
+            idct: load("jpeg_idct")?,
+            resize: load("jpeg_resize")?,
+            height,
+            width,
+            spread: 0,
+        })
+    }
+
+    /// Lets `spread` threads of each warp decode a segment each, 1 to 32.
+    #[must_use]
+    pub fn spread(self, spread: u32) -> Self {
+        Decode { spread: spread.min(32), ..self }
+    }
+
+    /// Queues the decoding of `at.count` samples. Samples whose record says that their pixels are
+    /// in place keep them.
+    ///
+    /// # Safety
+    /// The records, and the heads in the arena that they point to, were written for this size of
+    /// output and fit `at`: they name blocks below `at.blocks`, at most `at.segments` segments, and
+    /// regions at most `at.columns` wide. Entropy-coded bytes may be any. The ranges do not
+    /// overlap; nothing else reads or writes them in between, other than in the order that streams
+    /// and events give; `self` is not dropped before the work is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: DecodeAt) -> Result<()> {
+        let DecodeAt { count, blocks, .. } = at;
+        if count == 0 {
+            return Ok(());
+        }
+        let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.faults, at.out];
+        assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
+        assert!(at.columns <= Self::MOST_COLUMNS, "a region of {} columns", at.columns);
+        // SAFETY: the caller's promise, here and below.
+        unsafe { stream.clear(memory, at.faults, count * Self::FAULT_BYTES) }?;
+        if blocks == 0 {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { stream.clear(memory, at.coefficients, blocks * Self::COEFFICIENT_BYTES) }?;
+
+        let (height, width) = (self.height, self.width);
+        let mut ops = memory.at(at.ops, count * RECORD);
+        let mut arena = memory.at(at.arena, at.arena_bytes);
+        let mut coefficients = memory.at(at.coefficients, blocks * Self::COEFFICIENT_BYTES);
+        let mut planes = memory.at(at.planes, blocks * Self::PLANE_BYTES);
+        let mut axes = memory.at(at.axes, count * Self::axes_bytes((height, width)));
+        let mut faults = memory.at(at.faults, count * Self::FAULT_BYTES);
+        let mut out = memory.at(at.out, count * height * width * 3);
+        let (mut samples, mut rows, mut columns) = (count as u32, height as u32, width as u32);
+        let mut spread = self.spread_for(count, at.segments);
+        macro_rules! queue {
+            ($kernel:ident, $blocks:expr, $shared:expr, $($parameter:ident),*) => {
+                let grid = Grid { blocks: $blocks as u32, block: BLOCK, count, shared: $shared as u32 };
+                let parameters: &mut [*mut c_void] = &mut [$((&raw mut $parameter).cast()),*];
+                // SAFETY: invariants 1 and 2 and the caller's promise.
+                unsafe { self.$kernel.queue(stream, memory, grid, parameters) }?;
+            };
+        }
+        let groups = at.segments.div_ceil((BLOCK / 32 * spread) as usize).max(1);
+        let transforms = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
+        queue!(axes, 2, 0, axes, faults, ops, samples, rows, columns);
+        queue!(huffman, groups, 0, coefficients, faults, arena, ops, samples, spread);
+        queue!(idct, transforms, 0, planes, coefficients, arena, ops, samples);
+        queue!(resize, height.div_ceil(ROWS), at.columns * 4, out, planes, axes, ops, samples, rows, columns);
+        Ok(())
+    }
+
+    /// Threads of a warp that decode a segment each. They wait for each other, so there are more of
+    /// them only where the device has warps enough.
+    fn spread_for(&self, count: usize, segments: usize) -> u32 {
+        match (self.spread, count * segments) {
+            (0, ..2048) => 1,
+            (0, 2048..8192) => 2,
+            (0, _) => 4,
+            (spread, _) => spread,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel::entry_text;
+    use super::*;
+
+    #[test]
+    fn every_entry_point_is_in_the_ptx_and_constants_are_those_of_the_source() {
+        for name in ["jpeg_axes", "jpeg_huffman", "jpeg_idct", "jpeg_resize"] {
+            let text = entry_text(name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
+            assert_eq!(text.matches(".visible .entry").count(), 1);
+            assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
+        }
+        let source = include_str!("kernels/jpeg.cu");
+        assert!(source.contains(&format!("enum {{ MOST_TAPS = {MOST_TAPS} }};")));
+        assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
+        assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
+        assert_eq!(Decode::axes_bytes((1, 3)), 96 + 240);
+    }
+}

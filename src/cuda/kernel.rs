@@ -1,0 +1,130 @@
+#![allow(unsafe_code)]
+//! One entry point of the kernels: found in the committed PTX, loaded, and queued.
+//!
+//! **Invariants**
+//! 1. A module outlives its function: both are private to the struct that unloads it in `drop`.
+//! 2. The PTX is what its source beside it compiles to (`tests/kernels.rs` compares). Whoever
+//!    queues an entry point knows its parameters from there.
+
+use std::ffi::{CString, c_void};
+use std::sync::LazyLock;
+
+use cudarc::driver::{result, sys};
+
+use super::driver::{Context, Doing};
+use super::memory::Memory;
+use super::stream::Stream;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Compiled by NVRTC 12.8 for compute capability 7.0. Every later device and every driver from 570
+/// on runs it. No two entry points have the same name.
+const PTX: [&str; 2] = [include_str!("kernels/convert.ptx"), include_str!("kernels/jpeg.ptx")];
+
+/// Most blocks along y; the kernels loop over what is beyond.
+const MAX_GRID_Y: usize = 65535;
+
+/// The module text with the one entry point `name`: the driver compiles what it is given, and all
+/// of them would take a second.
+pub(super) fn entry_text(name: &str) -> Option<String> {
+    static PARTS: LazyLock<[(&str, Vec<&str>); 2]> = LazyLock::new(|| {
+        PTX.map(|text| {
+            let head = text.find(".visible .entry ").unwrap_or(text.len());
+            let body = &text[head..];
+            let starts = body.match_indices(".visible .entry ").map(|(at, _)| at);
+            let starts = starts.chain([body.len()]).collect::<Vec<_>>();
+            (&text[..head], starts.windows(2).map(|w| &body[w[0]..w[1]]).collect())
+        })
+    });
+    let opening = format!(".visible .entry {name}(");
+    PARTS.iter().find_map(|(head, entries)| {
+        entries.iter().find(|text| text.starts_with(&opening)).map(|text| format!("{head}{text}"))
+    })
+}
+
+/// How many threads run a kernel.
+pub(super) struct Grid {
+    /// Blocks a sample.
+    pub(super) blocks: u32,
+    /// Threads a block.
+    pub(super) block: u32,
+    /// Samples.
+    pub(super) count: usize,
+    /// Bytes of dynamic shared memory a block.
+    pub(super) shared: u32,
+}
+
+/// An entry point, loaded in its own module.
+pub(super) struct Kernel {
+    name: String,
+    module: sys::CUmodule,
+    function: sys::CUfunction,
+    context: Context,
+}
+
+// SAFETY: both handles are addresses in the driver that are only read, by threads that have bound
+// the context.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    /// Loads the entry point `name`, which takes some tens of milliseconds the first time on a
+    /// machine.
+    pub(super) fn load(context: &Context, name: String) -> Result<Self> {
+        let _here = context.enter()?;
+        let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);
+        let text = entry_text(&name).ok_or_else(|| wrong(format!("kernel {name} is not in the PTX")))?;
+        let text = CString::new(text).map_err(|_| wrong("the PTX holds a zero byte".into()))?;
+        let symbol = CString::new(name.as_str()).map_err(|_| wrong("a kernel name with a zero byte".into()))?;
+        // SAFETY: a zero-terminated PTX text; the context is bound.
+        let module =
+            unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;
+        let mut kernel = Kernel { name, module, function: std::ptr::null_mut(), context: context.clone() };
+        // SAFETY: the module is loaded and its context bound.
+        kernel.function = unsafe { result::module::get_function(module, symbol) }
+            .doing(|| format!("finding kernel {}", kernel.name))?;
+        Ok(kernel)
+    }
+
+    /// The block size at which the driver puts most warps on a multiprocessor, at most `limit`;
+    /// `limit` itself if it does not say.
+    pub(super) fn best_block(&self, limit: u32) -> Result<u32> {
+        let _here = self.context.enter()?;
+        // SAFETY: the function is loaded and its context bound; no callback is given because
+        // dynamic shared memory is not used.
+        let chosen = unsafe { result::occupancy::max_potential_block_size(self.function, None, 0, limit as i32) };
+        let block = chosen.ok().and_then(|(_, block)| u32::try_from(block).ok()).filter(|&block| block >= 32);
+        Ok(block.map_or(limit, |block| block / 32 * 32))
+    }
+
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// `parameters` points to values of the types that the entry point declares. Addresses among
+    /// them lie in `memory`, and as many bytes behind them as the kernel touches. Nothing else
+    /// reads or writes these bytes in between, other than in the order that streams and events
+    /// give. `self` is not dropped before the work is done.
+    pub(super) unsafe fn queue(
+        &self,
+        stream: &Stream,
+        memory: &Memory,
+        Grid { blocks, block, count, shared }: Grid,
+        parameters: &mut [*mut c_void],
+    ) -> Result<()> {
+        let _here = stream.same_context(memory.context())?;
+        let grid = (blocks, count.min(MAX_GRID_Y) as u32, 1);
+        // SAFETY: invariant 1 and the caller's promise; the driver copies the parameters before it
+        // returns.
+        unsafe { result::launch_kernel(self.function, grid, (block, 1, 1), shared, stream.handle(), parameters) }
+            .doing(|| format!("launching kernel {} on {count} samples", self.name))
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if let Ok(_here) = self.context.enter() {
+            // SAFETY: loaded by `load`, unloaded once.
+            let _ = unsafe { result::module::unload(self.module) };
+        }
+    }
+}

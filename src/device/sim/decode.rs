@@ -1,0 +1,244 @@
+//! What the kernels of `cuda/kernels/jpeg.cu` do, in plain Rust: from the records and the arena
+//! alone, one symbol and one pixel after another.
+//!
+//! The inverse transform and the resize are the host's own, which tests compare with others.
+
+use crate::decode::jpeg::{huffman::Lookup, huffman::Spec, inverse_transform};
+use crate::decode::{Pixels, Rect, Size};
+use crate::transform::{Plan, Resizer, Window};
+
+/// Bytes of a record.
+const RECORD: usize = 256;
+/// Place in the block, row by row, of each coefficient in the order of the file.
+const NATURAL: [usize; 64] = [
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
+    28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
+    47, 55, 62, 63,
+];
+
+/// Decodes a batch of records into `out`, u8 (N, H, W, 3), and says of each whether its data made
+/// no sense. Pixels of a sample whose record says that they are in place stay.
+pub(in crate::device) fn decode(
+    records: &[u8],
+    arena: &[u8],
+    (height, width): (usize, usize),
+    out: &mut [u8],
+) -> Vec<bool> {
+    let samples = out.chunks_exact_mut(height * width * 3);
+    let decode_one = |(record, out): (&[u8], &mut [u8])| {
+        let record = Record(std::array::from_fn(|i| u32_at(record, i * 4)));
+        record.word(0) != 0 && sample(&record, arena, Size::new(width as u32, height as u32), out).is_none()
+    };
+    records.chunks_exact(RECORD).zip(samples).map(decode_one).collect()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// A record's words.
+struct Record([u32; RECORD / 4]);
+
+impl Record {
+    fn word(&self, i: usize) -> usize {
+        self.0[i] as usize
+    }
+
+    fn rect(&self, i: usize) -> Rect {
+        Rect::new(self.0[i], self.0[i + 1], self.0[i + 2], self.0[i + 3])
+    }
+
+    fn double(&self, i: usize) -> f64 {
+        f64::from_bits(u64::from(self.0[i]) | u64::from(self.0[i + 1]) << 32)
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let part = |i: usize| {
+            let word = |j: usize| self.word(16 + 8 * i + j);
+            let choice = self.word(40 + i);
+            Part {
+                h: word(0),
+                v: word(1),
+                first: word(2),
+                across: word(3),
+                down: word(4),
+                upsampling: word(5),
+                size: (word(6), word(7)),
+                tables: (choice & 255, choice >> 8),
+            }
+        };
+        (0..self.word(12)).map(part).collect()
+    }
+}
+
+struct Part {
+    h: usize,
+    v: usize,
+    first: usize,
+    across: usize,
+    down: usize,
+    upsampling: usize,
+    size: (usize, usize),
+    tables: (usize, usize),
+}
+
+/// The samples of one part in the window.
+struct Plane {
+    samples: Vec<u8>,
+    stride: usize,
+    left: usize,
+    top: usize,
+}
+
+impl Plane {
+    fn at(&self, x: usize, y: usize) -> usize {
+        self.samples[(y - self.top) * self.stride + x - self.left].into()
+    }
+}
+
+fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
+    let parts = record.parts();
+    let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
+    let head = &arena[record.word(2)..][..record.word(3)];
+    let (quant, rest) = head.split_at(parts.len() * 128);
+    let (specs, rest) = rest.split_at(record.word(13) * 272);
+    // The host checked the codes; DC symbols are not asked for here.
+    let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
+    let tables: Vec<Lookup> = tables.collect::<Option<_>>().expect("tables that were checked");
+
+    let mut coefficients = vec![[0i16; 64]; columns * rows * blocks];
+    for segment in rest.chunks_exact(16).take(record.word(1)) {
+        let [byte, bytes, first, count] = [0, 4, 8, 12].map(|at| u32_at(segment, at) as usize);
+        let mut bits = Bits { bytes: &head[byte..byte + bytes], at: 0 };
+        let mut dc = [0i32; 3];
+        for mcu in first..first + count {
+            let (x, y) = (mcu % record.word(5), mcu / record.word(5));
+            let inside = (column..column + columns).contains(&x) && (row..row + rows).contains(&y);
+            for (i, part) in parts.iter().enumerate() {
+                for b in part.first..part.first + part.h * part.v {
+                    let block = bits.block(&tables[part.tables.0], &tables[part.tables.1], &mut dc[i])?;
+                    if inside {
+                        coefficients[((y - row) * columns + x - column) * blocks + b] = block;
+                    }
+                }
+            }
+        }
+        if bits.at > bytes * 8 {
+            return None;
+        }
+    }
+
+    let planes = parts.iter().enumerate().map(|(i, part)| {
+        let (wide, high) = (columns * part.h, rows * part.v);
+        let table = std::array::from_fn(|k| u16::from_le_bytes([quant[i * 128 + 2 * k], quant[i * 128 + 2 * k + 1]]));
+        let mut samples = vec![0; wide * high * 64];
+        for (y, x) in (0..high).flat_map(|y| (0..wide).map(move |x| (y, x))) {
+            let mcu = (y / part.v) * columns + x / part.h;
+            let block = &coefficients[mcu * blocks + part.first + y % part.v * part.h + x % part.h];
+            for (i, line) in inverse_transform(block, &table).chunks_exact(8).enumerate() {
+                samples[((y * 8 + i) * wide + x) * 8..][..8].copy_from_slice(line);
+            }
+        }
+        Plane { samples, stride: wide * 8, left: column * part.h * 8, top: row * part.v * 8 }
+    });
+    let planes: Vec<Plane> = planes.collect();
+
+    let region = record.rect(44);
+    let mut pixels = Pixels::new();
+    let rgb = pixels.reset(region.size());
+    for (i, pixel) in rgb.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+        let (x, y) = (region.x as usize + i % region.width as usize, region.y as usize + i / region.width as usize);
+        let values: Vec<u8> = parts.iter().zip(&planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
+        *pixel = match (record.word(11), &values[..]) {
+            (0, &[grey]) => [grey; 3],
+            (1, &[y, cb, cr]) => colour(y, cb, cr),
+            (2, &[r, g, b]) => [r, g, b],
+            (kind, values) => panic!("colour {kind} of {} parts", values.len()),
+        };
+    }
+
+    let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
+    let shown = record.rect(48);
+    let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
+    plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
+    (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
+    // A record has the place after flips, a plan the one before.
+    if plan.flip {
+        plan.target.x = output.width - shown.x - shown.width;
+    }
+    if plan.vertical_flip {
+        plan.target.y = output.height - shown.y - shown.height;
+    }
+    plan.fill = [0, 8, 16].map(|shift| (record.0[54] >> shift) as u8);
+    Resizer::new().run(&pixels, &plan, out).expect("a plan of a record");
+    Some(())
+}
+
+/// The value of a part at a pixel of the picture, as libjpeg-turbo's "fancy" upsampling has it.
+fn upsampled(part: &Part, plane: &Plane, x: usize, y: usize) -> u8 {
+    let (across, down) = (x / part.across, y / part.down);
+    let beside = |at: usize, odd: bool, end: usize| if odd { (at + 1).min(end - 1) } else { at.saturating_sub(1) };
+    let (side, far) = (beside(across, x % 2 == 1, part.size.0), beside(down, y % 2 == 1, part.size.1));
+    let tall = |x: usize| 3 * plane.at(x, down) + plane.at(x, far);
+    let value = match part.upsampling {
+        1 => (3 * plane.at(across, down) + plane.at(side, down) + 1 + x % 2) >> 2,
+        2 => (tall(across) + 1 + y % 2) >> 2,
+        3 => (3 * tall(across) + tall(side) + 8 - x % 2) >> 4,
+        _ => plane.at(across, down),
+    };
+    value as u8
+}
+
+/// JFIF 1.02, with factors in 16 bits.
+fn colour(y: u8, cb: u8, cr: u8) -> [u8; 3] {
+    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+    let rgb = [91881 * cr, -22554 * cb - 46802 * cr, 116130 * cb];
+    rgb.map(|sum| (y + ((sum + 32768) >> 16)).clamp(0, 255) as u8)
+}
+
+/// The bits of a segment, one after another. Behind its end are zeros.
+struct Bits<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Bits<'_> {
+    fn peek(&self, count: usize) -> u32 {
+        (self.at..self.at + count).fold(0, |value, at| {
+            let byte = self.bytes.get(at / 8).copied().unwrap_or(0);
+            value << 1 | u32::from(byte >> (7 - at % 8) & 1)
+        })
+    }
+
+    /// The next symbol; none if no code begins here.
+    fn symbol(&mut self, table: &Lookup) -> Option<usize> {
+        let (symbol, length) = table.find(self.peek(16) as u16)?;
+        self.at += usize::from(length);
+        Some(symbol.into())
+    }
+
+    /// EXTEND in T.81 F.2.2.1.
+    fn value(&mut self, size: usize) -> i32 {
+        let bits = self.peek(size) as i32;
+        self.at += size;
+        if size > 0 && bits >> (size - 1) == 0 { bits - (1 << size) + 1 } else { bits }
+    }
+
+    fn block(&mut self, dc_table: &Lookup, ac_table: &Lookup, dc: &mut i32) -> Option<[i16; 64]> {
+        let mut block = [0; 64];
+        let size = self.symbol(dc_table)? & 15;
+        *dc = dc.wrapping_add(self.value(size));
+        block[0] = *dc as i16;
+        let mut k = 0;
+        while k < 63 {
+            let symbol = self.symbol(ac_table)?;
+            let (run, size) = (symbol >> 4, symbol & 15);
+            if size == 0 && run < 15 {
+                break;
+            }
+            k += run + 1;
+            *block.get_mut(*NATURAL.get(k)?)? = self.value(size) as i16;
+        }
+        Some(block)
+    }
+}
