@@ -53,6 +53,26 @@ pub struct DecodeAt {
     pub columns: usize,
 }
 
+/// A part of the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Coefficients and faults are set to zero.
+    Clear,
+    /// The resize filter of each axis.
+    Axes,
+    /// Entropy-coded bytes to coefficients.
+    Huffman,
+    /// Coefficients to samples.
+    Idct,
+    /// Samples to pixels of the output.
+    Resize,
+}
+
+impl Stage {
+    /// In their order.
+    pub const ALL: [Stage; 5] = [Stage::Clear, Stage::Axes, Stage::Huffman, Stage::Idct, Stage::Resize];
+}
+
 /// The kernels that decode JPEGs, crop, resize and flip them, for one size of output.
 ///
 /// Pixels equal those of the host path, bit for bit.
@@ -105,10 +125,12 @@ impl Decode {
         })
     }
 
-    /// Lets `spread` threads of each warp decode a segment each, 1 to 32.
+    /// Lets `spread` threads of each warp decode a segment each, at most 32; 0 lets each launch
+    /// choose.
     #[must_use]
-    pub fn spread(self, spread: u32) -> Self {
-        Decode { spread: spread.min(32), ..self }
+    pub fn spread(mut self, spread: u32) -> Self {
+        self.spread = spread.min(32);
+        self
     }
 
     /// Queues the decoding of `at.count` samples. Samples whose record says that their pixels are
@@ -124,46 +146,65 @@ impl Decode {
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: DecodeAt) -> Result<()> {
-        let DecodeAt { count, blocks, .. } = at;
-        if count == 0 {
-            return Ok(());
-        }
+        // SAFETY: the caller's promise.
+        Stage::ALL.into_iter().try_for_each(|stage| unsafe { self.launch_stage(stream, memory, at, stage) })
+    }
+
+    /// Queues one stage. All of them in order are [`launch`](Decode::launch).
+    ///
+    /// # Safety
+    /// As for [`launch`](Decode::launch); the stages before are queued.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    pub unsafe fn launch_stage(&self, stream: &Stream, memory: &Memory, at: DecodeAt, stage: Stage) -> Result<()> {
+        let (count, blocks, size) = (at.count, at.blocks, (self.height, self.width));
         let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
         assert!(at.columns <= Self::MOST_COLUMNS, "a region of {} columns", at.columns);
-        // SAFETY: the caller's promise, here and below.
-        unsafe { stream.clear(memory, at.faults, count * Self::FAULT_BYTES) }?;
-        if blocks == 0 {
+        if count == 0 || blocks == 0 && stage != Stage::Clear {
             return Ok(());
         }
-        // SAFETY: as above.
-        unsafe { stream.clear(memory, at.coefficients, blocks * Self::COEFFICIENT_BYTES) }?;
-
-        let (height, width) = (self.height, self.width);
+        let coefficient_bytes = blocks * Self::COEFFICIENT_BYTES;
         let mut ops = memory.at(at.ops, count * RECORD);
         let mut arena = memory.at(at.arena, at.arena_bytes);
-        let mut coefficients = memory.at(at.coefficients, blocks * Self::COEFFICIENT_BYTES);
+        let mut coefficients = memory.at(at.coefficients, coefficient_bytes);
         let mut planes = memory.at(at.planes, blocks * Self::PLANE_BYTES);
-        let mut axes = memory.at(at.axes, count * Self::axes_bytes((height, width)));
+        let mut axes = memory.at(at.axes, count * Self::axes_bytes(size));
         let mut faults = memory.at(at.faults, count * Self::FAULT_BYTES);
-        let mut out = memory.at(at.out, count * height * width * 3);
-        let (mut samples, mut rows, mut columns) = (count as u32, height as u32, width as u32);
+        let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
+        let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
         let mut spread = self.spread_for(count, at.segments);
         macro_rules! queue {
-            ($kernel:ident, $blocks:expr, $shared:expr, $($parameter:ident),*) => {
+            ($kernel:ident, $blocks:expr, $shared:expr, $($parameter:ident),*) => {{
                 let grid = Grid { blocks: $blocks as u32, block: BLOCK, count, shared: $shared as u32 };
                 let parameters: &mut [*mut c_void] = &mut [$((&raw mut $parameter).cast()),*];
                 // SAFETY: invariants 1 and 2 and the caller's promise.
-                unsafe { self.$kernel.queue(stream, memory, grid, parameters) }?;
-            };
+                unsafe { self.$kernel.queue(stream, memory, grid, parameters) }
+            }};
         }
-        let groups = at.segments.div_ceil((BLOCK / 32 * spread) as usize).max(1);
-        let transforms = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
-        queue!(axes, 2, 0, axes, faults, ops, samples, rows, columns);
-        queue!(huffman, groups, 0, coefficients, faults, arena, ops, samples, spread);
-        queue!(idct, transforms, 0, planes, coefficients, arena, ops, samples);
-        queue!(resize, height.div_ceil(ROWS), at.columns * 4, out, planes, axes, ops, samples, rows, columns);
-        Ok(())
+        match stage {
+            Stage::Clear => {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    stream.clear(memory, at.faults, count * Self::FAULT_BYTES)?;
+                    stream.clear(memory, at.coefficients, coefficient_bytes)
+                }
+            }
+            Stage::Axes => queue!(axes, 2, 0, axes, faults, ops, samples, height, width),
+            Stage::Huffman => {
+                let groups = at.segments.div_ceil((BLOCK / 32 * spread) as usize).max(1);
+                queue!(huffman, groups, 0, coefficients, faults, arena, ops, samples, spread)
+            }
+            Stage::Idct => {
+                let groups = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
+                queue!(idct, groups, 0, planes, coefficients, arena, ops, samples)
+            }
+            Stage::Resize => {
+                let groups = size.0.div_ceil(ROWS);
+                queue!(resize, groups, at.columns * 4, out, planes, axes, ops, samples, height, width)
+            }
+        }
     }
 
     /// Threads of a warp that decode a segment each. They wait for each other, so there are more of

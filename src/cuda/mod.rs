@@ -78,7 +78,7 @@ pub mod internal {
     #[cfg(feature = "cuda")]
     pub use super::{
         convert::{Convert, Launch, SoftLabels},
-        decode::{Decode, DecodeAt},
+        decode::{Decode, DecodeAt, Stage},
         driver::Context,
         event::Event,
         memory::Memory,
