@@ -201,7 +201,7 @@ mod fuzz;
 pub use batch::{Dtype, HostBatch, Layout, Normalize, TensorView};
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
-pub use engine::{Batches, Checkpoint, Epoch, Epochs, Fault, IntoIter, MemoryPlan, Monitor, OnError, Replay};
+pub use engine::{Batches, Checkpoint, DecodeOn, Epoch, Epochs, Fault, IntoIter, MemoryPlan, Monitor, OnError, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
 pub use order::{LastBatch, Rank};

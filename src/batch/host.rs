@@ -152,7 +152,7 @@ impl HostBatch {
 
     /// The fields of the batch: name, element type, and shape for one sample.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
-        let delivered = |span: &&Span| !matches!(span.role, Role::Records { .. });
+        let delivered = |span: &&Span| span.role.is_delivered();
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
     }
 

@@ -144,6 +144,19 @@ pub(crate) enum Role {
     SoftLabels,
     /// One record a sample of what a device does to the picture of span `of`; not delivered.
     Records { of: usize },
+    /// One record a sample of how a device decodes the picture of span `of`; not delivered.
+    Decoding { of: usize },
+    /// What a device decodes, of all samples together, as it comes: each sample has an equal share
+    /// of the room and takes what it needs. The device has room for so many `blocks` of
+    /// coefficients for each sample. Not delivered.
+    Encoded { blocks: usize },
+}
+
+impl Role {
+    /// Whether the consumer gets the array.
+    pub(crate) fn is_delivered(self) -> bool {
+        !matches!(self, Role::Records { .. } | Role::Decoding { .. } | Role::Encoded { .. })
+    }
 }
 
 /// What a batch is made of, and where it lies in a buffer: spans one after the other, each from a
@@ -208,8 +221,7 @@ impl Schema {
 
     /// The span that is delivered under `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
-        let delivered = |span: &Span| !matches!(span.role, Role::Records { .. });
-        self.spans.iter().position(|span| delivered(span) && span.field.name == name)
+        self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
     /// The picture called `image`, or the first one.
@@ -221,5 +233,10 @@ impl Schema {
     /// Bytes of one sample, all its arrays together.
     pub(crate) fn sample_bytes(&self) -> usize {
         self.spans.iter().map(|span| span.sample_bytes).sum()
+    }
+
+    /// The span of what a device decodes.
+    pub(crate) fn encoded(&self) -> Option<usize> {
+        self.spans.iter().position(|span| matches!(span.role, Role::Encoded { .. }))
     }
 }

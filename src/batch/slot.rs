@@ -11,6 +11,8 @@
 //! - The `Part`s of a slot cover disjoint ranges of samples. A part's holder alone touches its
 //!   samples' bytes and metas; all parts may read the header, which nobody writes while parts
 //!   exist.
+//! - What a device decodes lies in a span of its own, which the parts share. `encoded` counts the
+//!   bytes of it that are given away; each byte is given to one part, once a batch.
 //! - `left` counts the unfinished parts. The one that takes it to zero (with acquire-release
 //!   ordering, so that it sees every other's writes) becomes the `Full`.
 
@@ -19,10 +21,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::schema::Role;
 use super::{Memory, Schema};
 use crate::error::Error;
 use crate::order::Pick;
 use crate::transform::{Erase, Mixing};
+
+/// Where pictures that a device decodes begin: at multiples of this many bytes.
+const ENCODED_ALIGN: usize = 16;
 
 /// What a batch is, set when it is begun.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +64,9 @@ struct Slot {
     header: UnsafeCell<Header>,
     metas: Box<[UnsafeCell<Meta>]>,
     left: AtomicUsize,
+    /// Bytes of what a device decodes, and blocks of its coefficients.
+    encoded: AtomicUsize,
+    blocks: AtomicUsize,
 }
 
 // SAFETY: the cells and the memory are reached through tokens only, which are exclusive or disjoint
@@ -91,7 +100,8 @@ impl Slots {
         assert!(memory.len() >= schema.bytes, "slot memory of {} bytes for a schema of {}", memory.len(), schema.bytes);
         let metas = (0..schema.batch).map(|_| UnsafeCell::default()).collect();
         let header = UnsafeCell::new(Header { picks: Vec::with_capacity(schema.batch), ..Header::default() });
-        Free(Arc::new(Slot { schema: schema.clone(), memory, header, metas, left: AtomicUsize::new(0) }))
+        let [left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
+        Free(Arc::new(Slot { schema: schema.clone(), memory, header, metas, left, encoded, blocks }))
     }
 }
 
@@ -110,6 +120,8 @@ impl Free {
         let len = header.picks.len();
         assert!(0 < len && len <= self.0.schema.batch, "{len} samples for a slot of {}", self.0.schema.batch);
         self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
+        self.0.encoded.store(0, Ordering::Relaxed);
+        self.0.blocks.store(0, Ordering::Relaxed);
         let slot = self.0;
         (0..len).step_by(group).map(move |start| Part { slot: slot.clone(), range: start..len.min(start + group) })
     }
@@ -163,6 +175,28 @@ impl Part {
         // SAFETY: this part alone touches the bytes of its range (invariant 3), and `&mut self`
         // makes this the only borrow.
         unsafe { &mut *self.slot.bytes(span, place..place + 1) }
+    }
+
+    /// Takes `len` bytes of what a device decodes and `blocks` of its coefficients. Returns where
+    /// they begin, and the bytes. `None` if there is no room for that much.
+    pub(crate) fn encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
+        let slot = &*self.slot;
+        let schema = &*slot.schema;
+        let span = schema.encoded()?;
+        let Role::Encoded { blocks: each } = schema.spans[span].role else { return None };
+        let take = |counter: &AtomicUsize, count: usize, most: usize| {
+            let next = |taken: usize| taken.checked_add(count).filter(|&end| end <= most);
+            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+        };
+        let room = schema.spans[span].sample_bytes * schema.batch;
+        let at = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
+        // What was taken is lost if there is no room for the coefficients; the batch ends soon.
+        let block = take(&slot.blocks, blocks, each * schema.batch)?;
+        let all = slot.bytes(span, 0..schema.batch);
+        // SAFETY: the range lies in the span (`take` checked it), and the counter gave it to this
+        // call alone (invariant 4). `&mut self` keeps it to one borrow of this part.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(all.cast::<u8>().add(at), len) };
+        Some((at, block, bytes))
     }
 
     /// Ends the part. The last of a slot's parts to end gets the full slot.
@@ -231,8 +265,14 @@ impl Full {
         unsafe { &mut *self.0.metas[place].get() }
     }
 
-    /// Bytes of field `span`, all samples of the batch.
+    /// Bytes of field `span`, all samples of the batch. Of what a device decodes, as much as was
+    /// taken.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
+        if let Role::Encoded { .. } = self.schema().spans[span].role {
+            let taken = self.0.encoded.load(Ordering::Relaxed);
+            // SAFETY: as below.
+            return unsafe { &(&*self.0.bytes(span, 0..self.0.schema.batch))[..taken] };
+        }
         // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
         unsafe { &*self.0.bytes(span, 0..self.len()) }
     }
@@ -260,7 +300,7 @@ impl Full {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{Dtype, Field, Role};
+    use crate::batch::{Dtype, Field};
 
     fn free(batch: usize) -> Free {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };

@@ -9,6 +9,7 @@
 
 use std::ffi::c_void;
 
+use super::decode_ops::DecodeOps;
 use super::driver::Context;
 use super::kernel::{Grid, Kernel};
 use super::memory::Memory;
@@ -19,10 +20,6 @@ use crate::error::{Error, Result};
 const BLOCK: u32 = 128;
 /// Rows of the output that a block of `jpeg_resize` makes: `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Bytes of a record.
-const RECORD: usize = 256;
-/// Coefficients that one output of an axis may have: `MOST_TAPS` in `jpeg.cu`.
-const MOST_TAPS: usize = 32;
 
 /// What a launch works on, by offsets in device memory, which are multiples of 16.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +32,7 @@ pub struct DecodeAt {
     pub coefficients: usize,
     /// Scratch: [`Decode::PLANE_BYTES`] for each block.
     pub planes: usize,
-    /// Scratch: [`Decode::axes_bytes`] for each sample.
+    /// Scratch: [`DecodeOps::axes_bytes`] for each sample.
     pub axes: usize,
     /// A u32 a sample: 0, or 1 if its data make no sense. Its pixels are then unspecified.
     pub faults: usize,
@@ -49,7 +46,7 @@ pub struct DecodeAt {
     pub segments: usize,
     /// Blocks of the scratch that the records use.
     pub blocks: usize,
-    /// The width in pixels of the widest region, at most [`Decode::MOST_COLUMNS`].
+    /// The width in pixels of the widest region, at most [`DecodeOps::MOST_COLUMNS`].
     pub columns: usize,
 }
 
@@ -94,16 +91,6 @@ impl Decode {
     pub const PLANE_BYTES: usize = 64;
     /// Bytes of a fault.
     pub const FAULT_BYTES: usize = 4;
-    /// The widest region in pixels: a row of it lies in 48 KiB of shared memory.
-    pub const MOST_COLUMNS: usize = 12288;
-
-    /// Bytes that the resize filter of a sample takes, for outputs of (`height`, `width`).
-    pub fn axes_bytes((height, width): (usize, usize)) -> usize {
-        // `axis_bytes` in `jpeg.cu`.
-        let axis = |n: usize| (16 + n * (8 + MOST_TAPS * 2)).next_multiple_of(16);
-        axis(height) + axis(width)
-    }
-
     /// Loads the kernels for outputs of (`height`, `width`).
     ///
     /// # Errors
@@ -161,16 +148,16 @@ impl Decode {
         let (count, blocks, size) = (at.count, at.blocks, (self.height, self.width));
         let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
-        assert!(at.columns <= Self::MOST_COLUMNS, "a region of {} columns", at.columns);
+        assert!(at.columns <= DecodeOps::MOST_COLUMNS as usize, "a region of {} columns", at.columns);
         if count == 0 || blocks == 0 && stage != Stage::Clear {
             return Ok(());
         }
         let coefficient_bytes = blocks * Self::COEFFICIENT_BYTES;
-        let mut ops = memory.at(at.ops, count * RECORD);
+        let mut ops = memory.at(at.ops, count * DecodeOps::BYTES);
         let mut arena = memory.at(at.arena, at.arena_bytes);
         let mut coefficients = memory.at(at.coefficients, coefficient_bytes);
         let mut planes = memory.at(at.planes, blocks * Self::PLANE_BYTES);
-        let mut axes = memory.at(at.axes, count * Self::axes_bytes(size));
+        let mut axes = memory.at(at.axes, count * DecodeOps::axes_bytes(size.0, size.1));
         let mut faults = memory.at(at.faults, count * Self::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
         let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
@@ -232,9 +219,9 @@ mod tests {
             assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
         }
         let source = include_str!("kernels/jpeg.cu");
-        assert!(source.contains(&format!("enum {{ MOST_TAPS = {MOST_TAPS} }};")));
+        assert!(source.contains(&format!("enum {{ MOST_TAPS = {} }};", DecodeOps::MOST_TAPS)));
         assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
         assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
-        assert_eq!(Decode::axes_bytes((1, 3)), 96 + 240);
+        assert_eq!(DecodeOps::axes_bytes(1, 3), 96 + 240);
     }
 }

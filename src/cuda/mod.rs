@@ -12,9 +12,10 @@
 //! 5. `stream`: streams, and the copies in them.
 //! 6. `devices`: all work of a program, marked at once.
 //! 7. `ops`: the record of what the fused kernel does to one sample.
-//! 8. `kernel`: one entry point of the committed PTX, loaded and queued.
-//! 9. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
-//! 10. `decode`: the kernels that decode JPEGs.
+//! 8. `decode_ops`: the record of what the decode kernels do to one sample.
+//! 9. `kernel`: one entry point of the committed PTX, loaded and queued.
+//! 10. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
+//! 11. `decode`: the kernels that decode JPEGs.
 
 #[cfg(feature = "cuda")]
 mod capture;
@@ -22,6 +23,7 @@ mod capture;
 mod convert;
 #[cfg(feature = "cuda")]
 mod decode;
+mod decode_ops;
 #[cfg(feature = "cuda")]
 mod devices;
 #[cfg(feature = "cuda")]
@@ -74,6 +76,7 @@ pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};
 /// The version number does not cover them.
 #[doc(hidden)]
 pub mod internal {
+    pub use super::decode_ops::DecodeOps;
     pub use super::ops::SampleOps;
     #[cfg(feature = "cuda")]
     pub use super::{
@@ -87,8 +90,9 @@ pub mod internal {
     };
 }
 
+pub(crate) use decode_ops::{DecodeOps, Encoded};
 #[cfg(feature = "cuda")]
 pub(crate) use driver::Entered;
 #[cfg(feature = "cuda")]
-pub(crate) use internal::{Context, Convert, Event, Launch, Memory, Pinned, SoftLabels, Stream};
+pub(crate) use internal::{Context, Convert, Decode, DecodeAt, Event, Launch, Memory, Pinned, SoftLabels, Stream};
 pub(crate) use ops::SampleOps;

@@ -85,6 +85,7 @@ pub use condition::Condition;
 pub(crate) use group::MAX_GROUP;
 pub use group::decode_group;
 pub use info::{Info, JpegInfo};
+pub(crate) use jpeg::{Bitstream, Grid};
 pub(crate) use npy::{MAX_AXES, Npy, Shape};
 pub use picture::{Codec, Job, Picture};
 pub use pixels::{Pixels, Rect, Size};

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::time::Instant;
 
-use super::{Condition, Info, JpegInfo, Pixels, Rect, Size, image, jpeg};
+use super::{Bitstream, Condition, Grid, Info, JpegInfo, Pixels, Rect, Size, image, jpeg};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
@@ -221,6 +221,13 @@ impl<'a> Picture<'a> {
     /// Whether it is a JPEG without restart markers. A crop of such a JPEG cannot be decoded alone.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
+    }
+
+    /// Takes what a device needs to decode `region`. `None` if no device decodes this picture.
+    pub(crate) fn bitstream(&self, region: Rect, to: &mut Bitstream) -> Option<Grid> {
+        let Header::Jpeg(opened) = &self.header else { return None };
+        self.check_region(region).ok()?;
+        to.take(self.bytes, opened, region)
     }
 
     pub(super) fn check_region(&self, region: Rect) -> Result<()> {

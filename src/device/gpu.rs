@@ -1,7 +1,7 @@
 //! What a device is to the ring.
 
 use super::spec::Spec;
-use crate::cuda::Recorded;
+use crate::cuda::{DecodeOps, Recorded};
 use crate::error::Result;
 
 /// What the ring needs from an accelerator: streams of work that run beside the host, and events
@@ -15,6 +15,8 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Event: Send + Sync;
     type Memory: Send + Sync;
     type Kernels: Send + Sync;
+    /// Host memory for what the device says of the pictures that it decodes.
+    type Faults: Send;
     /// While this value lives, calls of the same thread cost less.
     type Stay;
 
@@ -29,6 +31,9 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
     /// Prepares what [`compute`](Gpu::compute) needs for `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
+
+    /// Memory for `count` numbers.
+    fn faults(&self, count: usize) -> Result<Self::Faults>;
 
     /// Marks the work queued in `stream` so far.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
@@ -49,6 +54,25 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// `from` stays allocated and unchanged until an event recorded in `stream` after this call is
     /// done.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
+    /// Queues the clearing of `bytes` bytes.
+    fn clear(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, bytes: usize) -> Result<()>;
+    /// Queues a copy of the numbers from `offset` on.
+    ///
+    /// # Safety
+    /// `to` stays allocated, and nobody reads it, until an event recorded in `stream` after this
+    /// call is done.
+    unsafe fn fetch(
+        &self,
+        stream: &Self::Stream,
+        memory: &Self::Memory,
+        offset: usize,
+        to: &mut Self::Faults,
+    ) -> Result<()>;
+    /// Whether number `index` of what was fetched is not 0.
+    fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
+
+    /// Queues the decoding of one picture of each sample whose record says so.
+    fn decode(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Decode) -> Result<()>;
     /// Queues the making of one array of a batch.
     fn compute(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
@@ -66,4 +90,53 @@ pub(crate) struct Job {
     pub(crate) records: Option<usize>,
     /// Number of samples.
     pub(crate) count: usize,
+}
+
+/// Offsets in device memory for decoding one picture of each sample, and the largest numbers among
+/// the samples.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decode {
+    /// Number of the picture in [`Decoding`](super::spec::Decoding).
+    pub(crate) picture: usize,
+    /// Height and width of its pixels.
+    #[cfg_attr(not(test), allow(dead_code))] // the kernels were loaded for it
+    pub(crate) size: (usize, usize),
+    pub(crate) records: usize,
+    pub(crate) encoded: usize,
+    pub(crate) encoded_bytes: usize,
+    /// Where u8 pictures go, (N, H, W, 3).
+    pub(crate) pixels: usize,
+    pub(crate) coefficients: usize,
+    pub(crate) planes: usize,
+    pub(crate) axes: usize,
+    pub(crate) faults: usize,
+    /// Number of samples.
+    pub(crate) count: usize,
+    pub(crate) largest: Largest,
+}
+
+/// What the records of a batch ask for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Largest {
+    /// Segments of a picture.
+    pub(crate) segments: u32,
+    /// Columns of a picture's region.
+    pub(crate) columns: u32,
+    /// Blocks of all pictures.
+    pub(crate) blocks: usize,
+}
+
+impl Largest {
+    /// Of `records`; none if they decode nothing.
+    pub(crate) fn of(records: &[u8]) -> Option<Largest> {
+        let records = records.as_chunks().0.iter().map(DecodeOps::read).filter(DecodeOps::decodes);
+        records.fold(None, |largest, ops| {
+            let Largest { segments, columns, blocks } = largest.unwrap_or_default();
+            Some(Largest {
+                segments: segments.max(ops.segments()),
+                columns: columns.max(ops.columns()),
+                blocks: blocks.max(ops.blocks_end()),
+            })
+        })
+    }
 }

@@ -28,14 +28,14 @@ mod handoff;
 mod nvidia;
 mod ring;
 #[cfg(test)]
-mod sim;
+pub(crate) mod sim;
 mod spec;
 
 #[cfg(feature = "cuda")]
 pub use crate::batch::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
 #[cfg(feature = "cuda")]
 pub use batch::{CudaBatch, Element, Tensor};
-pub(crate) use gpu::{Gpu, Job};
+pub(crate) use gpu::{Decode, Gpu, Job};
 pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]
 pub(crate) use nvidia::Nvidia;

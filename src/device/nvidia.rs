@@ -7,9 +7,10 @@
 //!    overlap, records come from workers and `engine`, whose partners are samples of the batch, and
 //!    the ring's thread synchronises its streams before the kernels go.
 
-use super::spec::{Array, Origin};
-use super::{Gpu, Job, Spec};
-use crate::cuda::{Context, Convert, Entered, Event, Launch, Memory, Recorded, SoftLabels, Stream};
+use super::gpu::Largest;
+use super::spec::{Array, DecodedPicture, FAULT, Origin};
+use super::{Decode, Gpu, Job, Spec};
+use crate::cuda::{self, Context, Convert, Entered, Event, Launch, Memory, Pinned, Recorded, SoftLabels, Stream};
 use crate::error::Result;
 
 /// One NVIDIA GPU.
@@ -22,12 +23,18 @@ pub(crate) enum Kernel {
     Shares(SoftLabels),
 }
 
+/// What makes the arrays, one for each, and what decodes the pictures.
+pub(crate) struct Kernels {
+    arrays: Vec<Kernel>,
+    decode: Vec<cuda::Decode>,
+}
+
 impl Gpu for Nvidia {
     type Stream = Stream;
     type Event = Event;
     type Memory = Memory;
-    /// One for each array.
-    type Kernels = Vec<Kernel>;
+    type Kernels = Kernels;
+    type Faults = Pinned;
     type Stay = Entered;
 
     fn stay(&self) -> Result<Entered> {
@@ -54,7 +61,7 @@ impl Gpu for Nvidia {
         begin.elapsed_ms(end)
     }
 
-    fn kernels(&self, spec: &Spec) -> Result<Vec<Kernel>> {
+    fn kernels(&self, spec: &Spec) -> Result<Kernels> {
         let kernel = |array: &Array| {
             Ok(match array.origin {
                 Origin::Copied { .. } => Kernel::None,
@@ -67,7 +74,14 @@ impl Gpu for Nvidia {
                 }
             })
         };
-        spec.arrays.iter().map(kernel).collect()
+        let arrays = spec.arrays.iter().map(kernel).collect::<Result<_>>()?;
+        let pictures = spec.decoding.iter().flat_map(|decoding| &decoding.pictures);
+        let decode = |picture: &DecodedPicture| cuda::Decode::load(&self.0, (picture.height, picture.width));
+        Ok(Kernels { arrays, decode: pictures.map(decode).collect::<Result<_>>()? })
+    }
+
+    fn faults(&self, count: usize) -> Result<Pinned> {
+        Pinned::new(&self.0, count * FAULT)
     }
 
     fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
@@ -99,10 +113,47 @@ impl Gpu for Nvidia {
         unsafe { stream.upload(memory, offset, from) }
     }
 
-    fn compute(&self, stream: &Stream, memory: &Memory, kernels: &Vec<Kernel>, job: Job) -> Result<()> {
+    fn clear(&self, stream: &Stream, memory: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        // SAFETY: invariant 2.
+        unsafe { stream.clear(memory, offset, bytes) }
+    }
+
+    unsafe fn fetch(&self, stream: &Stream, memory: &Memory, offset: usize, to: &mut Pinned) -> Result<()> {
+        // SAFETY: the ring's promise.
+        unsafe { stream.fetch(to, memory, offset) }
+    }
+
+    fn is_fault(&self, faults: &Pinned, index: usize) -> bool {
+        faults[index * FAULT..][..FAULT] != [0; FAULT]
+    }
+
+    fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
+        let Decode { records, encoded, encoded_bytes, pixels, coefficients, planes, axes, faults, count, .. } = job;
+        let Largest { segments, columns, blocks } = job.largest;
+        let (segments, columns) = (segments as usize, columns as usize);
+        let at = cuda::DecodeAt {
+            ops: records,
+            arena: encoded,
+            arena_bytes: encoded_bytes,
+            coefficients,
+            planes,
+            axes,
+            faults,
+            out: pixels,
+            count,
+            segments,
+            blocks,
+            columns,
+        };
+        // SAFETY: invariant 2: the ring orders decoding as it orders conversions, and records come
+        // from workers, which checked what they name.
+        unsafe { kernels.decode[job.picture].launch(stream, memory, at) }
+    }
+
+    fn compute(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Job) -> Result<()> {
         let Job { array, from, to, records, count } = job;
         let at = Launch { from, to, records, count };
-        match &kernels[array] {
+        match &kernels.arrays[array] {
             Kernel::None => Ok(()),
             // SAFETY: invariant 2.
             Kernel::Convert(kernel) => unsafe { kernel.launch(stream, memory, at) },

@@ -157,7 +157,13 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             convert,
             staging,
             turn: 0,
-            flight: Flight { in_flight: VecDeque::new(), events: Vec::new(), timing: Timing::new(times) },
+            flight: Flight {
+                in_flight: VecDeque::new(),
+                events: Vec::new(),
+                faults: Vec::new(),
+                timing: Timing::new(times),
+            },
+            queue: VecDeque::new(),
         };
         let thread = std::thread::Builder::new()
             .name("warpfeed-copy".into())

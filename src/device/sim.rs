@@ -9,10 +9,7 @@
 //!    promises that it lives (`Gpu::upload`). The tests' slots are atomic bytes too, so that a ring
 //!    that breaks its promise is seen to deliver torn batches.
 
-#[expect(dead_code)]
-mod decode;
-
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,17 +17,19 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Sender, unbounded};
 
 use super::spec::{Array, Origin};
-use super::{Gpu, Job, Spec};
-use crate::cuda::{Recorded, SampleOps};
+use super::{Decode, Gpu, Job, Spec};
+use crate::cuda::{DecodeOps, Recorded, SampleOps};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
+
+mod decode;
 
 /// Bytes an upload or a conversion moves before it may pause.
 const PIECE: usize = 64;
 
 /// A way in which a ring could be wrong, for showing that the simulation sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(crate) enum Mistake {
     None,
     /// The consumer does not wait for its batch.
     ConsumerWait,
@@ -46,9 +45,9 @@ pub(super) enum Mistake {
 
 /// The device. Clones are the same device.
 #[derive(Clone)]
-pub(super) struct Sim(Arc<State>);
+pub(crate) struct Sim(Arc<State>);
 
-pub(super) struct State {
+pub(crate) struct State {
     mistake: Mistake,
     /// Microseconds that a piece of work pauses at most.
     delay: AtomicUsize,
@@ -72,7 +71,7 @@ pub(super) struct State {
 }
 
 impl Sim {
-    pub(super) fn new(mistake: Mistake, delay: usize) -> Self {
+    pub(crate) fn new(mistake: Mistake, delay: usize) -> Self {
         Sim(Arc::new(State {
             mistake,
             delay: AtomicUsize::new(delay),
@@ -154,7 +153,7 @@ impl Pace {
 }
 
 /// A stream: a queue and the thread that works it off.
-pub(super) struct SimStream {
+pub(crate) struct SimStream {
     id: usize,
     queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
@@ -200,7 +199,7 @@ impl Drop for SimStream {
 /// (mark last recorded, mark last reached)
 type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
 
-pub(super) struct SimEvent {
+pub(crate) struct SimEvent {
     id: usize,
     marks: Marks,
     /// When it was last passed, if it takes the time.
@@ -226,10 +225,13 @@ impl SimEvent {
     }
 }
 
-pub(super) type SimMemory = Arc<[AtomicU8]>;
+pub(crate) type SimMemory = Arc<[AtomicU8]>;
+
+/// What the device says of the pictures that it decoded.
+pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 
 /// Of each array: the bytes that are made for one sample, and those that they are made of.
-pub(super) type SimKernels = Vec<(usize, usize)>;
+pub(crate) type SimKernels = Vec<(usize, usize)>;
 
 /// What the simulated kernels make of a byte, with the sample's record or without one. They ignore
 /// types; they only check that each byte is read at its time. So pictures are made byte by byte,
@@ -252,6 +254,7 @@ impl Gpu for Sim {
     type Event = SimEvent;
     type Memory = SimMemory;
     type Kernels = SimKernels;
+    type Faults = SimFaults;
     type Stay = ();
 
     fn stay(&self) -> Result<()> {
@@ -298,6 +301,11 @@ impl Gpu for Sim {
     fn kernels(&self, spec: &Spec) -> Result<SimKernels> {
         self.call("loading")?;
         Ok(spec.arrays.iter().map(sample_bytes).collect())
+    }
+
+    fn faults(&self, count: usize) -> Result<SimFaults> {
+        self.call("allocating faults")?;
+        Ok(SimFaults((0..count).map(|_| AtomicU32::new(u32::MAX)).collect()))
     }
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> Result<()> {
@@ -387,6 +395,56 @@ impl Gpu for Sim {
                     let byte = unsafe { &*((address + i) as *const AtomicU8) }.load(Relaxed);
                     memory[offset + i].store(byte, Relaxed);
                 }
+            }
+        });
+        Ok(())
+    }
+
+    fn clear(&self, stream: &SimStream, memory: &SimMemory, offset: usize, bytes: usize) -> Result<()> {
+        self.call("clearing")?;
+        let memory = memory.clone();
+        assert!(offset + bytes <= memory.len());
+        stream.run(move |_| memory[offset..offset + bytes].iter().for_each(|byte| byte.store(0, Relaxed)));
+        Ok(())
+    }
+
+    unsafe fn fetch(&self, stream: &SimStream, memory: &SimMemory, offset: usize, to: &mut SimFaults) -> Result<()> {
+        self.call("fetching")?;
+        let (memory, to) = (memory.clone(), to.0.clone());
+        assert!(offset + to.len() * 4 <= memory.len());
+        stream.run(move |pace| {
+            pace.pause();
+            for (to, bytes) in to.iter().zip(memory[offset..].chunks_exact(4)) {
+                let bytes = std::array::from_fn(|i| bytes[i].load(Relaxed));
+                to.store(u32::from_le_bytes(bytes), Relaxed);
+            }
+        });
+        Ok(())
+    }
+
+    fn is_fault(&self, faults: &SimFaults, index: usize) -> bool {
+        faults.0[index].load(Relaxed) != 0
+    }
+
+    fn decode(&self, stream: &SimStream, memory: &SimMemory, _: &SimKernels, job: Decode) -> Result<()> {
+        self.call("decoding")?;
+        let memory = memory.clone();
+        stream.run(move |pace| {
+            pace.pause();
+            let bytes = |at: usize, count: usize| -> Vec<u8> {
+                memory[at..at + count].iter().map(|byte| byte.load(Relaxed)).collect()
+            };
+            let records = bytes(job.records, job.count * DecodeOps::BYTES);
+            let (encoded, (height, width)) = (bytes(job.encoded, job.encoded_bytes), job.size);
+            let mut pixels = bytes(job.pixels, job.count * height * width * 3);
+            let faults = decode::decode(&records, &encoded, (height, width), &mut pixels);
+            pace.pause();
+            let put = |at: usize, bytes: &[u8]| {
+                memory[at..at + bytes.len()].iter().zip(bytes).for_each(|(to, &byte)| to.store(byte, Relaxed));
+            };
+            put(job.pixels, &pixels);
+            for (place, fault) in faults.into_iter().enumerate() {
+                put(job.faults + 4 * place, &u32::from(fault).to_le_bytes());
             }
         });
         Ok(())

@@ -1,4 +1,7 @@
-use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize, Role, Schema};
+use std::ops::Range;
+
+use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize, Role, Schema, Span};
+use crate::cuda::DecodeOps;
 use crate::error::{Error, Result};
 
 /// The most axes of an array, including the batch axis.
@@ -11,6 +14,29 @@ pub(crate) struct Spec {
     /// Samples of a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,
+    /// What is decoded on the device.
+    pub(crate) decoding: Option<Decoding>,
+}
+
+/// Pictures that may cross the bus encoded.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Decoding {
+    /// The host span of the encoded bytes, and how many there may be in a batch.
+    pub(crate) encoded: usize,
+    pub(crate) room: usize,
+    /// Blocks of coefficients in a batch.
+    pub(crate) blocks: usize,
+    pub(crate) pictures: Vec<DecodedPicture>,
+}
+
+/// A picture of each sample that the device decodes, where its record says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DecodedPicture {
+    pub(crate) array: usize,
+    /// The host span of the records.
+    pub(crate) records: usize,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
 }
 
 /// One array on the device.
@@ -66,7 +92,8 @@ impl Spec {
         // Records come last, behind all that is delivered.
         let spans = || schema.spans.iter().enumerate();
         let is_records = |role: Role| matches!(role, Role::Records { .. });
-        let (delivered, records): (Vec<_>, Vec<_>) = spans().partition(|(_, span)| !is_records(span.role));
+        let delivered: Vec<_> = spans().filter(|(_, span)| span.role.is_delivered()).collect();
+        let records: Vec<_> = spans().filter(|(_, span)| is_records(span.role)).collect();
         let shared = shares.as_ref().and(schema.find(Role::Label)).is_some();
         let first = delivered.len() + usize::from(shared);
         let records_of = |picture: usize| {
@@ -90,7 +117,8 @@ impl Spec {
         for (span, host) in records {
             arrays.push(Array { field: host.field.clone(), role: host.role, origin: Origin::Copied { span } });
         }
-        Spec { batch: schema.batch, arrays }
+        let decoding = Decoding::new(schema, &delivered);
+        Spec { batch: schema.batch, arrays, decoding }
     }
 
     /// # Errors
@@ -107,7 +135,7 @@ impl Spec {
 
     /// Arrays that the consumer gets, with their numbers.
     pub(crate) fn delivered(&self) -> impl Iterator<Item = (usize, &Array)> {
-        self.arrays.iter().enumerate().filter(|(_, array)| !matches!(array.role, Role::Records { .. }))
+        self.arrays.iter().enumerate().filter(|(_, array)| array.role.is_delivered())
     }
 
     /// The array that is delivered under `name`.
@@ -128,8 +156,9 @@ impl Spec {
 
     /// Device memory with `prefetch` batches ready ahead of the consumer.
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
-        let Places { slot_bytes, staging_bytes, .. } = self.places();
+        let Places { slot_bytes, staging_bytes, scratch_bytes, .. } = self.places();
         DeviceMemory {
+            scratch_bytes,
             slots: prefetch.max(1).saturating_add(1),
             slot_bytes,
             // One is filled while the other is converted.
@@ -172,7 +201,73 @@ impl Spec {
         let pictures = copied.len();
         copied.append(&mut others);
         let large = if pictures == 0 { copied.len() } else { pictures };
-        Places { arrays, slot_bytes, staged, staging_bytes, copied, large, computed }
+        let mut places = Places {
+            arrays,
+            slot_bytes,
+            staged,
+            staging_bytes,
+            copied,
+            large,
+            computed,
+            decoded: Vec::new(),
+            scratch_bytes: 0,
+            faults: 0..0,
+        };
+        if let Some(decoding) = &self.decoding {
+            self.place_decoding(decoding, &mut places);
+        }
+        places
+    }
+
+    /// Adds what is decoded on the device. Encoded bytes and records lie in the staging buffer; what
+    /// lies between the kernels is scratch of all batches, since one is decoded after the other.
+    fn place_decoding(&self, decoding: &Decoding, places: &mut Places) {
+        let take = |end: &mut usize, bytes: usize| {
+            let at = *end;
+            *end += bytes.next_multiple_of(ALIGN);
+            at
+        };
+        let encoded = take(&mut places.staging_bytes, decoding.room);
+        places.staged.push(Upload { span: decoding.encoded, to: encoded });
+        let coefficients = take(&mut places.scratch_bytes, decoding.blocks * COEFFICIENTS);
+        let planes = take(&mut places.scratch_bytes, decoding.blocks * SAMPLES);
+        let sizes = decoding.pictures.iter().map(|picture| DecodeOps::axes_bytes(picture.height, picture.width));
+        let axes = take(&mut places.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
+        let faults = places.scratch_bytes;
+        for picture in &decoding.pictures {
+            let records = take(&mut places.staging_bytes, self.batch * DecodeOps::BYTES);
+            places.staged.push(Upload { span: picture.records, to: records });
+            let computed = places.computed.iter().find(|step| step.array == picture.array);
+            places.decoded.push(DecodeStep {
+                array: picture.array,
+                size: (picture.height, picture.width),
+                span: picture.records,
+                records,
+                encoded,
+                pixels: computed.map_or(At::Slot(places.arrays[picture.array]), |step| step.from),
+                coefficients,
+                planes,
+                axes,
+                faults: take(&mut places.scratch_bytes, self.batch * FAULT),
+            });
+        }
+        places.faults = faults..places.scratch_bytes;
+    }
+}
+
+impl Decoding {
+    fn new(schema: &Schema, delivered: &[(usize, &Span)]) -> Option<Decoding> {
+        let encoded = schema.encoded()?;
+        let Role::Encoded { blocks } = schema.spans[encoded].role else { return None };
+        let picture = |(records, span): (usize, &Span)| {
+            let Role::Decoding { of } = span.role else { return None };
+            let array = delivered.iter().position(|(span, _)| *span == of)?;
+            let [height, width, _] = schema.spans[of].field.shape[..] else { return None };
+            Some(DecodedPicture { array, records, height, width })
+        };
+        let room = schema.batch * schema.spans[encoded].sample_bytes;
+        let pictures = schema.spans.iter().enumerate().filter_map(picture).collect();
+        Some(Decoding { encoded, room, blocks: schema.batch * blocks, pictures })
     }
 }
 
@@ -211,7 +306,39 @@ pub(crate) struct Places {
     pub(crate) large: usize,
     /// What is computed, after all copies.
     pub(crate) computed: Vec<Step>,
+    /// What is decoded before that.
+    pub(crate) decoded: Vec<DecodeStep>,
+    /// Bytes that the decoding of a batch takes, one batch at a time.
+    pub(crate) scratch_bytes: usize,
+    /// Where in these the faults of all pictures lie.
+    pub(crate) faults: Range<usize>,
 }
+
+/// The decoding of one picture of each sample. Offsets of `records` and `encoded` are in the
+/// staging buffer, those behind `pixels` in the scratch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DecodeStep {
+    pub(crate) array: usize,
+    /// Height and width of the picture.
+    pub(crate) size: (usize, usize),
+    /// The host span of the records.
+    pub(crate) span: usize,
+    pub(crate) records: usize,
+    pub(crate) encoded: usize,
+    /// Where u8 pictures (N, H, W, 3) go.
+    pub(crate) pixels: At,
+    pub(crate) coefficients: usize,
+    pub(crate) planes: usize,
+    pub(crate) axes: usize,
+    /// A `u32` a sample, which is not 0 if the picture is damaged.
+    pub(crate) faults: usize,
+}
+
+/// Bytes of a block's coefficients and of its samples, and of the number that says whether a
+/// picture is damaged.
+const COEFFICIENTS: usize = 128;
+const SAMPLES: usize = 64;
+pub(crate) const FAULT: usize = 4;
 
 /// A copy of host span `span` to an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,11 +375,18 @@ pub(crate) struct DeviceMemory {
     pub(crate) staging: usize,
     /// Bytes of each.
     pub(crate) staging_bytes: usize,
+    /// Bytes that decoding takes, one batch at a time.
+    pub(crate) scratch_bytes: usize,
 }
 
 impl DeviceMemory {
     /// All of it: what is taken in one piece when the loader opens.
     pub(crate) fn total(&self) -> usize {
+        self.scratch() + self.scratch_bytes
+    }
+
+    /// Where the scratch begins, behind slots and staging buffers.
+    pub(crate) fn scratch(&self) -> usize {
         self.slots * self.slot_bytes + self.staging * self.staging_bytes
     }
 }

@@ -1,16 +1,21 @@
+use std::sync::Arc;
+
 use crossbeam::channel::Sender;
 
 use super::{Delivery, Engine};
 use crate::batch::{Free, Full, Home, Role};
 use crate::cuda::SampleOps;
 use crate::device::FullSlot;
+use crate::error::Result;
 use crate::order::Pick;
+use crate::recipe::Recipe;
 use crate::transform::Mixing;
 
 impl Delivery<Crossing> {
     /// A full slot is on its way to a device.
     pub(crate) fn to_device(engine: Engine) -> Self {
-        Delivery { engine, into: Crossing::new }
+        let recipe = engine.recipe().clone();
+        Delivery { engine, into: Box::new(move |full, home| Crossing::new(full, home, &recipe)) }
     }
 }
 
@@ -33,14 +38,15 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
 pub(crate) struct Crossing {
     full: Option<Full>,
     home: Sender<Free>,
+    recipe: Arc<Recipe>,
 }
 
 impl Crossing {
-    fn new(mut full: Full, home: &Home) -> Self {
+    fn new(mut full: Full, home: &Home, recipe: &Arc<Recipe>) -> Self {
         if let Some(mixing) = full.header().mixing {
             mix_records(&mut full, &mixing);
         }
-        Crossing { full: Some(full), home: home.free.clone() }
+        Crossing { full: Some(full), home: home.free.clone(), recipe: recipe.clone() }
     }
 
     fn full(&self) -> &Full {
@@ -75,6 +81,11 @@ impl FullSlot for Crossing {
 
     fn bytes(&self, field: usize) -> &[u8] {
         self.full().bytes(field)
+    }
+
+    fn repair(&mut self, place: usize) -> Result<()> {
+        let Crossing { full: Some(full), recipe, .. } = self else { return Ok(()) };
+        recipe.decode_again(full, place)
     }
 }
 

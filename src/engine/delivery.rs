@@ -7,13 +7,13 @@ use crate::error::Result;
 /// The engine as a feed: says what becomes of a full slot.
 pub(crate) struct Delivery<B> {
     pub(super) engine: Engine,
-    pub(super) into: fn(Full, &Home) -> B,
+    pub(super) into: Box<dyn Fn(Full, &Home) -> B + Send>,
 }
 
 impl Delivery<HostBatch> {
     /// A full slot is the batch.
     pub(crate) fn to_host(engine: Engine) -> Self {
-        Delivery { engine, into: HostBatch::new }
+        Delivery { engine, into: Box::new(HostBatch::new) }
     }
 }
 

@@ -173,6 +173,10 @@ impl Engine {
         &self.run
     }
 
+    pub(super) fn recipe(&self) -> &Arc<Recipe> {
+        &self.recipe
+    }
+
     pub(crate) fn home(&self) -> &Home {
         &self.home
     }

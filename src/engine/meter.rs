@@ -94,6 +94,11 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).plain_jpeg();
     }
 
+    /// A picture is decoded on the device.
+    pub(super) fn left_to_device(&self) {
+        self.counters.worker(self.worker).left_to_device();
+    }
+
     /// The sample is done, well or not.
     pub(super) fn done(&self, sample: &Timed<'_>) {
         self.counters.worker(self.worker).sample();

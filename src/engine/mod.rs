@@ -18,8 +18,10 @@
 //!     state, for others to look at; `metered`: what it asks for and gets is counted there.
 //! 11. `resume`: where a run stands, and whether a loader may go on from there.
 //! 12. `length`: how many batches an epoch has, asked of an order that may be the user's.
-//! 13. `faults`: what happens to a sample that fails for good, and the list of those.
+//! 13. `balance`: whether workers or the device decode.
+//! 14. `faults`: what happens to a sample that fails for good, and the list of those.
 
+mod balance;
 mod batches;
 mod coordinator;
 mod crew;
@@ -47,6 +49,7 @@ mod tune;
 mod waits;
 mod worker;
 
+pub use balance::DecodeOn;
 pub use batches::{Batches, Epoch, Replay};
 pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};

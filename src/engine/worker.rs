@@ -12,7 +12,7 @@ use super::readers::{Fetched, Task};
 use super::scratch::Share;
 use super::waits::{Waits, Watch};
 use crate::batch::{Full, Part, Row};
-use crate::decode::{self, Job, MAX_GROUP, Pixels};
+use crate::decode::{self, Bitstream, Job, MAX_GROUP, Pixels};
 use crate::error::Result;
 use crate::field::MixScratch;
 use crate::order::Pick;
@@ -39,6 +39,8 @@ pub(crate) struct Worker {
     mixing: MixScratch,
     /// The boxes of a sample whose plan depends on them.
     boxes: Vec<[f32; 4]>,
+    /// What a device needs of a picture.
+    bitstream: Bitstream,
 }
 
 /// A sample that was read.
@@ -69,6 +71,7 @@ impl Worker {
             resizer: Resizer::new(),
             mixing: MixScratch::default(),
             boxes: Vec::new(),
+            bitstream: Bitstream::default(),
             recipe,
             run,
         }
@@ -76,12 +79,13 @@ impl Worker {
 
     /// Fills the part of `task` if its run is still wanted. The last part of a batch gives the full
     /// slot.
-    pub(super) fn run(&mut self, task: Task, waits: &Waits) -> Option<Full> {
+    /// Pictures are left to the device if `leave` says so.
+    pub(super) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
         let Task { mut part, fetched } = task;
         // The user's code is guarded where it is called. What panics here is a defect, or a logger
         // of the user's. The batch goes on its way, since its slot would be lost otherwise.
         let filled = guarded(|| {
-            self.fill(&mut part, fetched.as_ref(), waits);
+            self.fill(&mut part, fetched.as_ref(), waits, leave);
             Ok(())
         });
         if let Err(e) = filled {
@@ -117,11 +121,11 @@ impl Worker {
         Some(full)
     }
 
-    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits) {
+    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, leave: bool) {
         let mut places = part.range();
         let (start, mut waited) = (Instant::now(), 0);
         while !places.is_empty() && self.run.is_wanted(part.header().run) {
-            waited += self.round(part, fetched, &mut places);
+            waited += self.round(part, fetched, &mut places, leave);
             self.trim();
         }
         if fetched.is_none() {
@@ -143,11 +147,12 @@ impl Worker {
 
     /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
     /// are many. Gives the time in ns that reading waited.
-    fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>) -> u64 {
-        let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, .. } = self;
+    fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>, leave: bool) -> u64 {
+        let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
-        let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, part, meter };
+        let bitstream = (leave && recipe.leaves_pictures()).then_some(bitstream);
+        let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, bitstream, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
         let mut group = desk.read(encoded, fetched, places);
         let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
@@ -226,6 +231,8 @@ struct Desk<'a> {
     image: &'a mut [u8],
     resizer: &'a mut Resizer,
     boxes: &'a mut Vec<[f32; 4]>,
+    /// For pictures that are left to the device, if some are.
+    bitstream: Option<&'a mut Bitstream>,
     part: &'a mut Part,
     meter: Meter<'a>,
 }
@@ -325,6 +332,7 @@ impl<'a> Desk<'a> {
 
     /// Decodes, transforms and writes what was planned.
     fn make(&mut self, group: Group<'a>) {
+        let left = self.leave(&group);
         let Desk { recipe, pixels, image, resizer, part, meter, .. } = self;
         let Group { mut samples, mut images } = group;
         let each = recipe.fields.images.len();
@@ -333,20 +341,25 @@ impl<'a> Desk<'a> {
         if let Some(first) = samples.first().filter(|_| each > 0) {
             meter.enter(Stage::Decode, first.timed.id);
             meter.lap();
+            results.extend(images.iter().map(|_| Ok(())));
+            let mut pictures: ArrayVec<_, MAX_GROUP> =
+                images.iter().zip(&left).map(|(image, left)| (image.encoded_bytes(), 0, *left)).collect();
             let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
-            for (planned, pixels) in images.iter_mut().zip(pixels.iter_mut()) {
-                pixels.time = None;
+            let mut numbers = ArrayVec::<usize, MAX_GROUP>::new();
+            for (number, (planned, pixels)) in images.iter_mut().zip(pixels.iter_mut()).enumerate() {
                 let picture = planned.picture.take().expect("it is decoded once");
-                jobs.push(Job::new(picture, planned.plan.region, pixels));
+                if left[number].is_none() {
+                    pixels.time = None;
+                    jobs.push(Job::new(picture, planned.plan.region, pixels));
+                    numbers.push(number);
+                }
             }
             Recipe::decode(&mut jobs);
-            let pictures: ArrayVec<_, MAX_GROUP> = jobs
-                .iter()
-                .map(|job| {
-                    (job.picture.bytes().len(), job.out.data().len(), job.out.time.map(|time| time.as_nanos() as u64))
-                })
-                .collect();
-            results.extend(jobs.into_iter().map(|job| job.result));
+            for (number, job) in numbers.into_iter().zip(jobs) {
+                pictures[number].1 = job.out.data().len();
+                pictures[number].2 = job.out.time.map(|time| time.as_nanos() as u64);
+                results[number] = job.result;
+            }
             meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
         }
 
@@ -354,16 +367,20 @@ impl<'a> Desk<'a> {
         for (number, Taken { place, sample, mut timed, .. }) in samples.into_iter().enumerate() {
             let own = number * each..(number + 1) * each;
             let pictures =
-                images[own.clone()].iter_mut().zip(results[own.clone()].iter_mut()).zip(&pixels[own.clone()]);
-            let mut made =
-                recipe.fields.images.iter().zip(pictures).try_for_each(|(field, ((planned, result), pixels))| {
+                own.clone().zip(&mut images[own.clone()]).zip(&mut results[own.clone()]).zip(&pixels[own.clone()]);
+            let mut made = recipe.fields.images.iter().zip(pictures).try_for_each(
+                |(field, (((number, planned), result), pixels))| {
                     std::mem::replace(result, Ok(()))?;
+                    if left[number].is_some() {
+                        return Ok(());
+                    }
                     meter.enter(Stage::Transform, timed.id);
                     recipe.transform(field, pixels, planned, (resizer, image), (part, place))?;
                     meter.stage(Stage::Transform, &mut timed, image.len());
                     meter.enter(Stage::Write, timed.id);
                     guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
-                });
+                },
+            );
             if made.is_ok() {
                 made = recipe.write(&sample, images[own].first().map(|image| &image.plan), part, place);
             }
@@ -373,6 +390,28 @@ impl<'a> Desk<'a> {
                 part.meta(place).fault = Some(recipe.blame(timed.id, timed.key, e));
             }
         }
+    }
+
+    /// Leaves images to the device. Returns for each the ns that it took, or none if it is decoded
+    /// here.
+    fn leave(&mut self, group: &Group<'a>) -> ArrayVec<Option<u64>, MAX_GROUP> {
+        let Desk { recipe, bitstream, part, meter, .. } = self;
+        let fields = &recipe.fields.images;
+        let Some(bitstream) = bitstream else { return group.images.iter().map(|_| None).collect() };
+        let leave = |(number, planned): (usize, &Planned<'_>)| {
+            let (place, field) = (group.samples[number / fields.len()].place, &fields[number % fields.len()]);
+            let (picture, plan, start) = (planned.picture.as_ref()?, &planned.plan, Instant::now());
+            let left = guarded(|| {
+                let grid = picture.bitstream(plan.region, bitstream);
+                Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, place)))
+            });
+            // What fails here fails on the worker too, with its error.
+            left.is_ok_and(|left| left).then(|| {
+                meter.left_to_device();
+                nanos(Instant::now(), start)
+            })
+        };
+        group.images.iter().enumerate().map(leave).collect()
     }
 
     /// Gives back the memory that pictures take.

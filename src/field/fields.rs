@@ -4,7 +4,7 @@ use super::image::{ImageField, MixScratch, Written};
 use super::kind::{FieldKind, Inner};
 use super::{Kind, Label, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
-use crate::cuda::SampleOps;
+use crate::cuda::{DecodeOps, SampleOps};
 use crate::decode::{MAX_GROUP, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Source};
@@ -29,6 +29,17 @@ struct Other {
 pub(crate) struct Device {
     /// Whether each image has one record per sample that says what the device does to it.
     pub(crate) records: bool,
+    /// Room for pictures that the device decodes, if it decodes any.
+    pub(crate) decoding: Option<Room>,
+}
+
+/// Room for what a device decodes, for each sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Encoded bytes.
+    pub(crate) bytes: usize,
+    /// Blocks of coefficients.
+    pub(crate) blocks: usize,
 }
 
 impl Fields {
@@ -54,6 +65,7 @@ impl Fields {
                         number: made.images.len(),
                         span,
                         records: None,
+                        decoding: None,
                         mixed_here: device.is_none(),
                         writer: Writer::new(format.size, format.dtype, format.layout, format.normalize)?,
                     });
@@ -86,6 +98,14 @@ impl Fields {
                 let record = Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] };
                 arrays.push((record, Role::Records { of: image.span }));
             }
+        }
+        if let Some(Room { bytes, blocks }) = device.and_then(|device| device.decoding) {
+            let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
+            for image in &mut made.images {
+                image.decoding = Some(arrays.len());
+                arrays.push((hidden(DecodeOps::BYTES), Role::Decoding { of: image.span }));
+            }
+            arrays.push((hidden(bytes), Role::Encoded { blocks }));
         }
         arrays.extend(made.label.and_then(|(label, _)| label.soft_array()));
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {

@@ -1,6 +1,6 @@
-use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Role, Row, Writer};
-use crate::cuda::SampleOps;
-use crate::decode::{Codecs, Pixels, Size};
+use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row, Writer};
+use crate::cuda::{DecodeOps, Encoded, SampleOps};
+use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::source::Sample;
@@ -84,6 +84,8 @@ pub(crate) struct ImageField {
     pub(super) span: usize,
     /// The span of its records for a device, which then erases.
     pub(super) records: Option<usize>,
+    /// The span of its records of what a device decodes.
+    pub(super) decoding: Option<usize>,
     /// Whether the host mixes.
     pub(super) mixed_here: bool,
     pub(super) writer: Writer,
@@ -119,12 +121,50 @@ impl ImageField {
         transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
     }
 
+    /// Leaves a picture to the device: what it needs of it lies in `stream`, and `grid` describes
+    /// it. `false` if it has no room, or does not make what `plan` says.
+    pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
+        let Some(decoding) = self.decoding.filter(|_| DecodeOps::takes(plan)) else { return false };
+        let (bytes, blocks) = (stream.len(), grid.kept_blocks());
+        let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
+        stream.write(&mut to[..bytes]);
+        let ops = DecodeOps::new(grid, plan, Encoded { place, at, bytes, block });
+        ops.write(record(part.bytes(decoding, place)));
+        self.write_ops(plan, &mut Row::new(part, place));
+        true
+    }
+
+    /// The place that the picture at `place` was left to the device for, if it was.
+    pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
+        let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
+        ops.decodes().then(|| ops.place())
+    }
+
+    /// Makes the picture at `place` of a full batch on the host, in place of the device.
+    pub(crate) fn take_back(&self, pixels: &Pixels, plan: &Plan, full: &mut Full, place: usize) -> Result<()> {
+        let bytes = self.writer.image_bytes();
+        Resizer::new().run(pixels, plan, &mut full.bytes_mut(self.span)[place * bytes..(place + 1) * bytes])?;
+        if let Some(decoding) = self.decoding {
+            DecodeOps::NOTHING.write(record_at(full.bytes_mut(decoding), place));
+        }
+        Ok(())
+    }
+
+    /// Writes what a device does to the pixels.
+    fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
+        if let Some(records) = self.records {
+            let erase = plan.erase.as_ref();
+            let ops = erase.map_or_else(SampleOps::new, |erase| SampleOps::new().erase(erase.rect, erase.value));
+            ops.write(record(row.bytes(records)));
+        }
+    }
+
     /// Writes the finished image, unless it lies in the batch already, and erases in it.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         let erase = plan.erase.as_ref();
-        if let Some(records) = self.records {
-            let ops = erase.map_or_else(SampleOps::new, |erase| SampleOps::new().erase(erase.rect, erase.value));
-            ops.write(row.bytes(records).first_chunk_mut().expect("a record has its size"));
+        self.write_ops(plan, row);
+        if let Some(decoding) = self.decoding {
+            DecodeOps::NOTHING.write(record(row.bytes(decoding)));
         }
         let erase = erase.filter(|_| self.records.is_none());
         if self.waits(row) {
@@ -147,6 +187,16 @@ impl ImageField {
         own.resize(self.writer.image_bytes(), 0);
         batch::mix(&self.writer, mixing, full.bytes_mut(self.span), erase, own, last)
     }
+}
+
+/// The bytes of a sample's record.
+fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
+    bytes.first_chunk_mut().expect("a record has its size")
+}
+
+/// The record of the sample at `place`.
+fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
+    record(&mut records[place * DecodeOps::BYTES..])
 }
 
 /// Scratch memory of mixing, kept from batch to batch.

@@ -63,7 +63,7 @@ mod skeleton;
 pub use annotations::Annotations;
 pub use boxes::Boxes;
 pub use corners::BoxFormat;
-pub(crate) use fields::{Device, Fields};
+pub(crate) use fields::{Device, Fields, Room};
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
 #[cfg(feature = "cuda")]

@@ -3,13 +3,18 @@ use std::sync::Arc;
 use super::Loader;
 use super::memory::pinned_memory;
 use super::open::begin_trace;
-use crate::batch::{Dtype, Layout, Normalize, Schema, Slots, Writer};
+use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, Stream};
-use crate::device::{CudaBatch, Nvidia, Ring, Shares, Spec, Target};
-use crate::engine::{Batches, Delivery, Engine, MemoryPlan, Shared};
+use crate::device::{CudaBatch, Gpu, Held, Nvidia, Ring, Shares, Spec, Target};
+use crate::engine::{Batches, DecodeOn, Delivery, Engine, MemoryPlan, Position, Shared};
 use crate::error::Result;
-use crate::field::{Device, FieldKind, Inner, Written};
+use crate::field::{Device, FieldKind, Inner, Room, Written};
+
+/// Room for a picture that the device decodes, on average of a batch: crops of usual photographs
+/// take about half of it.
+const ENCODED_BYTES: usize = 128 << 10;
+const BLOCKS: usize = 10 << 10;
 
 impl Loader {
     /// Opens the loader with batches in device memory, ordered on `stream`. The host waits only
@@ -43,18 +48,36 @@ impl Loader {
     /// driver.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         let context = Context::of(stream)?;
+        let consumer = Stream::lent(stream)?;
+        let memory = context.clone();
+        let (ring, shared, resume) =
+            self.on_device(Nvidia(context), consumer, |bytes| pinned_memory(&memory, bytes))?;
+        Ok(Batches::new(ring, shared, resume))
+    }
+
+    /// Opens the loader with batches on `gpu`, and host slots in the memory that `slot` gives for a
+    /// number of bytes.
+    pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(
+        self,
+        gpu: G,
+        consumer: G::Stream,
+        slot: impl Fn(usize) -> Result<Memory>,
+    ) -> Result<(Ring<G, B>, Arc<Shared>, Option<Position>)> {
         let format = self.written(self.layout)?;
         let Written { size, dtype, layout, normalize } = format;
         Writer::new(size, dtype, layout, normalize)?;
+        // What is done to pixels on the host cannot be done to pixels that the device makes.
+        let leaves = self.decode_on != DecodeOn::Cpu && self.transforms.is_empty() && !self.augment.colours();
         // Bytes that are used as they come are erased where they are written; everything else after
         // normalisation.
-        let records = self.augment.mixes() || (self.augment.erases() && dtype != Dtype::U8);
+        let records = self.augment.mixes() || (self.augment.erases() && (dtype != Dtype::U8 || leaves));
         let target = Target { dtype, layout, normalize };
         let shares = self.shares()?;
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
         let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let mut parts = self.open(host, Some(Device { records }), true, beside)?;
+        let decoding = leaves.then_some(Room { bytes: ENCODED_BYTES, blocks: BLOCKS });
+        let mut parts = self.open(host, Some(Device { records, decoding }), true, beside)?;
 
         let spec = spec(&parts.schema);
         spec.check()?;
@@ -68,17 +91,16 @@ impl Loader {
             staging_bytes: device.staging * device.staging_bytes,
             ..parts.memory
         };
-        let slot = |_| Ok(Slots::make(&parts.schema, pinned_memory(&context, slot_bytes)?));
-        let slots = (0..slots).map(slot).collect::<Result<Vec<_>>>()?;
+        let slots = (0..slots).map(|_| Ok(Slots::make(&parts.schema, slot(slot_bytes)?)));
+        let slots = slots.collect::<Result<Vec<_>>>()?;
         let trace = parts.trace.take();
         let engine = Engine::new(parts, slots, None)?;
         let (shared, run, resume) = (engine.shared(memory, prefetch + 1), engine.run().clone(), engine.resume);
-        let (gpu, consumer, times) = (Nvidia(context), Stream::lent(stream)?, run.counters.clone());
-        let ring: Ring<_, CudaBatch> =
-            Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
+        let times = run.counters.clone();
+        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
         begin_trace(trace, &run)?;
         let device = Some(ring.gauge());
-        Ok(Batches::new(ring, Arc::new(Shared { device, ..shared }), resume))
+        Ok((ring, Arc::new(Shared { device, ..shared }), resume))
     }
 }
 
@@ -93,3 +115,6 @@ impl Loader {
         Ok(shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing }))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,7 +146,8 @@ impl Loader {
             sample_bytes: self.max_sample_bytes,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
         };
-        let run = Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch));
+        let run =
+            Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch), self.decode_on);
         let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let slots = Settings::slots_for(prefetch.most);
         Ok(Parts {

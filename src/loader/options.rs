@@ -8,7 +8,7 @@ use super::sampling::Sampling;
 use super::share::{Place, Share};
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;
-use crate::engine::{Checkpoint, OnError};
+use crate::engine::{Checkpoint, DecodeOn, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
 #[cfg(doc)]
@@ -47,7 +47,7 @@ use crate::transform::{Augment, Transform};
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
 /// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
-/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`mmap`](Loader::mmap) |
+/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`mmap`](Loader::mmap) |
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
 /// | opening | [`host`](Loader::host), `cuda` |
@@ -68,6 +68,7 @@ pub struct Loader {
     pub(super) workers: usize,
     pub(super) pinned: bool,
     pub(super) prefetch: usize,
+    pub(super) decode_on: DecodeOn,
     pub(super) codecs: Codecs,
     pub(super) augment: Augment,
     pub(super) transforms: Vec<Arc<dyn Transform>>,
@@ -184,6 +185,7 @@ impl Loader {
             workers: 0,
             pinned: false,
             prefetch: 0,
+            decode_on: DecodeOn::default(),
             codecs: Codecs::new(),
             augment: Augment::eval(256, 224),
             transforms: Vec::new(),

@@ -1,6 +1,7 @@
 use super::Loader;
 #[cfg(doc)]
 use crate::engine::Batches;
+use crate::engine::DecodeOn;
 
 /// How fast it goes. No batch depends on these.
 impl Loader {
@@ -80,6 +81,35 @@ impl Loader {
     /// memory cannot be swapped out.
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
+        self
+    }
+
+    /// Where JPEGs of batches in device memory are decoded; [`DecodeOn::Cpu`] by default. It changes
+    /// the speed only: batches are the same, bit for bit.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// use warpfeed::DecodeOn;
+    ///
+    /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Auto);
+    /// ```
+    ///
+    /// With [`DecodeOn::Gpu`] workers only find the parts of a JPEG that its crop needs. The device
+    /// decodes, crops, resizes and flips them. [`DecodeOn::Auto`] does so while the workers alone
+    /// are too slow for the consumer. Packed files (`warpfeed pack`) have many parts, which the
+    /// device decodes at the same time. A plain JPEG has one, and takes the device some
+    /// milliseconds.
+    ///
+    /// Workers decode what the device does not: progressive, turned (EXIF), CMYK and damaged JPEGs,
+    /// other formats, and all pictures of a loader with [`transform`](Loader::transform) or
+    /// [`Augment::jitter`](crate::Augment::jitter). [`Stats::decoded_on_device`] counts the rest.
+    ///
+    /// The device needs memory beside the batches, about 2.4 MB a sample of a batch;
+    /// [`Batches::memory_plan`] counts it. Batches in host memory ignore the option.
+    ///
+    /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
+    pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
+        self.decode_on = decode_on;
         self
     }
 

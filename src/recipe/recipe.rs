@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::guard::{guarded, retried};
-use crate::batch::{Full, Part, Row};
+use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Job, Picture, Pixels};
 use crate::error::{Error, Result};
 use crate::field::{Fields, ImageField, MixScratch};
@@ -136,6 +136,38 @@ impl Recipe {
     }
 }
 
+/// What a device left to the host.
+impl Recipe {
+    /// Whether a device can make all of an image: nothing is done to it on the host.
+    pub(crate) fn leaves_pictures(&self) -> bool {
+        self.transforms.is_empty() && !self.augment.colours()
+    }
+
+    /// Decodes the pictures of the sample at `place` of a full batch, whose data a device found
+    /// damaged. The sample was planned and written before.
+    ///
+    /// # Errors
+    /// If the sample can no longer be read.
+    pub(crate) fn decode_again(&self, full: &mut Full, place: usize) -> Result<()> {
+        let (mut buffers, mut pixels, mut boxes) = (vec![Vec::new(); self.retries + 1], Pixels::new(), Vec::new());
+        // The sample here may stand in for one that failed.
+        let origin = self.fields.images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place);
+        let pick = full.header().picks[origin];
+        let sample = self.read(pick.sample, &mut buffers, || true);
+        let sample = sample.map_err(|e| self.blame(pick.sample, "", e))?;
+        for field in &self.fields.images {
+            let Planned { picture, plan, .. } = self.plan(field, &sample, &pick, &mut boxes)?;
+            let mut picture = picture.expect("it waits to be decoded");
+            guarded(|| {
+                picture.decode(plan.region, &mut pixels)?;
+                field.take_back(&pixels, &plan, full, place)
+            })
+            .map_err(|e| self.blame(pick.sample, sample.key(), e))?;
+        }
+        Ok(())
+    }
+}
+
 /// Replaces each failed sample by a copy of the next sound sample of the batch, so the batch keeps
 /// its shape. A batch without a sound sample stays as it is.
 fn replace_faulty(full: &mut Full) {
@@ -148,6 +180,10 @@ fn replace_faulty(full: &mut Full) {
         let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
+            // What a device decodes stays where it is: the donor's record names it.
+            if let Role::Encoded { .. } = full.schema().spans[span].role {
+                continue;
+            }
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
         full.meta_mut(place).erase = full.meta(donor).erase.clone();

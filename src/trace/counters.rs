@@ -25,6 +25,7 @@ pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
     samples: AtomicU64,
     plain_jpegs: AtomicU64,
+    left_to_device: AtomicU64,
     /// The current sample + 1, or 0 while it waits for work.
     sample: AtomicU64,
     stage: AtomicU8,
@@ -302,6 +303,7 @@ impl Counters {
             prepared: self.workers.iter().map(|w| w.samples.load(Relaxed)).sum(),
             bytes_read: read.bytes,
             plain_jpegs: self.workers.iter().map(|w| w.plain_jpegs.load(Relaxed)).sum(),
+            decoded_on_device: self.workers.iter().map(|w| w.left_to_device.load(Relaxed)).sum(),
             waited_seconds: wait.seconds,
             epochs: consumer.epochs,
             start_seconds: consumer.start_ns as f64 * 1e-9,
@@ -347,6 +349,11 @@ impl WorkerCounters {
     /// A sample is a JPEG without restart markers.
     pub(crate) fn plain_jpeg(&self) {
         self.plain_jpegs.store(self.plain_jpegs.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// A picture is left to the device.
+    pub(crate) fn left_to_device(&self) {
+        self.left_to_device.store(self.left_to_device.load(Relaxed) + 1, Relaxed);
     }
 
     /// A sample is done.

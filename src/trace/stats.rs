@@ -48,6 +48,9 @@ pub struct Stats {
     /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
     /// decoded alone. `warpfeed pack` adds restart markers.
     pub plain_jpegs: u64,
+    /// Pictures that workers left to the device; see
+    /// [`Loader::decode_on`](crate::Loader::decode_on).
+    pub decoded_on_device: u64,
     /// How often a sample was read again after a transient error; see
     /// [`Loader::retries`](crate::Loader::retries).
     pub retries: u64,
@@ -213,6 +216,7 @@ impl Stats {
             prepared: self.prepared.saturating_sub(earlier.prepared),
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
             plain_jpegs: self.plain_jpegs.saturating_sub(earlier.plain_jpegs),
+            decoded_on_device: self.decoded_on_device.saturating_sub(earlier.decoded_on_device),
             retries: self.retries.saturating_sub(earlier.retries),
             waited_seconds: (self.waited_seconds - earlier.waited_seconds).max(0.0),
             epochs: self.epochs.saturating_sub(earlier.epochs),

@@ -239,6 +239,11 @@ impl Augment {
         self.crop.check(self.output)
     }
 
+    /// Whether it changes colours.
+    pub(crate) fn colours(&self) -> bool {
+        self.jitter.is_some()
+    }
+
     /// Decides, before decoding, what happens to a sample whose picture has the size `size`.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing. An option that is

@@ -103,6 +103,20 @@ impl Plan {
         )
     }
 
+    /// What the resize filter reads across and down, counted from the region's corner. `None` if
+    /// the window is empty.
+    pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
+        let Window { x, y, width, height } = self.window;
+        let within = |start: f64, length: f64, origin: u32, limit: u32| {
+            let start = (start - f64::from(origin)).max(0.0);
+            (start, start + length.min(f64::from(limit) - start))
+        };
+        let across = within(x, width, self.region.x, self.region.width);
+        let down = within(y, height, self.region.y, self.region.height);
+        let finite = [x, y, width, height].iter().all(|v| v.is_finite());
+        (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
+    }
+
     /// The target in the output, after flips.
     pub fn shown(&self) -> Rect {
         let Rect { mut x, mut y, width, height } = self.target;

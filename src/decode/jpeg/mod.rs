@@ -11,10 +11,12 @@
 //! 8. `segments`: the restart segments that a region needs, found and unstuffed.
 //! 9. `entropy`: Huffman decoding of many segments side by side.
 //! 10. `transit`: one picture on its way through the lanes of `entropy`.
+//! 11. `bitstream`: what a device needs to decode a part of a picture.
 //!
 //! Here a picture is bytes and an [`Opened`]. `codecs::side_by_side` decodes several at a time.
 
 pub(crate) mod bits;
+mod bitstream;
 pub(crate) mod coefficients;
 #[allow(unsafe_code)]
 mod entropy;
@@ -29,6 +31,7 @@ pub(crate) mod scan;
 mod segments;
 mod transit;
 
+pub(crate) use bitstream::{Bitstream, Grid};
 pub(super) use entropy::Machine;
 pub(super) use kernels::Backend;
 #[cfg(test)]

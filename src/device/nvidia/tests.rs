@@ -74,6 +74,10 @@ impl FullSlot for Slot {
     fn labelled(&self) -> bool {
         true
     }
+    fn repair(&mut self, _: usize) -> Result<()> {
+        unreachable!("nothing is decoded on the device")
+    }
+
     fn bytes(&self, field: usize) -> &[u8] {
         &self.fields.as_ref().unwrap()[field]
     }

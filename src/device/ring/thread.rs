@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use crossbeam::channel::{Receiver, Sender};
 
 use super::shared::{FullSlot, Message, POLL, Shared, Slot, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
 use crate::batch::Feed;
-use crate::device::spec::{At, Upload};
-use crate::device::{Gpu, Job};
+use crate::decode::MAX_GROUP;
+use crate::device::gpu::Largest;
+use crate::device::spec::{At, DecodeStep, FAULT, Upload};
+use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
 pub(super) struct Staging<G: Gpu> {
@@ -19,12 +22,29 @@ pub(super) struct Staging<G: Gpu> {
     pub(super) converted: G::Event,
 }
 
-/// Host slots whose copies are under way, oldest first, events to spare, and the times of what is
+/// Host slots whose copies are under way, oldest first, what is to spare, and the times of what is
 /// under way.
 pub(super) struct Flight<G: Gpu, H> {
-    pub(super) in_flight: VecDeque<(H, G::Event)>,
+    pub(super) in_flight: VecDeque<Load<G, H>>,
     pub(super) events: Vec<G::Event>,
+    pub(super) faults: Vec<G::Faults>,
     pub(super) timing: Timing<G>,
+}
+
+/// A host slot on its way.
+pub(super) struct Load<G: Gpu, H> {
+    host: H,
+    /// When the device needs it no longer.
+    done: G::Event,
+    /// What the device says of the pictures that it decodes.
+    faults: Option<G::Faults>,
+}
+
+/// A batch that goes to the consumer in its turn.
+pub(super) struct Queued<G: Gpu, H> {
+    slot: Box<Slot<G>>,
+    /// What is looked at first, if the device decodes pictures of it.
+    decodes: Option<Load<G, H>>,
 }
 
 impl<G: Gpu, H> Flight<G, H> {
@@ -32,15 +52,22 @@ impl<G: Gpu, H> Flight<G, H> {
     /// again.
     fn land(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.settle(gpu)?;
-        while let Some((_, copied)) = self.in_flight.front() {
-            if !gpu.is_done(copied)? {
+        while let Some(load) = self.in_flight.front() {
+            if !gpu.is_done(&load.done)? {
                 return Ok(POLL);
             }
-            let (host, copied) = self.in_flight.pop_front().expect("there is a front");
-            drop(host);
-            self.events.push(copied);
+            let load = self.in_flight.pop_front().expect("there is a front");
+            self.unload(load);
         }
         Ok(TICK)
+    }
+
+    /// Gives back a host slot that the device needs no longer.
+    fn unload(&mut self, load: Load<G, H>) {
+        let Load { host, done, faults } = load;
+        drop(host);
+        self.events.push(done);
+        self.faults.extend(faults);
     }
 
     /// Takes over the times of a slot that the consumer had.
@@ -66,6 +93,8 @@ pub(super) struct Thread<G: Gpu, F: Feed<Batch: FullSlot>> {
     pub(super) staging: Vec<Staging<G>>,
     pub(super) turn: usize,
     pub(super) flight: Flight<G, F::Batch>,
+    /// Batches on their way to the consumer, in order.
+    pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
 /// How an epoch ended on the thread.
@@ -83,18 +112,32 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
                 continue;
             }
             self.feed().start(epoch, first);
-            let message = match self.epoch(run) {
+            let ended = self.epoch(run);
+            self.take_back();
+            let message = match ended {
                 Ok(Ended::Last) => None,
                 Ok(Ended::Unwanted) => {
                     self.feed().stop();
                     continue;
                 }
-                Err(e) => Some(Err(e)),
+                Err(e) => {
+                    self.feed().stop();
+                    Some(Err(e))
+                }
             };
             let _ = self.messages.send((run, message));
             if self.shared.failure().is_some() {
                 break;
             }
+        }
+    }
+
+    /// Takes back the batches that do not go to the consumer any more.
+    fn take_back(&mut self) {
+        for Queued { slot, decodes } in self.queue.drain(..) {
+            self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
+            self.shared.take_back(Some(Ok(slot)));
+            self.flight.in_flight.extend(decodes);
         }
     }
 
@@ -104,32 +147,103 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
 
     fn epoch(&mut self, run: u64) -> Result<Ended> {
         loop {
-            let Thread { shared, feed: Some(feed), flight, .. } = self else {
+            self.deliver(run)?;
+            let Thread { shared, feed: Some(feed), flight, queue, .. } = self else {
                 unreachable!("the feed leaves in drop only")
             };
-            let mut failed = None;
+            let (mut failed, mut decoded) = (None, false);
             let host = feed.next(&mut || {
                 if shared.wanted.load(Ordering::Relaxed) != run {
                     return None;
                 }
-                shared.check().and_then(|()| flight.land(&shared.gpu)).map_err(|e| failed = Some(e)).ok()
+                let wait =
+                    shared.check().and_then(|()| Ok((flight.land(&shared.gpu)?, is_decoded(&shared.gpu, queue)?)));
+                match wait.map_err(|e| failed = Some(e)).ok()? {
+                    (_, true) => {
+                        decoded = true;
+                        None
+                    }
+                    (wait, false) => Some(if queue.is_empty() { wait } else { POLL }),
+                }
             });
             if let Some(e) = failed {
                 self.shared.fail(&e);
                 return Err(e);
             }
             let host = match host {
-                Some(host) => host?,
+                Some(Ok(host)) => host,
+                // What was made before goes to the consumer before.
+                Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
                 None if self.shared.wanted.load(Ordering::Relaxed) != run => return Ok(Ended::Unwanted),
-                None => return Ok(Ended::Last),
+                None if decoded => continue,
+                None => {
+                    self.deliver_all(run)?;
+                    return Ok(Ended::Last);
+                }
             };
             let Some(slot) = self.free_slot(run)? else { return Ok(Ended::Unwanted) };
-            let slot = self.send(host, slot).inspect_err(|e| self.shared.fail(e))?;
+            let queued = self.send(host, slot).inspect_err(|e| self.shared.fail(e))?;
+            self.queue.push_back(queued);
+        }
+    }
+
+    /// Gives the consumer the batches whose turn it is, as far as they are decoded.
+    fn deliver(&mut self, run: u64) -> Result<()> {
+        while is_decoded(&self.shared.gpu, &self.queue).inspect_err(|e| self.shared.fail(e))? {
+            let Queued { slot, decodes } = self.queue.pop_front().expect("there is a front");
+            let slot = match decodes {
+                None => slot,
+                Some(load) => match self.check(load, slot)? {
+                    Queued { slot, decodes: None } => slot,
+                    again => {
+                        self.queue.push_front(again);
+                        continue;
+                    }
+                },
+            };
             let counters = &self.shared.counters;
             let slots = counters.slots.fetch_add(1, Ordering::Relaxed) + 1;
             counters.peak.fetch_max(slots, Ordering::Relaxed);
             let _ = self.messages.send((run, Some(Ok(slot))));
         }
+        Ok(())
+    }
+
+    /// Gives the consumer all batches that were made.
+    fn deliver_all(&mut self, run: u64) -> Result<()> {
+        while !self.queue.is_empty() && self.shared.wanted.load(Ordering::Relaxed) == run {
+            self.deliver(run)?;
+            if !self.queue.is_empty() {
+                std::thread::sleep(POLL);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what the device says of the pictures that it decoded. If some are damaged, the host
+    /// decodes these, and the batch is sent again.
+    fn check(&mut self, mut load: Load<G, F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
+        let Shared { gpu, places, .. } = &*self.shared;
+        let count = slot.picks.len();
+        let damaged = |place: usize| {
+            let number = |step: &DecodeStep| (step.faults - places.faults.start) / FAULT + place;
+            let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
+            places.decoded.iter().any(is_fault)
+        };
+        let damaged: Vec<usize> = (0..count).filter(|&place| damaged(place)).collect();
+        if damaged.is_empty() {
+            self.flight.unload(load);
+            return Ok(Queued { slot, decodes: None });
+        }
+        let repaired = damaged.into_iter().try_for_each(|place| load.host.repair(place));
+        slot.taken_back = true;
+        self.flight.events.push(load.done);
+        self.flight.faults.extend(load.faults);
+        if let Err(e) = repaired {
+            let _ = self.shared.free.send(slot);
+            return Err(e);
+        }
+        self.send(load.host, slot).inspect_err(|e| self.shared.fail(e))
     }
 
     /// A device slot that the host is done with; the device may still read it. `None` if the run is
@@ -141,6 +255,9 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             }
             self.shared.check()?;
             let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+            // The consumer may wait for one of these before it gives a slot back.
+            self.deliver(run)?;
+            let wait = if self.queue.is_empty() { wait } else { POLL };
             if let Ok(mut slot) = self.freed.recv_timeout(wait) {
                 self.flight.returned(&mut slot);
                 return Ok(Some(slot));
@@ -149,8 +266,8 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
     }
 
     /// Queues everything that brings `host` into `slot`. Nothing here waits.
-    fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Box<Slot<G>>> {
-        let Shared { gpu, memory, places, counters, .. } = &*self.shared;
+    fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
+        let Shared { gpu, memory, places, counters, plan, .. } = &*self.shared;
         let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
         if slot.waited.is_none() {
             slot.waited = Some(self.flight.timing.pair(gpu)?);
@@ -167,8 +284,11 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         }
         // The slot of a failed upload must not be freed before the copy stream has stopped, so it
         // goes into flight first.
-        self.flight.in_flight.push_back((host, copied));
-        let (host, copied) = self.flight.in_flight.back().expect("just pushed");
+        self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
+        let Load { host, done: copied, .. } = self.flight.in_flight.back().expect("just pushed");
+        let asked: ArrayVec<_, MAX_GROUP> =
+            places.decoded.iter().map(|step| Largest::of(host.bytes(step.span))).collect();
+        let decodes = asked.iter().any(Option::is_some);
 
         let upload = |uploads: &[Upload], base: usize| {
             uploads.iter().try_for_each(|&Upload { span, to }| {
@@ -210,12 +330,52 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes };
         let (copy, convert) = (bracketed(Bracket::Copy), bracketed(Bracket::Convert));
         self.flight.timing.recorded(copy, copy_time);
-        if places.computed.is_empty() {
+        let mut decoded = None;
+        if places.computed.is_empty() && !decodes {
             gpu.record(&slot.ready, &self.copy)?;
         } else {
             gpu.wait(&self.convert, copied)?;
             let time = self.flight.timing.pair(gpu)?;
             gpu.record(&time.begin, &self.convert)?;
+            if decodes {
+                let (staging, scratch) = (staging.map_or(0, |staging| staging.offset), plan.scratch());
+                for (picture, (step, asked)) in places.decoded.iter().zip(&asked).enumerate() {
+                    let Some(largest) = *asked else {
+                        // Nothing says that a picture of it is damaged.
+                        gpu.clear(&self.convert, memory, scratch + step.faults, count * FAULT)?;
+                        continue;
+                    };
+                    let pixels = match step.pixels {
+                        At::Staging(at) => staging + at,
+                        At::Slot(at) => slot.offset + at,
+                    };
+                    let job = Decode {
+                        picture,
+                        size: step.size,
+                        records: staging + step.records,
+                        encoded: staging + step.encoded,
+                        encoded_bytes: self.shared.spec.decoding.as_ref().map_or(0, |decoding| decoding.room),
+                        pixels,
+                        coefficients: scratch + step.coefficients,
+                        planes: scratch + step.planes,
+                        axes: scratch + step.axes,
+                        faults: scratch + step.faults,
+                        count,
+                        largest,
+                    };
+                    gpu.decode(&self.convert, memory, &self.kernels, job)?;
+                }
+                let numbers = places.faults.len() / FAULT;
+                let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
+                // SAFETY: the load keeps the memory until `done`, recorded below in the same stream,
+                // is done; nobody reads it before. After an error it is freed when the device has
+                // finished.
+                let fetched = unsafe { gpu.fetch(&self.convert, memory, scratch + places.faults.start, &mut faults) };
+                fetched?;
+                let done = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
+                gpu.record(&done, &self.convert)?;
+                decoded = Some((done, faults));
+            }
             for step in &places.computed {
                 let from = match step.from {
                     At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
@@ -233,7 +393,22 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         }
         self.turn += 1;
         counters.batches.fetch_add(1, Ordering::Relaxed);
-        Ok(slot)
+        let decodes = decoded.map(|(done, faults)| {
+            // The host slot is needed for longer than its copies.
+            let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
+            self.flight.events.push(copied);
+            Load { host, done, faults: Some(faults) }
+        });
+        Ok(Queued { slot, decodes })
+    }
+}
+
+/// Whether the batch whose turn it is can be looked at.
+fn is_decoded<G: Gpu, H>(gpu: &G, queue: &VecDeque<Queued<G, H>>) -> Result<bool> {
+    match queue.front() {
+        None => Ok(false),
+        Some(Queued { decodes: None, .. }) => Ok(true),
+        Some(Queued { decodes: Some(load), .. }) => gpu.is_done(&load.done),
     }
 }
 
@@ -243,6 +418,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Drop for Thread<G, F> {
     fn drop(&mut self) {
         drop(self.feed.take());
         drop(self.end.take());
+        self.take_back();
         for stream in [&self.copy, &self.convert] {
             if let Err(e) = self.shared.gpu.synchronize(stream) {
                 self.shared.fail(&e);

@@ -8,7 +8,7 @@ use super::table::Table;
 use super::{avx2, avx512};
 use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result};
-use crate::transform::{Plan, Window};
+use crate::transform::Plan;
 
 /// Crops, resizes (antialiased bilinear) and flips one image after another. It keeps its scratch.
 ///
@@ -67,21 +67,10 @@ impl Resizer {
                 format!("{found} bytes for an image of {}x{}, which takes {expected}", output.width, output.height),
             ));
         }
-        // The window, counted from the region's corner.
-        let (ox, oy) = pixels.origin();
-        let within = |start: f64, length: f64, origin: u32, limit: u32| {
-            let start = (start - f64::from(origin)).max(0.0);
-            (start, start + length.min(f64::from(limit) - start))
+        let Some((across, down)) = plan.filter() else {
+            let cause = format!("an empty window: {:?} in {:?}", plan.window, plan.region);
+            return Err(Error::new(ErrorKind::Transform, cause));
         };
-        let across = within(plan.window.x, plan.window.width, ox + region.x, region.width);
-        let down = within(plan.window.y, plan.window.height, oy + region.y, region.height);
-        let Window { x, y, width, height } = plan.window;
-        if ![x, y, width, height].iter().all(|v| v.is_finite()) || across.0 >= across.1 || down.0 >= down.1 {
-            return Err(Error::new(
-                ErrorKind::Transform,
-                format!("an empty window: {:?} in {:?}", plan.window, plan.region),
-            ));
-        }
         if !plan.target.fits(plan.output) {
             let (target, output) = (plan.target, plan.output);
             let cause = format!("a target of {target:?} in an output of {}x{}", output.width, output.height);
@@ -162,7 +151,7 @@ mod tests {
     use super::*;
     use crate::decode::{Rect, Size};
     use crate::order::Rng;
-    use crate::transform::Augment;
+    use crate::transform::{Augment, Window};
 
     /// Every vector backend that this CPU has.
     fn backends() -> Vec<Resizer> {

@@ -138,6 +138,10 @@ impl FullSlot for HostSlot {
     fn labelled(&self) -> bool {
         self.number % 3 == 1
     }
+    fn repair(&mut self, _: usize) -> Result<()> {
+        unreachable!("nothing is decoded on the device")
+    }
+
     fn bytes(&self, span: usize) -> &[u8] {
         let (bytes, len) = &self.fields[span];
         let bytes = &bytes[..*len];

@@ -1,0 +1,106 @@
+//! Where pictures are decoded, in turns: `cargo bench --bench decode_gpu -- PATH.. [--seconds N]
+//! [--turns N]`.
+//!
+//! Each PATH is a data set of JPEGs, repeated as often as it takes. Batches of 256 crops of 224
+//! pixels, f16 (N, C, H, W), on the device, decoded by the workers, by the device, and by both.
+//! There are as many workers as the process may use processors (`taskset -c 0-3`). "GPU ms" is the
+//! time of a batch between the two events around its decoding and conversion. Nothing else runs
+//! beside it, so "GPU share" is the share of the time in which the device decodes or converts.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use warpfeed::cuda::cudarc::driver::CudaStream;
+use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Normalize, Result, cuda};
+
+const BATCH: usize = 256;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let option = |name: &str, default: f64| {
+        let at = arguments.iter().position(|a| a == name);
+        at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
+    };
+    let (seconds, turns) = (option("--seconds", 3.0), option("--turns", 2.0) as usize);
+    let numbers: Vec<usize> = ["--seconds", "--turns"]
+        .iter()
+        .filter_map(|name| arguments.iter().position(|a| a == name))
+        .flat_map(|at| [at, at + 1])
+        .collect();
+    let paths = arguments.iter().enumerate().filter(|(i, _)| !numbers.contains(i)).map(|(_, path)| path);
+    let stream = match cuda::stream(0) {
+        Ok(stream) => stream,
+        Err(e) => {
+            println!("skipped: {e}");
+            return Ok(());
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    println!("{processors} processors, {turns} turns of {seconds} s");
+    for path in paths {
+        println!("{path}\n  decoded on   images/s (each turn)          GPU ms  GPU share  on the device  busy workers");
+        let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
+        let mut open = choices
+            .iter()
+            .map(|&on| Ok((on, loader(path, on).cuda(&stream)?, Vec::new())))
+            .collect::<Result<Vec<_>>>()?;
+        for _ in 0..turns {
+            for (_, batches, rates) in &mut open {
+                rates.push(rate(batches, &stream, seconds)?);
+            }
+        }
+        for (on, batches, rates) in &open {
+            let stats = batches.stats();
+            let each: Vec<String> = rates.iter().map(|(rate, _)| format!("{rate:.0}")).collect();
+            let convert = stats.convert.as_ref().map_or(0.0, |convert| convert.seconds / convert.count.max(1) as f64);
+            let batches_per_second = rates.iter().map(|r| r.0).fold(0.0, f64::max) / BATCH as f64;
+            println!(
+                "  {:<12} {:<30} {:>6.3} {:>9.1} % {:>12.1} % {:>13.1}",
+                format!("{on:?}"),
+                each.join(" "),
+                convert * 1e3,
+                convert * batches_per_second * 100.0,
+                stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
+                rates.iter().map(|r| r.1).fold(0.0, f64::max),
+            );
+        }
+        println!("  {}", open[1].1.memory_plan());
+    }
+    Ok(())
+}
+
+fn loader(path: &str, on: DecodeOn) -> Loader {
+    Loader::new(path)
+        .batch_size(BATCH)
+        .shuffle(42)
+        .repeat(200)
+        .augment(Augment::train(224))
+        .normalize(Normalize::IMAGENET)
+        .dtype(Dtype::F16)
+        .layout(Layout::Nchw)
+        .prefetch(4)
+        .decode_on(on)
+}
+
+/// Images a second, and the cores that the process kept busy meanwhile.
+fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, seconds: f64) -> Result<(f64, f64)> {
+    let (mut samples, mut since, mut warm) = (0, Instant::now(), 0);
+    let monitor = batches.monitor();
+    let mut before = monitor.stats();
+    for batch in batches.epoch(0) {
+        let count = batch?.len();
+        warm += 1;
+        if warm <= 12 {
+            (since, before) = (Instant::now(), monitor.stats());
+            continue;
+        }
+        samples += count;
+        if since.elapsed().as_secs_f64() > seconds {
+            break;
+        }
+    }
+    stream.synchronize().expect("the stream lives");
+    let took = since.elapsed().as_secs_f64();
+    let cores = monitor.stats().since(&before).process.cpu_seconds / took;
+    Ok((samples as f64 / took, cores))
+}

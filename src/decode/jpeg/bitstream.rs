@@ -1,0 +1,213 @@
+//! What a device needs to decode a part of a picture: its tables, and the restart segments that
+//! hold the part.
+//!
+//! The bytes that [`Bitstream::write`] makes are, one after the other:
+//! 1. a quantisation table for each component, 64 `u16` in natural order;
+//! 2. the Huffman tables, each 16 counts of codes by their length and 256 symbols;
+//! 3. the segments, each four `u32`: its first byte, its bytes, its first MCU, its MCUs;
+//! 4. the data of the segments without stuffing and markers.
+//!
+//! Numbers are little endian, and places are counted from the first byte of it all.
+
+use arrayvec::ArrayVec;
+
+use super::coefficients::check_length;
+use super::header::Coding;
+use super::huffman::Spec;
+use super::layout::{Colour, Layout, MOST_PARTS, Upsampling, Window};
+use super::opened::Opened;
+use super::segments::{self, Segment};
+use crate::decode::Rect;
+
+/// Components that a device takes: of CMYK it takes none.
+pub(crate) const PARTS: usize = 3;
+/// Bytes of a Huffman table: 16 counts and 256 symbols.
+const TABLE: usize = 16 + 256;
+/// Bytes of a segment's entry.
+const ENTRY: usize = 16;
+/// Blocks of a component from one restart to the next, at most. So many differences of 16 bits sum
+/// up to less than 32 bits.
+const MOST_BLOCKS: u64 = u16::MAX as u64;
+
+/// The picture's part of what a device is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub(crate) segments: u32,
+    /// MCUs in a row of the picture.
+    pub(crate) mcus_across: u32,
+    /// First column and row of the MCUs to keep, and how many.
+    pub(crate) first: (u32, u32),
+    pub(crate) mcus: (u32, u32),
+    /// Blocks in an MCU.
+    pub(crate) blocks: u32,
+    /// 0 is grey, 1 YCbCr, 2 RGB.
+    pub(crate) colour: u32,
+    /// Huffman tables.
+    pub(crate) tables: u32,
+    pub(crate) parts: ArrayVec<GridPart, PARTS>,
+}
+
+/// One component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GridPart {
+    /// Blocks in an MCU, across and down, and the first of them.
+    pub(crate) h: u32,
+    pub(crate) v: u32,
+    pub(crate) first: u32,
+    /// Pixels that a sample stands for.
+    pub(crate) across: u32,
+    pub(crate) down: u32,
+    /// 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
+    pub(crate) upsampling: u32,
+    /// Samples that hold pixels of the picture.
+    pub(crate) size: (u32, u32),
+    /// Numbers of its DC and AC table.
+    pub(crate) dc: u32,
+    pub(crate) ac: u32,
+}
+
+impl Grid {
+    /// Blocks that are kept.
+    pub(crate) fn kept_blocks(&self) -> usize {
+        self.mcus.0 as usize * self.mcus.1 as usize * self.blocks as usize
+    }
+}
+
+/// Parts of pictures on their way to a device. Its memory is kept from one to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Bitstream {
+    segments: Vec<Segment>,
+    /// The segments' bytes.
+    stream: Vec<u8>,
+    /// Bytes of it that count.
+    streamed: usize,
+    quant: ArrayVec<[u16; 64], PARTS>,
+    tables: ArrayVec<(Spec, bool), { 2 * PARTS }>,
+}
+
+impl Bitstream {
+    /// Takes what `region` of the stored picture needs. `None` if no device decodes the picture: it
+    /// is progressive, turned, damaged where that is seen at once, or of a rare kind.
+    pub(in crate::decode) fn take(&mut self, bytes: &[u8], opened: &Opened, region: Rect) -> Option<Grid> {
+        let Opened { header, layout, closed } = opened;
+        let (frame, scan) = (&header.frame, &header.scan);
+        let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
+        let colour = match layout.colour {
+            Colour::Grey => 0,
+            Colour::YCbCr => 1,
+            Colour::Rgb => 2,
+            Colour::Cmyk | Colour::Ycck => return None,
+        };
+        let sequential = frame.coding != Coding::Progressive && in_order && layout.blocks <= 10;
+        if !sequential || !closed || !opened.orientation().is_upright() || check_length(bytes, header).is_err() {
+            return None;
+        }
+        let interval = match header.restart_interval {
+            0 => layout.mcus.0 * layout.mcus.1,
+            interval => interval,
+        };
+        let most = layout.parts().iter().map(|part| u64::from(part.h * part.v)).max()?;
+        if u64::from(interval) * most > MOST_BLOCKS {
+            return None;
+        }
+        self.quant.clear();
+        for component in frame.components() {
+            self.quant.push(header.quant(bytes, component.quant)?);
+        }
+        self.tables.clear();
+        let mut used = ArrayVec::<(u32, u32), MOST_PARTS>::new();
+        for component in scan.components() {
+            let dc = self.table(header.huffman(bytes, false, component.dc).ok()?, false)?;
+            let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
+            used.push((dc, ac));
+        }
+        let window = Window::new(layout, region);
+        segments::needed(layout, &window, header.restart_interval, &mut self.segments);
+        let data = &bytes[scan.data..];
+        if self.stream.len() < data.len() {
+            self.stream.resize(data.len(), 0);
+        }
+        segments::collect(data, &mut self.segments, &mut self.stream)?;
+        self.streamed = self.segments.last()?.bytes.end;
+        // As the lanes demand it: nothing large is made of a few bytes.
+        let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
+        self.segments.iter().all(enough).then_some(())?;
+        Some(self.grid(layout, &window, colour, &used))
+    }
+
+    fn grid(&self, layout: &Layout, window: &Window, colour: u32, used: &[(u32, u32)]) -> Grid {
+        let parts = layout.parts().iter().zip(used).map(|(part, &(dc, ac))| GridPart {
+            h: part.h,
+            v: part.v,
+            first: part.first,
+            across: part.across,
+            down: part.down,
+            upsampling: match part.upsampling {
+                Upsampling::None => 0,
+                Upsampling::H2V1 => 1,
+                Upsampling::H1V2 => 2,
+                Upsampling::H2V2 => 3,
+                Upsampling::Replicate(..) => 4,
+            },
+            size: (part.size.width, part.size.height),
+            dc,
+            ac,
+        });
+        Grid {
+            segments: self.segments.len() as u32,
+            mcus_across: layout.mcus.0,
+            first: (window.columns.start, window.rows.start),
+            mcus: (window.columns.len() as u32, window.rows.len() as u32),
+            blocks: layout.blocks,
+            colour,
+            tables: self.tables.len() as u32,
+            parts: parts.collect(),
+        }
+    }
+
+    /// The number of a table, which must be sound.
+    fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
+        let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
+        if let Some(known) = known {
+            return Some(known as u32);
+        }
+        drop(spec.codes(ac).ok()?);
+        self.tables.push((spec, ac));
+        Some(self.tables.len() as u32 - 1)
+    }
+
+    /// Bytes that [`write`](Bitstream::write) writes.
+    pub(crate) fn len(&self) -> usize {
+        self.data_at() + self.streamed
+    }
+
+    fn data_at(&self) -> usize {
+        self.quant.len() * 128 + self.tables.len() * TABLE + self.segments.len() * ENTRY
+    }
+
+    /// Writes what was taken to `to`, which has [`len`](Bitstream::len) bytes.
+    pub(crate) fn write(&self, to: &mut [u8]) {
+        let data = self.data_at();
+        let (quant, rest) = to.split_at_mut(self.quant.len() * 128);
+        let (tables, rest) = rest.split_at_mut(self.tables.len() * TABLE);
+        let (entries, stream) = rest.split_at_mut(self.segments.len() * ENTRY);
+        for (to, value) in quant.as_chunks_mut().0.iter_mut().zip(self.quant.iter().flatten()) {
+            *to = value.to_le_bytes();
+        }
+        for (to, (spec, _)) in tables.chunks_exact_mut(TABLE).zip(&self.tables) {
+            let (counts, symbols) = to.split_at_mut(16);
+            counts.copy_from_slice(spec.bits());
+            let (used, unused) = symbols.split_at_mut(spec.values().len());
+            used.copy_from_slice(spec.values());
+            unused.fill(0);
+        }
+        for (to, segment) in entries.chunks_exact_mut(ENTRY).zip(&self.segments) {
+            let Segment { mcus, bytes, .. } = segment;
+            let words = [(data + bytes.start) as u32, bytes.len() as u32, mcus.start, mcus.len() as u32];
+            for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
+                *to = word.to_le_bytes();
+            }
+        }
+        stream.copy_from_slice(&self.stream[..self.streamed]);
+    }
+}

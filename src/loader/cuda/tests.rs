@@ -1,0 +1,167 @@
+//! Loaders whose device is simulated: its kernels are plain Rust that reads what the kernels read.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::*;
+use crate::batch::Feed;
+use crate::device::sim::{Mistake, Sim};
+use crate::engine::OnError;
+use crate::order::Rng;
+use crate::source::{Memory as Samples, OwnedSample};
+use crate::transform::Augment;
+
+/// A drawn picture as a JPEG.
+fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
+    let mut rng = Rng::new(number, 1, 1);
+    let (width, height) = (40 + rng.below(90) as u16, 40 + rng.below(90) as u16);
+    let mut rgb = Vec::new();
+    for y in 0..height {
+        for x in 0..width {
+            let noise = rng.below(24) as u16;
+            rgb.extend([x * 3 + noise, y * 2 + noise, (x ^ y) + noise].map(|v| v.min(255) as u8));
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, quality);
+    encoder.set_sampling_factor(sampling);
+    if number % 3 == 0 {
+        encoder.set_restart_interval(1 + number as u16 % 7);
+    }
+    encoder.set_progressive(number % 11 == 10);
+    encoder.encode(&rgb, width, height, ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// Pictures of many kinds: some that a device decodes, some that it does not, some damaged.
+fn pictures(damaged: bool) -> Vec<Vec<u8>> {
+    let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
+    let picture = |n: u64| {
+        let mut bytes = jpeg(n, kinds[n as usize % kinds.len()], 60 + n as u8 % 40);
+        if damaged && n % 5 == 4 {
+            // In the middle of the data, where a decoder loses its way.
+            let at = bytes.len() * 2 / 3;
+            bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
+        }
+        bytes
+    };
+    (0..48).map(picture).collect()
+}
+
+fn loader(pictures: &[Vec<u8>]) -> Loader {
+    let sample = |(n, bytes): (usize, &Vec<u8>)| {
+        OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(n as i64 % 7)
+    };
+    let samples = Samples::new(pictures.iter().enumerate().map(sample).collect());
+    Loader::source(samples).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::train(32))
+}
+
+/// The pixels of all batches of an epoch on the simulated device, from batch `first` on.
+fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
+    let sim = Sim::new(Mistake::None, 20);
+    let consumer = sim.stream()?;
+    let (mut ring, shared, _) = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer, Memory::heap)?;
+    ring.start(epoch, first);
+    let mut batches = Vec::new();
+    while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+        let batch = batch?;
+        sim.synchronize(&batch.shared.consumer)?;
+        let (slot, shared) = (batch.slot(), &batch.shared);
+        let images = shared.spec.images().unwrap();
+        let bytes = slot.picks.len() * shared.spec.arrays[images].field.sample_bytes();
+        let at = slot.offset + shared.places.arrays[images];
+        batches.push(shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect());
+    }
+    let left = shared.run.counters.stats().decoded_on_device;
+    Ok((batches, left))
+}
+
+fn on_host(loader: Loader, epoch: u64) -> Vec<Vec<u8>> {
+    let mut batches = loader.host().unwrap();
+    batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().to_vec()).collect()
+}
+
+#[test]
+fn the_device_decodes_to_the_bits_of_the_host() {
+    for damaged in [false, true] {
+        let pictures = pictures(damaged);
+        for augment in [
+            Augment::train(32),
+            Augment::train(48).vertical_flip(0.5),
+            Augment::eval(40, 36),
+            Augment::letterbox(50, 30).fill([9, 8, 7]),
+            Augment::resize(20, 70),
+        ] {
+            let loader = loader(&pictures).augment(augment);
+            let expected = on_host(loader.clone(), 2);
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
+                assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
+                match decode_on {
+                    DecodeOn::Cpu => assert_eq!(left, 0),
+                    // One of eleven is progressive.
+                    DecodeOn::Gpu => assert!(left > 36, "{left} pictures of 48"),
+                    DecodeOn::Auto => assert!(left > 0),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn where_a_picture_is_decoded_changes_no_error_and_no_replacement() {
+    let mut pictures = pictures(true);
+    for n in [5, 23, 30] {
+        let half = pictures[n].len() / 2;
+        pictures[n].truncate(half);
+    }
+    let loader = loader(&pictures);
+    let mut host = loader.clone().host().unwrap();
+    let expected = host.epoch(0).find_map(Result::err).unwrap();
+    let skipping = loader.clone().on_error(OnError::Skip { max_skipped: 3 });
+    let replaced = on_host(skipping.clone(), 0);
+    for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
+        let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
+        assert_eq!(found.to_string(), expected.to_string());
+        let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
+        assert!(batches == replaced && left > 0, "{decode_on:?}: a stand-in's picture is its donor's");
+    }
+}
+
+#[test]
+fn an_epoch_that_is_resumed_or_left_goes_on_with_the_same_pixels() {
+    let pictures = pictures(true);
+    let loader = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let expected = on_host(loader.clone(), 1);
+    let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
+    assert!(rest == expected[4..], "from batch 4 on");
+    // Dropped in the middle, with batches on their way.
+    let sim = Sim::new(Mistake::None, 200);
+    let (mut ring, ..) = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
+    for epoch in 0..20 {
+        ring.start(epoch, 0);
+        for _ in 0..epoch % 4 {
+            ring.next(&mut || Some(Duration::from_millis(100))).unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn pictures_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
+    // One picture is larger than all the room of its batch.
+    let mut rgb = vec![0; 1200 * 1200 * 3];
+    let mut rng = Rng::new(1, 1, 1);
+    rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
+    let mut large = Vec::new();
+    Encoder::new(&mut large, 90).encode(&rgb, 1200, 1200, ColorType::Rgb).unwrap();
+    let mut pictures = pictures(false);
+    pictures[7] = large;
+    let loader = loader(&pictures).augment(Augment::eval(256, 224)).batch_size(4);
+    let expected = on_host(loader.clone(), 0);
+    let (batches, left) = on_device(loader.decode_on(DecodeOn::Gpu), 0, 0).unwrap();
+    assert!(batches == expected);
+    assert!((1..48).contains(&left), "{left}");
+}
