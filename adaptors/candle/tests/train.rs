@@ -1,6 +1,6 @@
 //! Promise: the example `train` goes on in mid-epoch where it was stopped: a run in three parts has
 //! the losses and the accuracy of a run that was never stopped, to the bit. The learning curve is
-//! drawn.
+//! drawn. A step's graph is freed with the step.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;
@@ -16,9 +16,12 @@ mod sgd;
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::Device;
+use candle_core::{DType, Device, Tensor};
+use candle_nn::{VarBuilder, VarMap, loss};
+use net::ResNet;
 use run::{Outcome, Settings};
 use saved::Measured;
+use sgd::Sgd;
 use warpfeed_cli::synth::Synth;
 
 fn settings(folder: &Path, stop_after: Option<usize>) -> Settings {
@@ -55,6 +58,22 @@ fn a_run_in_three_parts_has_the_losses_of_one_that_was_never_stopped() {
         assert!(matches!(run::run(&settings(parts.path(), Some(stop))).unwrap(), Outcome::Stopped));
     }
     assert_eq!(finish(&settings(parts.path(), None)), expected);
+}
+
+#[test]
+fn the_optimiser_keeps_no_graph_of_a_step() {
+    let weights = VarMap::new();
+    let net = ResNet::new(&[4, 8], 3, &VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu)).unwrap();
+    let mut sgd = Sgd::new(&weights).unwrap();
+    let images = Tensor::ones((2, 3, 16, 16), DType::F32, &Device::Cpu).unwrap();
+    let labels = Tensor::new(&[0i64, 2], &Device::Cpu).unwrap();
+    let gradients = loss::cross_entropy(&net.forward(&images, true).unwrap(), &labels).unwrap().backward().unwrap();
+    // candle's gradients do hold it, so this can fail.
+    assert!(sgd.variables().any(|(_, variable)| gradients.get(variable).is_some_and(Tensor::track_op)));
+    sgd.step(&gradients, 0.1).unwrap();
+    for (name, tensor) in sgd.state() {
+        assert!(!tensor.track_op(), "{name} holds the graph of the step");
+    }
 }
 
 #[test]

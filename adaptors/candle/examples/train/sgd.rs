@@ -28,6 +28,9 @@ impl Sgd {
         for (variable, speed) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
+            // Detached: a gradient of candle still holds the graph of its step, with every
+            // activation, and the speed is a sum of all gradients so far.
+            let gradient = gradient.detach();
             *speed = (((&*speed * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
             variable.set(&(value - (&*speed * rate)?)?)?;
         }
