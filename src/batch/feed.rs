@@ -18,6 +18,9 @@ pub(crate) trait Feed: Send {
     /// Ends the epoch early.
     fn stop(&mut self);
 
+    /// Whoever takes the batches has all that it has room for, or not any more.
+    fn supplied(&self, _supplied: bool) {}
+
     /// Batches that are ready now.
     fn ready(&self) -> usize;
 

@@ -1,6 +1,4 @@
-use crossbeam::channel::Sender;
-
-use super::filled::Filled;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where JPEGs of device batches are decoded. The pixels are the same, bit for bit.
 ///
@@ -18,16 +16,32 @@ pub enum DecodeOn {
     Auto,
 }
 
-impl DecodeOn {
-    /// Whether the next part of a batch is left to the device. `filled` holds the batches that are
-    /// ready and that nobody has taken.
-    pub(super) fn device_now(self, filled: &Sender<Filled>) -> bool {
-        match self {
+/// Decides between workers and device, a part of a batch at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Balance {
+    on: DecodeOn,
+    /// Whether the device has all the batches that it has room for.
+    supplied: AtomicBool,
+}
+
+impl Balance {
+    pub(crate) fn new(on: DecodeOn) -> Self {
+        Balance { on, supplied: AtomicBool::new(false) }
+    }
+
+    /// The device has all the batches that it has room for, or not any more.
+    pub(super) fn supplied(&self, supplied: bool) {
+        self.supplied.store(supplied, Ordering::Relaxed);
+    }
+
+    /// Whether the next part of a batch is left to the device.
+    pub(super) fn device_now(&self) -> bool {
+        match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
-            // With a batch to spare the consumer is the slower one, and its device is needed for
-            // better things.
-            DecodeOn::Auto => filled.is_empty(),
+            // Either the consumer is the slower one, and needs its device for better things, or the
+            // device decodes as fast as it can.
+            DecodeOn::Auto => !self.supplied.load(Ordering::Relaxed),
         }
     }
 }

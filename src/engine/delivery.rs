@@ -7,8 +7,11 @@ use crate::error::Result;
 /// The engine as a feed: says what becomes of a full slot.
 pub(crate) struct Delivery<B> {
     pub(super) engine: Engine,
-    pub(super) into: Box<dyn Fn(Full, &Home) -> B + Send>,
+    pub(super) into: Into<B>,
 }
+
+/// Makes a batch of a full slot.
+type Into<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
 impl Delivery<HostBatch> {
     /// A full slot is the batch.
@@ -31,6 +34,10 @@ impl<B> Feed for Delivery<B> {
 
     fn stop(&mut self) {
         self.engine.stop();
+    }
+
+    fn supplied(&self, supplied: bool) {
+        self.engine.run().balance.supplied(supplied);
     }
 
     fn ready(&self) -> usize {

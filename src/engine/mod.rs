@@ -49,6 +49,7 @@ mod tune;
 mod waits;
 mod worker;
 
+pub(crate) use balance::Balance;
 pub use balance::DecodeOn;
 pub use batches::{Batches, Epoch, Replay};
 pub(crate) use delivery::Delivery;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{DecodeOn, Scratch, Settings, Tuner};
+use super::{Balance, Scratch, Settings, Tuner};
 use crate::trace::Counters;
 
 /// Threads that read: reads under way at a time at most. Disks give all they have at that depth
@@ -18,13 +18,13 @@ pub(crate) struct Run {
     pub(crate) settings: Arc<Settings>,
     tuner: Option<Tuner>,
     pub(crate) scratch: Scratch,
-    pub(crate) decode_on: DecodeOn,
+    pub(super) balance: Balance,
 }
 
 impl Run {
-    pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch, decode_on: DecodeOn) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch, balance: Balance) -> Self {
         let counters = Arc::new(Counters::new(settings.workers, READERS));
-        Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch, decode_on }
+        Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch, balance }
     }
 
     /// Run `run` is wanted from now on; 0 is none.

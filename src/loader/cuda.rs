@@ -16,6 +16,13 @@ use crate::field::{Device, FieldKind, Inner, Room, Written};
 const ENCODED_BYTES: usize = 128 << 10;
 const BLOCKS: usize = 10 << 10;
 
+/// A loader that is open on a device.
+pub(super) struct OnDevice<G: Gpu, B> {
+    ring: Ring<G, B>,
+    shared: Arc<Shared>,
+    resume: Option<Position>,
+}
+
 impl Loader {
     /// Opens the loader with batches in device memory, ordered on `stream`. The host waits only
     /// while no batch is ready.
@@ -50,7 +57,7 @@ impl Loader {
         let context = Context::of(stream)?;
         let consumer = Stream::lent(stream)?;
         let memory = context.clone();
-        let (ring, shared, resume) =
+        let OnDevice { ring, shared, resume } =
             self.on_device(Nvidia(context), consumer, |bytes| pinned_memory(&memory, bytes))?;
         Ok(Batches::new(ring, shared, resume))
     }
@@ -62,7 +69,7 @@ impl Loader {
         gpu: G,
         consumer: G::Stream,
         slot: impl Fn(usize) -> Result<Memory>,
-    ) -> Result<(Ring<G, B>, Arc<Shared>, Option<Position>)> {
+    ) -> Result<OnDevice<G, B>> {
         let format = self.written(self.layout)?;
         let Written { size, dtype, layout, normalize } = format;
         Writer::new(size, dtype, layout, normalize)?;
@@ -100,7 +107,7 @@ impl Loader {
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
         begin_trace(trace, &run)?;
         let device = Some(ring.gauge());
-        Ok((ring, Arc::new(Shared { device, ..shared }), resume))
+        Ok(OnDevice { ring, shared: Arc::new(Shared { device, ..shared }), resume })
     }
 }
 

@@ -11,8 +11,8 @@ use crate::cuda::Devices;
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
-    Batches, Bounds, Delivery, Engine, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts, READERS, Run,
-    Scratch, ScratchPlan, Settings, some_batches,
+    Balance, Batches, Bounds, Delivery, Engine, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts,
+    READERS, Run, Scratch, ScratchPlan, Settings, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -146,8 +146,11 @@ impl Loader {
             sample_bytes: self.max_sample_bytes,
             stand_in: matches!(self.on_error, OnError::Skip { .. }),
         };
-        let run =
-            Run::new(Arc::new(Settings::new(processors, workers, prefetch)), Scratch::new(scratch), self.decode_on);
+        let run = Run::new(
+            Arc::new(Settings::new(processors, workers, prefetch)),
+            Scratch::new(scratch),
+            Balance::new(self.decode_on),
+        );
         let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let slots = Settings::slots_for(prefetch.most);
         Ok(Parts {

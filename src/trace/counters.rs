@@ -71,6 +71,7 @@ pub(crate) struct Counters {
     /// On the device's clock: copies, conversions, and waits of the consumer's stream.
     pub(crate) copy: Tally,
     pub(crate) convert: Tally,
+    pub(crate) device_decode: Tally,
     pub(crate) stall: Tally,
     consumer: Mutex<Consumer>,
     /// The threshold above which a sample is a straggler. It rises until few samples exceed it and
@@ -95,6 +96,7 @@ impl Counters {
             slot: Tally::default(),
             copy: Tally::default(),
             convert: Tally::default(),
+            device_decode: Tally::default(),
             stall: Tally::default(),
             consumer: Mutex::new(Consumer {
                 delivered: None,
@@ -315,6 +317,7 @@ impl Counters {
             slot: one(&self.slot),
             copy: some(&self.copy),
             convert: some(&self.convert),
+            device_decode: some(&self.device_decode),
             wait,
             stall: some(&self.stall),
             step: one(&self.step),

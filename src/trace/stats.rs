@@ -81,6 +81,9 @@ pub struct Stats {
     pub copy: Option<StageStats>,
     /// Conversions on the device, on the device's clock.
     pub convert: Option<StageStats>,
+    /// Decoding on the device, a batch at a time, on the device's clock; see
+    /// [`Loader::decode_on`](crate::Loader::decode_on).
+    pub device_decode: Option<StageStats>,
     /// The consumer's waits for batches, on the host.
     pub wait: StageStats,
     /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
@@ -229,6 +232,7 @@ impl Stats {
             slot: self.slot.since(&earlier.slot),
             copy: both(&self.copy, &earlier.copy),
             convert: both(&self.convert, &earlier.convert),
+            device_decode: both(&self.device_decode, &earlier.device_decode),
             wait: self.wait.since(&earlier.wait),
             stall: both(&self.stall, &earlier.stall),
             step: self.step.since(&earlier.step),
@@ -287,6 +291,7 @@ impl fmt::Display for Stats {
             ("ahead", self.ahead.as_ref(), "a reader's time, reading for the workers"),
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
+            ("on device", self.device_decode.as_ref(), "the convert stream's time, decoding"),
             ("convert", self.convert.as_ref(), "the convert stream's time"),
             ("wait", Some(&self.wait), "the consumer's time, waiting for a batch"),
             ("stall", self.stall.as_ref(), "the consumer's stream's time, waiting for a batch"),

@@ -42,6 +42,8 @@ pub enum Limit {
     Copy,
     /// The conversion on the device.
     Convert,
+    /// The decoding on the device.
+    DeviceDecode,
     /// Fewer workers than processors.
     Workers,
     /// Too few batches ahead to even out uneven steps or samples.
@@ -69,7 +71,7 @@ pub enum Limit {
 ///    at the same moment on several workers do not count: what held them all up is not in the
 ///    samples.
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
-///    [`Convert`](Limit::Convert).
+///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
 /// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write
 ///    is [`Memory`](Limit::Memory); decode and transform are [`Workers`](Limit::Workers) where
 ///    there are fewer workers than processors, else [`Decode`](Limit::Decode) and
@@ -173,6 +175,17 @@ impl Evidence<'_> {
                 );
                 return (limit, text);
             }
+        }
+        if let Some(decode) =
+            stats.device_decode.as_ref().filter(|s| ratio(s.seconds, stats.seconds) >= STREAM_SATURATED)
+        {
+            let share = 100.0 * ratio(decode.seconds, stats.seconds);
+            let text = format!(
+                "bound by decoding on the device: it takes {share:.0} % of the device's time, {:.2} ms a batch; {step_waited}; \
+                 `warpfeed pack` makes files that the device decodes faster, and DecodeOn::Auto lets the workers help",
+                1e3 * decode.mean_seconds()
+            );
+            return (Limit::DeviceDecode, text);
         }
         if *busy >= SATURATED {
             return self.work_bound();
@@ -372,7 +385,12 @@ impl Evidence<'_> {
                         100.0 * plain
                     )
                 };
-                (Limit::Decode, format!("decode-bound: {evidence}; {advice}"))
+                let device = if stats.copy.is_some() && stats.decoded_on_device == 0 {
+                    "; JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)"
+                } else {
+                    ""
+                };
+                (Limit::Decode, format!("decode-bound: {evidence}; {advice}{device}"))
             }
             Stage::Transform => {
                 let advice = format!(
@@ -417,6 +435,27 @@ mod tests {
             step: stage(100, 6.0, 0),
             ..Stats::default()
         }
+    }
+
+    #[test]
+    fn decoding_on_the_device_is_named_and_advised() {
+        let decode = Stats { device_decode: Some(stage(100, 9.0, 0)), decoded_on_device: 6400, ..loader() }.verdict();
+        assert_eq!(decode.limit, Limit::DeviceDecode);
+        assert!(
+            decode.text.starts_with(
+                "bound by decoding on the device: it takes 90 % of the device's time, 90.00 ms a batch; the step waited 40 %"
+            ),
+            "{}",
+            decode.text
+        );
+        let advice = "decode_on(DecodeOn::Auto)";
+        let busy = stage(6400, 30.0, 0);
+        let on_device = Stats { copy: Some(stage(100, 1.0, 1)), decode: busy.clone(), ..loader() };
+        assert!(on_device.verdict().text.contains(advice), "{}", on_device.verdict().text);
+        let on_host = Stats { decode: busy, ..loader() };
+        assert!(!on_host.verdict().text.contains(advice), "batches in host memory cannot");
+        let already = Stats { decoded_on_device: 1, ..on_device };
+        assert!(!already.verdict().text.contains(advice));
     }
 
     #[test]

@@ -249,6 +249,21 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
     /// A device slot that the host is done with; the device may still read it. `None` if the run is
     /// no longer wanted.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
+        self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+        let mut slot = self.freed.try_recv().ok();
+        if slot.is_none() {
+            self.feed().supplied(true);
+            let waited = self.wait_for_slot(run);
+            self.feed().supplied(false);
+            slot = waited?;
+        }
+        if let Some(slot) = &mut slot {
+            self.flight.returned(slot);
+        }
+        Ok(slot)
+    }
+
+    fn wait_for_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         loop {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
                 return Ok(None);
@@ -258,8 +273,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             // The consumer may wait for one of these before it gives a slot back.
             self.deliver(run)?;
             let wait = if self.queue.is_empty() { wait } else { POLL };
-            if let Ok(mut slot) = self.freed.recv_timeout(wait) {
-                self.flight.returned(&mut slot);
+            if let Ok(slot) = self.freed.recv_timeout(wait) {
                 return Ok(Some(slot));
             }
         }
@@ -328,16 +342,16 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         gpu.record(copied, &self.copy)?;
         let bytes = pictures.iter().map(|upload| host.bytes(upload.span).len()).sum();
         let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes };
-        let (copy, convert) = (bracketed(Bracket::Copy), bracketed(Bracket::Convert));
+        let [copy, decode, convert] = [Bracket::Copy, Bracket::Decode, Bracket::Convert].map(bracketed);
         self.flight.timing.recorded(copy, copy_time);
         let mut decoded = None;
         if places.computed.is_empty() && !decodes {
             gpu.record(&slot.ready, &self.copy)?;
         } else {
             gpu.wait(&self.convert, copied)?;
-            let time = self.flight.timing.pair(gpu)?;
-            gpu.record(&time.begin, &self.convert)?;
             if decodes {
+                let time = self.flight.timing.pair(gpu)?;
+                gpu.record(&time.begin, &self.convert)?;
                 let (staging, scratch) = (staging.map_or(0, |staging| staging.offset), plan.scratch());
                 for (picture, (step, asked)) in places.decoded.iter().zip(&asked).enumerate() {
                     let Some(largest) = *asked else {
@@ -375,7 +389,11 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
                 let done = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
                 gpu.record(&done, &self.convert)?;
                 decoded = Some((done, faults));
+                gpu.record(&time.end, &self.convert)?;
+                self.flight.timing.recorded(decode, time);
             }
+            let time = self.flight.timing.pair(gpu)?;
+            gpu.record(&time.begin, &self.convert)?;
             for step in &places.computed {
                 let from = match step.from {
                     At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,

@@ -22,6 +22,7 @@ pub(super) struct Pair<G: Gpu> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bracket {
     Copy,
+    Decode,
     Convert,
     /// The consumer's stream waits: from the mark that is set when a batch is asked for until the
     /// batch is there.
@@ -84,6 +85,7 @@ impl<G: Gpu> Timing<G> {
             let ns = ns(gpu.elapsed_ms(&pair.begin, &pair.end)?);
             match what.what {
                 Bracket::Copy => &self.counters.copy,
+                Bracket::Decode => &self.counters.device_decode,
                 Bracket::Convert => &self.counters.convert,
                 Bracket::Stall => &self.counters.stall,
             }
@@ -94,6 +96,7 @@ impl<G: Gpu> Timing<G> {
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match what.what {
                     Bracket::Copy => (Row::CopyStream, "copy"),
+                    Bracket::Decode => (Row::ConvertStream, "decode"),
                     Bracket::Convert => (Row::ConvertStream, "convert"),
                     Bracket::Stall => (Row::ConsumerStream, "wait for a batch"),
                 };

@@ -63,7 +63,7 @@ fn loader(pictures: &[Vec<u8>]) -> Loader {
 fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
-    let (mut ring, shared, _) = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer, Memory::heap)?;
+    let OnDevice { mut ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer, Memory::heap)?;
     ring.start(epoch, first);
     let mut batches = Vec::new();
     while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
@@ -102,8 +102,9 @@ fn the_device_decodes_to_the_bits_of_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // One of eleven is progressive.
-                    DecodeOn::Gpu => assert!(left > 36, "{left} pictures of 48"),
+                    // The encoder writes one scan for each component of every third one, and some
+                    // are progressive.
+                    DecodeOn::Gpu => assert!(left > 24, "{left} pictures of 48"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
             }
@@ -140,7 +141,8 @@ fn an_epoch_that_is_resumed_or_left_goes_on_with_the_same_pixels() {
     assert!(rest == expected[4..], "from batch 4 on");
     // Dropped in the middle, with batches on their way.
     let sim = Sim::new(Mistake::None, 200);
-    let (mut ring, ..) = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
+    let OnDevice { mut ring, .. } =
+        loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
     for epoch in 0..20 {
         ring.start(epoch, 0);
         for _ in 0..epoch % 4 {
