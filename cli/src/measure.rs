@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use warpfeed::{Batches, HostBatch, Result, Stats};
+use warpfeed::{Batches, Result, Stats};
 
 /// The loader's statistics over `time`, after `warmup`. Each batch is held for `step`, as by a
 /// training step. `show` is called after each batch with the seconds so far and the statistics up
 /// to then.
-pub(crate) fn measure(
-    batches: &mut Batches<HostBatch>,
+pub(crate) fn measure<B>(
+    batches: &mut Batches<B>,
     warmup: Duration,
     time: Duration,
     step: Duration,

@@ -120,6 +120,7 @@ impl DecodeOps {
 
     /// The place in the batch that it was written for. It stands at another one if the sample there
     /// failed and this one stands in.
+    #[cfg(feature = "cuda")]
     pub(crate) fn place(&self) -> usize {
         self.0[14] as usize
     }

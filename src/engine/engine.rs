@@ -173,6 +173,7 @@ impl Engine {
         &self.run
     }
 
+    #[cfg(feature = "cuda")]
     pub(super) fn recipe(&self) -> &Arc<Recipe> {
         &self.recipe
     }

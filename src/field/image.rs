@@ -135,12 +135,14 @@ impl ImageField {
     }
 
     /// The place that the picture at `place` was left to the device for, if it was.
+    #[cfg(feature = "cuda")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
         ops.decodes().then(|| ops.place())
     }
 
     /// Makes the picture at `place` of a full batch on the host, in place of the device.
+    #[cfg(feature = "cuda")]
     pub(crate) fn take_back(&self, pixels: &Pixels, plan: &Plan, full: &mut Full, place: usize) -> Result<()> {
         let bytes = self.writer.image_bytes();
         Resizer::new().run(pixels, plan, &mut full.bytes_mut(self.span)[place * bytes..(place + 1) * bytes])?;
@@ -195,6 +197,7 @@ fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
 }
 
 /// The record of the sample at `place`.
+#[cfg(feature = "cuda")]
 fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
     record(&mut records[place * DecodeOps::BYTES..])
 }

@@ -63,7 +63,9 @@ mod skeleton;
 pub use annotations::Annotations;
 pub use boxes::Boxes;
 pub use corners::BoxFormat;
-pub(crate) use fields::{Device, Fields, Room};
+#[cfg(feature = "cuda")]
+pub(crate) use fields::Room;
+pub(crate) use fields::{Device, Fields};
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
 #[cfg(feature = "cuda")]

@@ -148,6 +148,7 @@ impl Recipe {
     ///
     /// # Errors
     /// If the sample can no longer be read.
+    #[cfg(feature = "cuda")]
     pub(crate) fn decode_again(&self, full: &mut Full, place: usize) -> Result<()> {
         let (mut buffers, mut pixels, mut boxes) = (vec![Vec::new(); self.retries + 1], Pixels::new(), Vec::new());
         // The sample here may stand in for one that failed.

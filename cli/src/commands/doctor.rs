@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+#[cfg(feature = "cuda")]
+use warpfeed::DecodeOn;
 use warpfeed::decode::{Codecs, Job, Pixels, decode_group};
 use warpfeed::order::{Order as _, Rng, Shuffled};
 use warpfeed::source::{self, Source};
@@ -22,7 +24,7 @@ use crate::size::bytes;
 
 /// Find out what limits a data set on this machine
 ///
-/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to the GPU, each alone.
+/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to the GPU and decoding there, each alone.
 /// Then measures the loader with different numbers of workers. Says what limits the loader and
 /// prints the settings to use as a line of Rust. Takes about half a minute and uses all processors.
 #[derive(clap::Args)]
@@ -61,6 +63,7 @@ impl Args {
                 runs.push((workers, self.load(&source, workers, 2, Duration::ZERO)?));
             }
         }
+        let decoding = gpu.as_ref().map_err(Clone::clone).and_then(|_| self.decode_on_gpu(&source, processors));
         let best = runs.iter().map(|(_, stats)| stats.samples_per_second()).fold(0.0, f64::max);
         // The fewest workers that come close to the best.
         let chosen = runs.iter().find(|(_, stats)| stats.samples_per_second() >= 0.97 * best).expect("one is the best");
@@ -77,7 +80,13 @@ impl Args {
             self.measured.path.display().to_string(),
             self.measured.batch_size,
             self.measured.size,
-            if gpu.is_ok() { ".cuda(&stream)?" } else { ".host()?" }
+            match (&gpu, &decoding) {
+                // What the workers give takes none of the device's time.
+                (Ok(_), Ok(stats)) if stats.samples_per_second() > 1.2 * best =>
+                    ".decode_on(DecodeOn::Auto).cuda(&stream)?",
+                (Ok(_), _) => ".cuda(&stream)?",
+                (Err(_), _) => ".host()?",
+            }
         );
 
         let mut out = std::io::stdout().lock();
@@ -89,6 +98,7 @@ impl Args {
             let report = json!({
                 "path": self.measured.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "processors": processors,
                 "alone": sample.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
+                "decoded_on_device_per_second": decoding.as_ref().ok().map(Stats::samples_per_second),
                 "runs": runs, "verdict": verdict, "settings": settings,
             });
             writeln!(out, "{report}")?;
@@ -110,13 +120,44 @@ impl Args {
         for (workers, stats) in &runs {
             writeln!(out, "loader          {:>9.0} samples/s with {workers} workers", stats.samples_per_second())?;
         }
+        match &decoding {
+            Ok(stats) => {
+                let share = 100.0 * stats.decoded_on_device as f64 / stats.prepared.max(1) as f64;
+                let batch = stats.device_decode.as_ref().map_or(0.0, |decode| 1e3 * decode.mean_seconds());
+                writeln!(
+                    out,
+                    "decoded by GPU  {:>9.0} samples/s, {share:.0} % of the pictures, {batch:.2} ms of its time a batch",
+                    stats.samples_per_second()
+                )?;
+            }
+            Err(e) if gpu.is_ok() => writeln!(out, "decoded by GPU   not measured: {e}")?,
+            Err(_) => {}
+        }
         writeln!(out, "\n{verdict}\n\n{settings}")?;
         Ok(ExitCode::SUCCESS)
     }
 
+    /// The loader's statistics with pictures decoded on the first GPU.
+    #[cfg(feature = "cuda")]
+    fn decode_on_gpu(&self, source: &Arc<dyn Source>, workers: usize) -> Result<Stats> {
+        let loader = self.loader(source, workers, 4).decode_on(DecodeOn::Gpu);
+        let mut batches = loader.cuda(&warpfeed::cuda::stream(0)?)?;
+        measure(&mut batches, RUN / 4, RUN - RUN / 4, Duration::ZERO, |_, _| ())
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn decode_on_gpu(&self, _: &Arc<dyn Source>, _: usize) -> Result<Stats> {
+        Err(Error::config("this build is without the feature \"cuda\""))
+    }
+
     /// The loader's statistics over [`RUN`], after a warm-up of a quarter of it.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
-        let mut batches = Loader::shared_source(source.clone())
+        let mut batches = self.loader(source, workers, prefetch).host()?;
+        measure(&mut batches, RUN / 4, RUN - RUN / 4, step, |_, _| ())
+    }
+
+    fn loader(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize) -> Loader {
+        Loader::shared_source(source.clone())
             .batch_size(self.measured.batch_size)
             .shuffle(0)
             .augment(Augment::train(self.measured.size))
@@ -124,8 +165,6 @@ impl Args {
             .prefetch(prefetch)
             // The measurement ignores labels.
             .unlabelled(true)
-            .host()?;
-        measure(&mut batches, RUN / 4, RUN - RUN / 4, step, |_, _| ())
     }
 }
 
