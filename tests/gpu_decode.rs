@@ -36,7 +36,7 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         let mut encoder = Encoder::new(&mut bytes, 30 + (n % 70) as u8);
         encoder.set_sampling_factor([F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4][n as usize % 6]);
         encoder.set_optimized_huffman_tables(n % 4 == 1);
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             encoder.set_restart_interval(1 + rng.below(20) as u16);
         }
         encoder.set_progressive(n % 23 == 22);

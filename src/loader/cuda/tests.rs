@@ -28,7 +28,7 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, quality);
     encoder.set_sampling_factor(sampling);
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         encoder.set_restart_interval(1 + number as u16 % 7);
     }
     encoder.set_progressive(number % 11 == 10);
