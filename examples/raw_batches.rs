@@ -1,13 +1,19 @@
 //! Writes what a loader delivers to stdout, for programs in other languages that compare with it:
-//! for each batch a line of JSON, then the bytes of its images, then those of its labels.
+//! for each batch a line of JSON, then the bytes of its fields, in the order of that line. The tests
+//! of the Python package do.
 //!
 //! ```text
 //! cargo run --release --example raw_batches -- '{"data": "datasets/mini", "batch_size": 16, "shuffle": 42, "side": 64}'
 //! ```
+//!
+//! A `recipe` stands for options that are written down on both sides.
 
 use std::io::Write;
 
 use serde_json::{Value, json};
+use warpfeed::batch::Field;
+use warpfeed::field::{BoxFormat, Boxes, Map, Mask, MultiHot, Numbers, Points, Rows};
+use warpfeed::source::TableOptions;
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,21 +41,75 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if options["layout"] == "nchw" {
         loader = loader.layout(Layout::Nchw);
     }
+    if let Some(name) = options["recipe"].as_str() {
+        loader = recipe(loader, name)?;
+    }
     let mut batches = loader.host()?;
     let mut out = std::io::stdout().lock();
     for epoch in 0..number("epochs", 1) {
         for batch in batches.epoch(epoch) {
             let batch = batch?;
-            let (images, labels) =
-                (batch.images().bytes(), batch.field("label").map_or(&[][..], |labels| labels.bytes()));
+            // Labels that no sample has are no field.
+            let field = |field: &Field| Some((field.name.clone(), batch.field(&field.name)?));
+            let fields: Vec<_> = batch.fields().filter_map(field).collect();
+            let lengths: Vec<_> = fields.iter().map(|(name, view)| json!([name, view.bytes().len()])).collect();
             let ids: Vec<u64> = batch.ids().collect();
-            let head = json!({
-                "epoch": epoch, "index": batch.index(), "ids": ids, "images": images.len(), "labels": labels.len(),
-            });
-            writeln!(out, "{head}")?;
-            out.write_all(images)?;
-            out.write_all(labels)?;
+            writeln!(out, "{}", json!({"epoch": epoch, "index": batch.index(), "ids": ids, "fields": lengths}))?;
+            for (_, view) in &fields {
+                out.write_all(view.bytes())?;
+            }
         }
     }
     Ok(())
+}
+
+/// The options that `RECIPES` of `python/tests/test_fields.py` has under the same names.
+fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
+    Ok(match name {
+        "boxes" => loader.unlabelled(true).augment(Augment::iou_crop(48, 40).flip(0.5)).field(
+            "boxes",
+            Boxes::new(20)
+                .column("class", Dtype::I64)
+                .column("crowd", Dtype::U8)
+                .to(BoxFormat::Cxcywh)
+                .to_relative()
+                .min_visible(0.1)
+                .min_size(1.0)
+                .masks()
+                .points(3)
+                .flip_pairs([(1, 2)])
+                .truncated(),
+        ),
+        "masks" => loader
+            .unlabelled(true)
+            .augment(Augment::scale_jitter(48, 0.5, 1.5).fill([1, 2, 3]))
+            .field("boxes", Boxes::new(30).column("difficult", Dtype::I32).to(BoxFormat::Xywh))
+            .field("mask", Mask::new(Dtype::I16).fill(255).classes(22))
+            .field("again", Mask::new(Dtype::U8).of("mask")),
+        "maps" => loader
+            .augment(Augment::letterbox(40, 24).fill([114; 3]).flip(0.5))
+            .field("depth", Map::new().nearest().fill(-1.0))
+            .field("heat", Map::of_channels(3))
+            .field("flow", Map::flow())
+            .field("marks", Points::new(2).visibility().flip_pairs([(0, 1)]))
+            .field("corners", Points::new(1)),
+        "table" => {
+            let columns = TableOptions::new()
+                .picture("picture")
+                .root("pictures")
+                .label("kind")
+                .gather("two", ["a", "b"])
+                .columns(["tags", "note", "rows"])
+                .delimiter(b';');
+            loader
+                .table(columns)
+                .classes(["dog", "cat", "elk"])
+                .augment(Augment::resize(8, 8))
+                .field("two", Numbers::new(Dtype::F32, [2]))
+                .field("tags", MultiHot::new(["x", "y", "z"]).dtype(Dtype::U8).separator('|'))
+                .field("note", Rows::bytes(4).truncated())
+                .field("rows", Rows::new(Dtype::I16, [], 3).padding(-1_i16))
+        }
+        other => return Err(format!("no recipe {other:?}")),
+    })
 }

@@ -13,7 +13,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 # What the interpreter already has is used, PyTorch above all.
 [ -x "$venv/bin/python" ] || "$python" -m venv --system-site-packages "$venv"
 missing=()
-for module in numpy pytest maturin; do
+for module in numpy pytest maturin mypy; do
     "$venv/bin/python" -c "import $module" 2>/dev/null || missing+=("$module")
 done
 [ -z "${WARPFEED_TORCH:-}" ] || "$venv/bin/python" -c "import torch" 2>/dev/null || missing+=(torch)

@@ -27,6 +27,12 @@ fn owned_epochs_are_those_of_a_loop() {
         assert_eq!(epochs.batches().checkpoint(), batches.checkpoint());
         assert!(epochs.next(&mut || Some(WAIT)).is_none(), "it has ended");
     }
+    for first in [0, 3, 8, 99] {
+        let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| Content::from(&batch.unwrap())).collect();
+        epochs.begin_from(1, first);
+        assert_eq!(rest(&mut epochs), expected);
+        assert_eq!(epochs.batches().checkpoint(), batches.checkpoint());
+    }
     // One that is left early is ended by the next.
     epochs.begin(0);
     drop(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());

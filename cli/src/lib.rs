@@ -4,6 +4,7 @@
 //! 1. [`run`]: the program.
 //! 2. [`synth`]: a learnable set of drawn pictures, in class folders or in memory.
 //! 3. [`occupancy`]: how many warps of a CUDA kernel a multiprocessor holds.
+//! 4. [`report`]: the page of `warpfeed report`.
 
 mod commands;
 mod data;
@@ -15,5 +16,6 @@ mod progress;
 mod size;
 pub mod synth;
 
+pub use commands::report::write as report;
 pub(crate) use program::Outcome;
 pub use program::run;

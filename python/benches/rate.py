@@ -2,7 +2,8 @@
 
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
-Both read the same data with the same options: random-resized crop 224 and flip, u8, host memory.
+Both read the same data with the same options: random-resized crop 224 and flip, u8. The program's
+batches are in host memory. `cuda` is the same through Python with batches on the device.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ import time
 import warpfeed
 
 
+def where(output: str) -> dict[str, str]:
+    return {"output": "torch", "device": "cuda"} if output == "cuda" else {"output": output}
+
+
 def rust(args: argparse.Namespace) -> float:
     command = [sys.executable, "-m", "warpfeed", "bench", args.path, "--json", "--batch-size", str(args.batch)]
     done = subprocess.run([*command, "--seconds", str(args.seconds), "--warmup", "2"], capture_output=True, text=True, check=True)
@@ -25,7 +30,7 @@ def rust(args: argparse.Namespace) -> float:
 
 def python(args: argparse.Namespace, output: str) -> float:
     loader = warpfeed.Loader(
-        args.path, batch_size=args.batch, shuffle=0, augment=warpfeed.Augment.train(224), unlabelled=True, output=output
+        args.path, batch_size=args.batch, shuffle=0, augment=warpfeed.Augment.train(224), unlabelled=True, **where(output)
     )
     begin, samples, since = time.monotonic(), 0, 0.0
     while True:
@@ -42,7 +47,7 @@ def python(args: argparse.Namespace, output: str) -> float:
 
 def cost_of_next(path: str, output: str) -> float:
     """Microseconds of a `next` whose batch is ready."""
-    loader = warpfeed.Loader(path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), output=output, unlabelled=True)
+    loader = warpfeed.Loader(path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabelled=True, **where(output))
     times = []
     for _ in range(30):
         it = iter(loader)
@@ -66,9 +71,9 @@ def main() -> None:
     args = parser.parse_args()
     outputs = ["numpy"]
     try:
-        import torch  # noqa: F401
+        import torch
 
-        outputs.append("torch")
+        outputs.extend(["torch", "cuda"] if torch.cuda.is_available() else ["torch"])
     except ImportError:
         pass
     runs = {"rust": rust, **{output: lambda args, output=output: python(args, output) for output in outputs}}

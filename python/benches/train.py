@@ -7,14 +7,16 @@ torch's DataLoader and DALI read. Fed by:
 
 - `repeated`: one batch on the device, again and again: how fast the step is without a loader;
 - `warpfeed`: `device="cuda"`, bf16, channels last, normalised on the device;
-- `warpfeed folder`: the same from the folder;
+- `warpfeed auto`, `warpfeed gpu`: the same with this `decode_on`;
+- `warpfeed folder`: as `warpfeed`, from the folder;
 - `torch`: torch.utils.data.DataLoader with torchvision's decoder and transforms on `uint8`,
   page-locked, non-blocking, normalised on the device;
-- `dali`: DALI's pipeline with the `mixed` decoder, where it can be imported.
+- `dali 0.65`, `dali 0.9`: DALI's pipeline with the `mixed` decoder and this share of the pictures
+  on the hardware decoder.
 
-Images/s are medians of the rounds. `idle` is the share of a window in which no kernel of the step
-ran, by torch's profiler. `stall` is the loader's own figure for the same window. Each part that
-fails prints its error, and the others go on.
+Images/s are medians of the rounds. `stall` is the share of the time that the step's stream waited
+for a batch, and `waited` that of the host, both by warpfeed's own statistics. `idle.py` holds these
+against torch's clocks. Each part that fails prints its error, and the others go on.
 """
 
 from __future__ import annotations
@@ -49,13 +51,11 @@ class Repeated:
         while True:
             yield self.batch
 
-    def stall(self) -> Any:
-        return None
-
 
 class Warpfeed:
     name = "warpfeed"
     path = "data"
+    decode_on = "cpu"
 
     def __init__(self, args: argparse.Namespace) -> None:
         import warpfeed
@@ -63,20 +63,36 @@ class Warpfeed:
         self.loader = warpfeed.Loader(
             getattr(args, self.path), batch_size=args.batch, shuffle=42, augment=warpfeed.Augment.train(args.side),
             device="cuda", dtype="bf16", normalize="imagenet", drop_last=True, num_workers=args.workers, unlabelled=True,
+            decode_on=self.decode_on,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for images, labels in forever(self.loader):
             yield images, labels.clamp_min(0)
 
-    def stall(self) -> Any:
+    def clocks(self) -> dict[str, float]:
+        """Seconds since the loader was opened, in all and of waits on the host; seconds and number of
+        the waits on the device."""
         stats = self.loader.stats()
-        stall = stats.get("stall") or {}
-        return stats["seconds"], stats["waited_seconds"], stall.get("seconds", 0.0)
+        stall = stats.get("stall") or {"seconds": 0.0, "count": 0}
+        waited = stats["waited_seconds"]
+        return {"seconds": stats["seconds"], "waited": waited, "stall": stall["seconds"], "stalls": stall["count"]}
 
     def close(self) -> None:
-        print(f"    {self.loader.verdict()}", flush=True)
+        stats = self.loader.stats()
+        left = stats["decoded_on_device"] / max(1, stats["prepared"])
+        print(f"    {100 * left:.0f} % decoded on the device. {self.loader.verdict()}", flush=True)
         self.loader.close()
+
+
+class WarpfeedAuto(Warpfeed):
+    name = "warpfeed auto"
+    decode_on = "auto"
+
+
+class WarpfeedGpu(Warpfeed):
+    name = "warpfeed gpu"
+    decode_on = "gpu"
 
 
 class WarpfeedFolder(Warpfeed):
@@ -109,38 +125,44 @@ class Torch:
             images = images.to("cuda", non_blocking=True).to(memory_format=torch.channels_last)
             yield ((images - self.mean) / self.std).bfloat16(), labels.to("cuda", non_blocking=True)
 
-    def stall(self) -> Any:
-        return None
-
 
 class Dali:
-    name = "dali"
+    name = "dali 0.65"
+    load = 0.65
 
     def __init__(self, args: argparse.Namespace) -> None:
         from nvidia.dali import fn, pipeline_def, types
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-        @pipeline_def(batch_size=args.batch, num_threads=args.workers or len(os.sched_getaffinity(0)), device_id=0)
+        threads = args.workers or len(os.sched_getaffinity(0))
+
+        @pipeline_def(batch_size=args.batch, num_threads=threads, device_id=0, prefetch_queue_depth=4)
         def pipeline() -> Any:
-            files, labels = fn.readers.file(file_root=args.folder, random_shuffle=True, name="files")
-            images = fn.decoders.image_random_crop(files, device="mixed", output_type=types.RGB)
+            files, labels = fn.readers.file(file_root=args.folder, random_shuffle=True, name="files", prefetch_queue_depth=2)
+            hints = {"preallocate_width_hint": 600, "preallocate_height_hint": 600}
+            images = fn.decoders.image_random_crop(
+                files, device="mixed", output_type=types.RGB, hw_decoder_load=self.load, **hints
+            )
             images = fn.resize(images, resize_x=args.side, resize_y=args.side)
-            mirror = fn.random.coin_flip()
             mean, std = [m * 255 for m in MEAN], [s * 255 for s in STD]
-            images = fn.crop_mirror_normalize(images, dtype=types.FLOAT16, output_layout="HWC", mean=mean, std=std, mirror=mirror)
+            images = fn.crop_mirror_normalize(
+                images, dtype=types.FLOAT16, output_layout="HWC", mean=mean, std=std, mirror=fn.random.coin_flip()
+            )
             return images, labels.gpu()
 
-        self.loader = DALIGenericIterator([pipeline()], ["image", "label"], auto_reset=True)
+        self.loader = DALIGenericIterator([pipeline()], ["image", "label"], reader_name="files", auto_reset=True)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for [batch] in forever(self.loader):
             yield batch["image"].permute(0, 3, 1, 2).to(torch.bfloat16), batch["label"].squeeze(-1).long()
 
-    def stall(self) -> Any:
-        return None
+
+class DaliMoreHardware(Dali):
+    name = "dali 0.9"
+    load = 0.9
 
 
-FEEDS = [Repeated, Warpfeed, WarpfeedFolder, Torch, Dali]
+FEEDS = [Repeated, Warpfeed, WarpfeedAuto, WarpfeedGpu, WarpfeedFolder, Torch, Dali, DaliMoreHardware]
 
 
 class Step:
@@ -173,34 +195,6 @@ def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, least:
     return time.monotonic() - begin, images
 
 
-def idle_share(step: Step, batches: Iterator[tuple[Any, Any]], feed: Any, count: int = 30) -> tuple[float, Any]:
-    """The share of `count` steps in which no kernel ran on the device, and the feed's own figure."""
-    from torch.profiler import ProfilerActivity, profile
-
-    before = feed.stall()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        steps(step, batches, 0, count)
-    after = feed.stall()
-    spans = []
-    for event in profiler.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA and event.time_range.end > event.time_range.start:
-            # Copies run on an engine of their own, beside the step.
-            if "Memcpy" not in event.name and "Memset" not in event.name and "warpfeed" not in event.name:
-                spans.append((event.time_range.start, event.time_range.end))
-    spans.sort()
-    if not spans:
-        raise RuntimeError("the profiler saw no kernels")
-    busy, at = 0.0, spans[0][0]
-    for start, end in spans:
-        busy += max(0.0, end - max(start, at))
-        at = max(at, end)
-    own = None
-    if before is not None:
-        seconds = after[0] - before[0]
-        own = {"host": (after[1] - before[1]) / seconds, "device": (after[2] - before[2]) / seconds}
-    return 1 - busy / (at - spans[0][0]), own
-
-
 def attempt(what: str, run: Callable[[], Any]) -> Any:
     try:
         return run()
@@ -221,6 +215,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=0, help="threads or processes; 0 is one a core")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=480, help="for everything")
+    parser.add_argument("--window", type=float, help="seconds of each measurement; by default from --seconds")
     parser.add_argument("--json")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -229,12 +224,12 @@ def main() -> int:
     began = time.monotonic()
     wanted = [feed for feed in FEEDS if feed.name in args.feeds.split(",")]
     if not args.folder:
-        wanted = [feed for feed in wanted if feed in (Repeated, Warpfeed)]
+        wanted = [feed for feed in wanted if feed not in (WarpfeedFolder, Torch, Dali, DaliMoreHardware)]
     models = args.models.split(",")
     cores = len(os.sched_getaffinity(0))
     print(f"{torch.cuda.get_device_name()}, {cores} cores, torch {torch.__version__}, batch {args.batch}, side {args.side}", flush=True)
-    # A quarter of the time is for warming up, profiling and opening.
-    window = max(2.0, 0.7 * args.seconds / (len(models) * len(wanted) * (args.rounds + 1)))
+    # A part of the time is for warming up and opening.
+    window = args.window or max(2.0, 0.7 * args.seconds / (len(models) * len(wanted) * (args.rounds + 1)))
     results: dict[tuple[str, str], dict[str, Any]] = {}
 
     for model in models:
@@ -243,7 +238,7 @@ def main() -> int:
             continue
         for turn in range(args.rounds):
             for make in wanted:
-                result = results.setdefault((model, make.name), {"rates": [], "idle": None, "own": None})
+                result = results.setdefault((model, make.name), {"rates": [], "own": None})
                 if turn > 0 and not result["rates"]:
                     continue
                 if time.monotonic() - began > args.seconds:
@@ -254,18 +249,20 @@ def main() -> int:
                     feed = make(args)
                     batches = iter(feed)
                     steps(step, batches, min(3.0, window / 3))
+                    clocks = getattr(feed, "clocks", lambda: None)
+                    before = clocks()
                     seconds, images = steps(step, batches, window)
                     result["rates"].append(images / seconds)
-                    if turn == 0:
-                        share = attempt("profile", lambda: idle_share(step, batches, feed))
-                        if share is not None:
-                            result["idle"], result["own"] = share
+                    if before is not None:
+                        after = clocks()
+                        passed = after["seconds"] - before["seconds"]
+                        result["own"] = {name: (after[name] - before[name]) / passed for name in ("stall", "waited")}
                     getattr(feed, "close", lambda: None)()
 
                 attempt(make.name, measured)
                 torch.cuda.empty_cache()
 
-    print(f"\n{'model':<10} {'fed by':<16} {'images/s':>9} {'of repeated':>12} {'rounds':>24} {'GPU idle':>9} {'stall':>7} {'waited':>7}")
+    print(f"\n{'model':<10} {'fed by':<16} {'images/s':>9} {'of repeated':>12} {'rounds':>24} {'stall':>7} {'waited':>7}")
     percent = lambda x: "" if x is None else f"{100 * x:.1f} %"  # noqa: E731
     for (model, name), result in results.items():
         rates = result["rates"]
@@ -279,7 +276,7 @@ def main() -> int:
         rounds = " ".join(f"{rate:.0f}" for rate in rates)
         print(
             f"{model:<10} {name:<16} {rate:>9.0f} {percent(rate / full if full else None):>12} {rounds:>24} "
-            f"{percent(result['idle']):>9} {percent(own.get('device')):>7} {percent(own.get('host')):>7}"
+            f"{percent(own.get('stall')):>7} {percent(own.get('waited')):>7}"
         )
     print(f"{time.monotonic() - began:.0f} s")
     if args.json:

@@ -8,6 +8,7 @@ use warpfeed::{Batches, Epochs, Error, HostBatch, Monitor};
 use crate::batch::{Batch, Delivered};
 use crate::error::{Raised as _, raised};
 use crate::options;
+use crate::order::PythonOrder;
 
 /// How long a wait lasts at most before signals are looked for.
 const SLICE: Duration = Duration::from_millis(50);
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     slots: usize,
     /// The device that batches are on.
     device: Option<usize>,
+    /// The user's order.
+    order: Option<Arc<PythonOrder>>,
 }
 
 impl Core {
@@ -101,6 +104,11 @@ impl Core {
         )))
     }
 
+    /// Asks the user's order for `epoch`.
+    fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        self.order.as_ref().map_or(Ok(()), |order| order.prepare(py, epoch).map(|_| ()))
+    }
+
     fn is_in_its_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -124,7 +132,11 @@ impl Core {
         stream: usize,
     ) -> PyResult<Self> {
         let prefetch: usize = options.get_item("prefetch")?.map_or(Ok(0), |n| n.extract())?;
-        let loader = options::loader(options)?;
+        let order = options.get_item("order")?.map(|function| Arc::new(PythonOrder::new(function.unbind())));
+        if let Some(order) = &order {
+            order.prepare(py, 0)?;
+        }
+        let loader = options::loader(options, order.as_ref())?;
         let (open, monitor, slots) = match device {
             None => {
                 let batches = py.detach(|| loader.host()).raised(py)?;
@@ -134,16 +146,47 @@ impl Core {
             Some(ordinal) => py.detach(|| on_device(loader, ordinal, stream, prefetch)).raised(py)?,
         };
         let state = Mutex::new(State { open, turn: 0, lent: Vec::new() });
-        Ok(Core { state, monitor, process: std::process::id(), copy, slots, device })
+        Ok(Core { state, monitor, process: std::process::id(), copy, slots, device, order })
     }
 
-    /// Begins `epoch`. Gives the number that `next` is called with.
-    fn begin(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
+    /// Begins `epoch`, at batch `first` if that is given. Gives the number that `next` is called
+    /// with.
+    #[pyo3(signature = (epoch, first=None))]
+    fn begin(&self, py: Python<'_>, epoch: u64, first: Option<u64>) -> PyResult<u64> {
+        self.prepare(py, epoch)?;
         self.with(py, |state| {
-            of!(&mut state.open, epochs => epochs.begin(epoch), return closed());
+            of!(&mut state.open, epochs => match first {
+                None => epochs.begin(epoch),
+                Some(first) => epochs.begin_from(epoch, first),
+            }, return closed());
             state.turn += 1;
             Ok(state.turn)
         })
+    }
+
+    /// The first `count` batches of epoch 0, or all of a shorter one, to be used again and again.
+    #[pyo3(signature = (count, stream=0))]
+    fn replay(&self, py: Python<'_>, count: usize, stream: usize) -> PyResult<Vec<Batch>> {
+        fn all<B>(epochs: &mut Epochs<B>, count: usize) -> warpfeed::Result<Vec<Arc<B>>> {
+            let mut batches: Vec<Arc<B>> = Vec::new();
+            for batch in epochs.batches_mut().replay(count)?.take(count) {
+                if batches.first().is_some_and(|first| Arc::ptr_eq(first, &batch)) {
+                    break;
+                }
+                batches.push(batch);
+            }
+            Ok(batches)
+        }
+        let delivered: Vec<Delivered> = self.with(py, |state| {
+            state.turn += 1;
+            Ok(match &mut state.open {
+                Open::Host(epochs) => all(epochs, count)?.into_iter().map(Delivered::Host).collect(),
+                #[cfg(feature = "cuda")]
+                Open::Cuda(epochs) => all(epochs, count)?.into_iter().map(Delivered::Cuda).collect(),
+                Open::Closed => return closed(),
+            })
+        })?;
+        Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false), stream }).collect())
     }
 
     /// The next batch of the epoch that `begin` gave the number `turn`; `None` after the last one.
@@ -226,11 +269,13 @@ impl Core {
 
     /// Batches of `epoch`.
     fn num_batches(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
+        self.prepare(py, epoch)?;
         self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().num_batches(epoch)), closed()))
     }
 
     /// Samples of `epoch` on all ranks together.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
+        self.prepare(py, epoch)?;
         self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().epoch_len(epoch)), closed()))
     }
 
@@ -269,6 +314,16 @@ impl Core {
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().memory_plan()), closed()))?;
         Ok((json(&plan), plan.to_string()))
+    }
+
+    /// What the device's memory holds as JSON; `None` for batches in host memory.
+    fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.with(py, |state| match &state.open {
+            #[cfg(feature = "cuda")]
+            Open::Cuda(epochs) => Ok(Some(json(&epochs.batches().device_stats()))),
+            Open::Closed => closed(),
+            _ => Ok(None),
+        })
     }
 
     /// The statistics as JSON, and as a table.
@@ -331,7 +386,7 @@ impl Drop for Core {
     }
 }
 
-fn json(value: &impl serde::Serialize) -> String {
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("numbers and texts")
 }
 

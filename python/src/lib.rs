@@ -1,19 +1,26 @@
 //! The native part of the Python package `warpfeed`. `warpfeed/__init__.py` is what users see.
 //!
-//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `source`: a Python object becomes
-//!    a source.
+//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`: some of them;
+//!    `source`: a data set, or a Python object, becomes a source; `order`: a function becomes an
+//!    order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`.
-//! 4. `program`: the command line, and what needs no loader.
+//! 4. `stats`: what is made of statistics, and the program's own spans; `pack`: packs a data set.
+//! 5. `program`: the command line, and what needs no loader.
 
+mod augment;
 mod batch;
 mod core;
 mod error;
+mod fields;
 mod log;
 mod options;
+mod order;
+mod pack;
 mod program;
 mod source;
+mod stats;
 #[allow(unsafe_code)]
 mod tensor;
 
@@ -27,7 +34,11 @@ mod _warpfeed {
     #[pymodule_export]
     use super::log::{drain_log, start_log};
     #[pymodule_export]
-    use super::program::{rank_from_env, run_program, split, version};
+    use super::pack::pack;
+    #[pymodule_export]
+    use super::program::{labels, rank_from_env, run_program, split, version};
+    #[pymodule_export]
+    use super::stats::{Span, report, stats_since, verdict_of};
     #[pymodule_export]
     use super::tensor::Tensor;
 }

@@ -1,43 +1,70 @@
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList};
 use warpfeed::batch::Layout;
-use warpfeed::field::{FieldKind, Image, Label, Numbers, Rows};
+use warpfeed::source::Options;
 use warpfeed::trace::Schedule;
-use warpfeed::transform::{ColorJitter, Mix, RandomErasing};
-use warpfeed::{Augment, Checkpoint, Dtype, LastBatch, Loader, Normalize, OnError};
+use warpfeed::{Checkpoint, DecodeOn, Dtype, LastBatch, Loader, Normalize, OnError};
 
+use crate::augment::augment;
+use crate::fields::field;
+use crate::order::PythonOrder;
 use crate::source;
 
-/// The loader that `options` describe: names and values of its setters, as `warpfeed/_loader.py`
+/// The loader that `options` describe, with the order that they have: names and values of its setters, as `warpfeed/_loader.py`
 /// has made them of what the user wrote.
-pub(crate) fn loader(options: &Bound<'_, PyDict>) -> PyResult<Loader> {
+pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
     let data = options.get_item("data")?.ok_or_else(|| PyTypeError::new_err("no data set"))?;
-    let mut loader = input(&data)?;
+    let mut loader = input(&data, options)?;
+    if let Some(order) = order {
+        loader = loader.order(order.clone());
+    }
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
-        if name != "data" {
+        if name != "data" && name != "order" {
             loader = set(loader, &name, &value)?;
         }
     }
     Ok(loader)
 }
 
-/// A path, a Python source, or a list of such with proportions.
-fn input(data: &Bound<'_, PyAny>) -> PyResult<Loader> {
+/// A path, a source, or a list of such with proportions.
+fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
+    let opening = opening(options)?;
     // A list alone: a Python source of pictures and labels looks like a list of pairs too.
     let Ok(parts) = data.cast::<PyList>() else {
-        return Ok(match data.extract::<std::path::PathBuf>() {
+        return Ok(match data.extract::<PathBuf>() {
             Ok(path) => Loader::new(path),
-            Err(_) => Loader::shared_source(source::of(data)?),
+            Err(_) => Loader::shared_source(source::of(data, &opening)?),
         });
     };
+    // Paths alone are opened by the loader, as one path is.
+    if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
+        return Ok(Loader::mixture(paths));
+    }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> =
-        parts.into_iter().map(|(part, share)| Ok((source::of(&part)?, share))).collect::<PyResult<_>>()?;
+        parts.into_iter().map(|(part, share)| Ok((source::of(&part, &opening)?, share))).collect::<PyResult<_>>()?;
     Ok(Loader::mixture_of(parts))
+}
+
+/// How the data sets of `options` are opened.
+pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
+    let mut opening = Options::new();
+    if let Some(mapped) = options.get_item("mmap")? {
+        opening = opening.mmap(mapped.extract()?);
+    }
+    if let Some(indexed) = options.get_item("index")? {
+        opening = opening.index(indexed.extract()?);
+    }
+    if let Some(columns) = options.get_item("table")? {
+        opening = opening.table(source::columns(&columns)?);
+    }
+    Ok(opening)
 }
 
 fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
@@ -68,7 +95,17 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "workers" => loader.workers(value.extract()?),
         "prefetch" => loader.prefetch(value.extract()?),
         "pinned" => loader.pinned(value.extract()?),
+        "decode_on" => loader.decode_on(match value.extract::<&str>()? {
+            "cpu" => DecodeOn::Cpu,
+            "gpu" => DecodeOn::Gpu,
+            "auto" => DecodeOn::Auto,
+            other => return Err(unknown("decode_on", other, "\"cpu\", \"gpu\" and \"auto\"")),
+        }),
         "mmap" => loader.mmap(value.extract()?),
+        "index" => loader.index(value.extract()?),
+        "table" => loader.table(source::columns(value)?),
+        "classes" => loader.classes(value.extract::<Vec<String>>()?),
+        "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
         "dtype" => loader.dtype(dtype(value.extract()?)?),
         "layout" => loader.layout(match value.extract::<&str>()? {
             "nchw" => Layout::Nchw,
@@ -102,7 +139,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "max_pixels" => loader.max_pixels(value.extract()?),
         "max_sample_bytes" => loader.max_sample_bytes(value.extract()?),
         "trace" => {
-            let (path, (wait, warmup, active, repeat)): (std::path::PathBuf, _) = value.extract()?;
+            let (path, (wait, warmup, active, repeat)): (PathBuf, _) = value.extract()?;
             loader.trace(path, Schedule { wait, warmup, active, repeat })
         }
         "resume" => loader.resume(checkpoint(value.extract()?)?),
@@ -110,11 +147,12 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
     })
 }
 
-fn unknown(option: &str, value: &str, known: &str) -> PyErr {
+pub(crate) fn unknown(option: &str, value: &str, known: &str) -> PyErr {
     PyValueError::new_err(format!("{option}={value:?}: known are {known}"))
 }
 
-fn dtype(name: &str) -> PyResult<Dtype> {
+/// The element type of this name.
+pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
     Ok(match name {
         "u8" => Dtype::U8,
         "f32" => Dtype::F32,
@@ -124,158 +162,17 @@ fn dtype(name: &str) -> PyResult<Dtype> {
         "i32" => Dtype::I32,
         "i64" => Dtype::I64,
         "u16" => Dtype::U16,
-        other => return Err(unknown("dtype", other, "\"u8\", \"f32\", \"f16\", \"bf16\" and, of fields, \"i64\"")),
+        other => {
+            return Err(unknown(
+                "dtype",
+                other,
+                "\"u8\", \"f32\", \"f16\", \"bf16\" and, of fields, \"i16\", \"i32\", \"i64\" and \"u16\"",
+            ));
+        }
     })
 }
 
 /// A state as `state_dict` gives it.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {
     serde_json::from_str(json).map_err(|e| PyValueError::new_err(format!("not a state of a loader: {e}")))
-}
-
-/// Calls as `warpfeed._augment` records them: names with arguments.
-fn calls<'py>(recorded: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Bound<'py, PyTuple>)>> {
-    recorded.getattr("_calls")?.extract()
-}
-
-fn no_call<T>(of: &str, name: &str) -> PyResult<T> {
-    Err(PyTypeError::new_err(format!("{of} has no {name:?}")))
-}
-
-fn augment(recorded: &Bound<'_, PyAny>) -> PyResult<Augment> {
-    let mut calls = calls(recorded)?.into_iter();
-    let (name, args) =
-        calls.next().ok_or_else(|| PyTypeError::new_err("an Augment begins with train, eval or another"))?;
-    let mut augment = match &*name {
-        "train" => Augment::train(args.extract::<(_,)>()?.0),
-        "eval" => {
-            let (shorter, side) = args.extract()?;
-            Augment::eval(shorter, side)
-        }
-        "center_crop" => Augment::center_crop(args.extract::<(_,)>()?.0),
-        "resize" => {
-            let (width, height) = args.extract()?;
-            Augment::resize(width, height)
-        }
-        "pass_through" => {
-            let (width, height) = args.extract()?;
-            Augment::pass_through(width, height)
-        }
-        other => return no_call("Augment", other),
-    };
-    for (name, args) in calls {
-        augment = match &*name {
-            "output" => {
-                let (width, height) = args.extract()?;
-                augment.output(width, height)
-            }
-            "scale" => {
-                let (low, high) = args.extract()?;
-                augment.scale(low, high)
-            }
-            "ratio" => {
-                let (low, high) = args.extract()?;
-                augment.ratio(low, high)
-            }
-            "flip" => augment.flip(args.extract::<(_,)>()?.0),
-            "vertical_flip" => augment.vertical_flip(args.extract::<(_,)>()?.0),
-            "jitter" => augment.jitter(jitter(&args.get_item(0)?)?),
-            "erase" => augment.erase(erasing(&args.get_item(0)?)?),
-            "mix" => augment.mix(mix(&args.get_item(0)?)?),
-            other => return no_call("Augment", other),
-        };
-    }
-    Ok(augment)
-}
-
-fn jitter(recorded: &Bound<'_, PyAny>) -> PyResult<ColorJitter> {
-    let mut jitter = ColorJitter::new();
-    for (name, args) in calls(recorded)? {
-        let amount = args.extract::<(f64,)>()?.0;
-        jitter = match &*name {
-            "brightness" => jitter.brightness(amount),
-            "contrast" => jitter.contrast(amount),
-            "saturation" => jitter.saturation(amount),
-            "hue" => jitter.hue(amount),
-            other => return no_call("ColorJitter", other),
-        };
-    }
-    Ok(jitter)
-}
-
-fn erasing(recorded: &Bound<'_, PyAny>) -> PyResult<RandomErasing> {
-    let mut erasing = RandomErasing::new(0.0);
-    for (name, args) in calls(recorded)? {
-        erasing = match &*name {
-            "new" => RandomErasing::new(args.extract::<(_,)>()?.0),
-            "scale" => {
-                let (low, high) = args.extract()?;
-                erasing.scale(low, high)
-            }
-            "ratio" => {
-                let (low, high) = args.extract()?;
-                erasing.ratio(low, high)
-            }
-            "value" => erasing.value(args.extract::<([f32; 3],)>()?.0),
-            other => return no_call("RandomErasing", other),
-        };
-    }
-    Ok(erasing)
-}
-
-fn mix(recorded: &Bound<'_, PyAny>) -> PyResult<Mix> {
-    let mut mix: Option<Mix> = None;
-    for (name, args) in calls(recorded)? {
-        mix = Some(match (&*name, mix) {
-            ("mixup", _) => Mix::mixup(args.extract::<(_,)>()?.0),
-            ("cutmix", _) => Mix::cutmix(args.extract::<(_,)>()?.0),
-            ("either", _) => {
-                let (mixup, cutmix) = args.extract()?;
-                Mix::either(mixup, cutmix)
-            }
-            ("probability", Some(mix)) => mix.probability(args.extract::<(_,)>()?.0),
-            (other, _) => return no_call("Mix", other),
-        });
-    }
-    mix.ok_or_else(|| PyTypeError::new_err("a Mix begins with mixup, cutmix or either"))
-}
-
-/// A field as `warpfeed._fields` describes it: a name and the arguments.
-fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
-    let described: Bound<'_, PyDict> = kind.call_method0("_describe")?.extract()?;
-    let get = |name: &str| {
-        described.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("no {name}"))))
-    };
-    Ok(match get("kind")?.extract::<&str>()? {
-        "numbers" => Numbers::new(dtype(get("dtype")?.extract()?)?, get("shape")?.extract::<Vec<usize>>()?).into(),
-        "rows" => {
-            let dtype = dtype(get("dtype")?.extract()?)?;
-            let mut rows = Rows::new(dtype, get("row")?.extract::<Vec<usize>>()?, get("most")?.extract()?);
-            let padding = get("padding")?;
-            if !padding.is_none() {
-                rows = match dtype {
-                    Dtype::U8 => rows.padding(padding.extract::<u8>()?),
-                    Dtype::I64 => rows.padding(padding.extract::<i64>()?),
-                    Dtype::F32 => rows.padding(padding.extract::<f32>()?),
-                    _ => return Err(PyTypeError::new_err("rows: a padding of u8, i64 or f32")),
-                };
-            }
-            if get("truncated")?.extract()? {
-                rows = rows.truncated();
-            }
-            rows.into()
-        }
-        "image" => match get("of")?.extract::<Option<String>>()? {
-            Some(name) => Image::of(name).into(),
-            None => Image::new().into(),
-        },
-        "label" => {
-            let mut label = Label::new().unlabelled(get("unlabelled")?.extract()?);
-            if let Some((classes, smoothing)) = get("soft")?.extract()? {
-                label = label.soft(classes, smoothing);
-            }
-            label.into()
-        }
-        other => return Err(unknown("field", other, "Image, Label, Numbers and Rows")),
-    })
 }

@@ -2,9 +2,11 @@ use std::ffi::OsString;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use warpfeed::{Rank, order};
+use warpfeed::source::{Options, blame};
+use warpfeed::{Error, ErrorKind, Rank, order};
 
 use crate::error::Raised as _;
+use crate::source;
 
 /// Runs the command line with `args`, of which the first is the program's name. Gives its exit
 /// code.
@@ -23,6 +25,42 @@ pub(crate) fn version() -> &'static str {
 #[pyfunction]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>)>> {
     Ok(Rank::from_env().raised(py)?.map(|rank| (rank.rank, rank.world_size, rank.local_rank)))
+}
+
+/// The number of samples of a data set; with `wanted`, the label of each.
+#[pyfunction]
+pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
+    let py = data.py();
+    let source = source::of(data, &Options::new())?;
+    if !wanted {
+        return Ok((source.len(), None));
+    }
+    let read = |index: usize, scratch: &mut Vec<u8>| {
+        let label = source
+            .label(index, scratch)
+            .and_then(|label| label.ok_or_else(|| Error::new(ErrorKind::Source, "no label, which by_class needs")));
+        label.map_err(|e| blame(&*source, index, "", e))
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = source.len().div_ceil(threads).max(1);
+    let labels: warpfeed::Result<Vec<i64>> = py.detach(|| {
+        std::thread::scope(|scope| {
+            let part = |begin: usize| {
+                let (read, end) = (&read, source.len().min(begin + share));
+                scope.spawn(move || {
+                    let mut scratch = Vec::new();
+                    (begin..end).map(|index| read(index, &mut scratch)).collect::<warpfeed::Result<Vec<_>>>()
+                })
+            };
+            let parts: Vec<_> = (0..source.len()).step_by(share).map(part).collect();
+            let mut labels = Vec::with_capacity(source.len());
+            for part in parts {
+                labels.extend(part.join().expect("a source of the library does not panic")?);
+            }
+            Ok(labels)
+        })
+    });
+    Ok((source.len(), Some(labels.raised(py)?)))
 }
 
 /// Divides `samples` at random into parts of these `shares`; with `labels`, each class by itself.

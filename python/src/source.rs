@@ -1,18 +1,24 @@
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use warpfeed::source::{self, Sample, Source};
+use warpfeed::source::{Coco, Concat, Options, Sample, Source, TableOptions, Voc, Yolo};
 use warpfeed::{Error, Result};
 
 use crate::error::Raised as _;
 
-/// The source that `data` is: the data set at a path, or a Python object.
-pub(crate) fn of(data: &Bound<'_, PyAny>) -> PyResult<Arc<dyn Source>> {
-    if let Ok(path) = data.extract::<std::path::PathBuf>() {
-        return data.py().detach(|| source::open(path)).raised(data.py());
+/// The source that `data` is: the data set at a path, a set of `warpfeed._sources`, or a Python
+/// object.
+pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
+    let py = data.py();
+    if let Ok(path) = data.extract::<PathBuf>() {
+        return py.detach(|| opening.open(path)).raised(py);
+    }
+    if let Some(describe) = data.getattr_opt("_describe_source")? {
+        return described(describe.call0()?.cast::<PyDict>()?, opening);
     }
     let wanted = "want the path of a data set, or an object with __len__ and __getitem__ that gives encoded pictures";
     for method in ["__len__", "__getitem__"] {
@@ -25,6 +31,77 @@ pub(crate) fn of(data: &Bound<'_, PyAny>) -> PyResult<Arc<dyn Source>> {
         None => Vec::new(),
     };
     Ok(Arc::new(PythonSource { object: data.clone().unbind(), len: data.len()?, classes }))
+}
+
+/// A data set as `warpfeed._sources` describes it: the name of its kind, and the options.
+fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
+    let py = set.py();
+    let get = |name: &str| {
+        set.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("a set without {name}"))))
+    };
+    let kind: String = get("kind")?.extract()?;
+    if kind == "concat" {
+        let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
+        let parts = parts.iter().map(|part| of(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let joined = match get("labels")?.extract::<&str>()? {
+            "by_class_name" => Concat::by_class_name(parts),
+            "keep_labels" => Concat::keep_labels(parts),
+            _ => Concat::new(parts),
+        };
+        return Ok(Arc::new(joined.raised(py)?));
+    }
+    let path: PathBuf = get("path")?.extract()?;
+    let opened: Result<Arc<dyn Source>> = match &*kind {
+        "coco" => {
+            let pictures: Option<PathBuf> = get("pictures")?.extract()?;
+            py.detach(|| {
+                shared(match pictures {
+                    Some(folder) => Coco::with_pictures(path, folder),
+                    None => Coco::open(path),
+                })
+            })
+        }
+        "yolo" => {
+            let split: Option<String> = get("split")?.extract()?;
+            py.detach(|| {
+                shared(match split {
+                    Some(split) => Yolo::split(path, &split),
+                    None => Yolo::open(path),
+                })
+            })
+        }
+        "voc" => py.detach(|| shared(Voc::open(path))),
+        other => return Err(PyTypeError::new_err(format!("no set {other:?}"))),
+    };
+    opened.raised(py)
+}
+
+fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
+    Ok(Arc::new(opened?))
+}
+
+/// What the columns of a table mean, as `warpfeed.TableOptions` describes it.
+pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
+    let options: Bound<'_, PyDict> = options.call_method0("_describe")?.extract()?;
+    let mut columns = TableOptions::new();
+    for (name, value) in options.iter() {
+        columns = match &*name.extract::<String>()? {
+            "picture" => columns.picture(value.extract::<String>()?),
+            "root" => columns.root(value.extract::<PathBuf>()?),
+            "label" => columns.label(value.extract::<String>()?),
+            "without_label" => columns.without_label(),
+            "columns" => columns.columns(value.extract::<Vec<String>>()?),
+            "files" => value.extract::<Vec<String>>()?.into_iter().fold(columns, TableOptions::file),
+            "gather" => value
+                .extract::<Vec<(String, Vec<String>)>>()?
+                .into_iter()
+                .fold(columns, |columns, (name, of)| columns.gather(name, of)),
+            "delimiter" => columns.delimiter(value.extract()?),
+            "headerless" => columns.headerless(),
+            other => return Err(PyTypeError::new_err(format!("TableOptions has no {other:?}"))),
+        };
+    }
+    Ok(columns)
 }
 
 /// A Python object as a source. A read holds the interpreter for the time of `__getitem__` and of a

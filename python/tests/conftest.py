@@ -10,6 +10,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,9 +52,33 @@ def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
     return done.stdout
 
 
-def rust_batches(options: dict[str, object]) -> list[tuple[int, int, list[int], bytes, bytes]]:
-    """What the Rust loader itself delivers: epoch, index, ids, and the bytes of images and labels of
-    each batch, written by the example `raw_batches` of the Rust crate."""
+def batches_of(loader, count):  # type: ignore[no-untyped-def]
+    """So many batches, in as many epochs as that takes."""
+    while True:
+        for batch in loader:
+            yield batch
+            count -= 1
+            if count == 0:
+                return
+
+
+#: Epoch, index, ids, and the bytes of each field of a batch.
+Content = tuple[int, int, list[int], dict[str, bytes]]
+
+
+def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyped-def]
+    """What a loader of NumPy arrays delivers."""
+    out = []
+    for _ in range(epochs):
+        for batch in loader:
+            named = batch.items() if isinstance(batch, dict) else zip(["image", "label"], batch, strict=True)
+            fields = {name: np.asarray(field).tobytes() for name, field in named}
+            out.append((batch.epoch, batch.number, batch.ids, fields))
+    return out
+
+
+def rust_batches(options: dict[str, object]) -> list[Content]:
+    """What the Rust loader itself delivers, written by the example `raw_batches` of its crate."""
     program = os.environ.get("WARPFEED_RAW_BATCHES")
     if not program:
         pytest.skip("WARPFEED_RAW_BATCHES names no build of the Rust example `raw_batches`; python/test.sh sets it")
@@ -61,8 +86,8 @@ def rust_batches(options: dict[str, object]) -> list[tuple[int, int, list[int], 
     batches = []
     while line := out.readline():
         head = json.loads(line)
-        fields = out.read(head["images"]), out.read(head["labels"])
-        batches.append((head["epoch"], head["index"], head["ids"], *fields))
+        fields = {name: out.read(length) for name, length in head["fields"]}
+        batches.append((head["epoch"], head["index"], head["ids"], fields))
     return batches
 
 

@@ -8,17 +8,8 @@ import json
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, rust_batches
+from conftest import Pictures, contents, rust_batches
 from warpfeed import Augment, Loader, Numbers, WarpfeedError
-
-
-def contents(loader: Loader, epochs: int = 1) -> list[tuple[int, int, list[int], bytes, bytes]]:
-    out = []
-    for _ in range(epochs):
-        for batch in loader:
-            images, labels = (np.asarray(field) for field in batch)
-            out.append((batch.epoch, batch.number, batch.ids, images.tobytes(), labels.tobytes()))
-    return out
 
 
 SETTINGS = [
@@ -113,7 +104,7 @@ def test_a_state_goes_on_after_the_last_batch_that_was_seen(mini: str, stop: int
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))
-    assert seen == [c[3] for c in whole[:stop]]
+    assert seen == [c[3]["image"] for c in whole[:stop]]
 
     fresh, loaded = Loader(mini, resume=state, workers=1, **options), Loader(mini, **options)
     next(iter(loaded))

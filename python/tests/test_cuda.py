@@ -8,7 +8,8 @@ import os
 
 import numpy as np
 import pytest
-from warpfeed import Augment, Loader, WarpfeedError
+from conftest import batches_of, bmp
+from warpfeed import Augment, Loader, MultiHot, Numbers, Rows, WarpfeedError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
@@ -18,17 +19,8 @@ BATCHES = int(os.environ.get("WARPFEED_BATCHES", "1000"))
 OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(96)}
 
 
-def epochs(loader: Loader, count: int):  # type: ignore[no-untyped-def]
-    while True:
-        for batch in loader:
-            yield batch
-            count -= 1
-            if count == 0:
-                return
-
-
 def sums(loader: Loader, count: int) -> list[tuple[int, int]]:
-    return [(int(images.to(torch.int64).sum()), int(labels.sum())) for images, labels in epochs(loader, count)]
+    return [(int(images.to(torch.int64).sum()), int(labels.sum())) for images, labels in batches_of(loader, count)]
 
 
 @pytest.mark.parametrize("dtype", ["u8", "f16", "bf16", "f32"])
@@ -43,6 +35,19 @@ def test_batches_are_those_of_the_host(packed: str, dtype: str, layout: str) -> 
             assert torch.equal(batch.images.cpu(), images) and torch.equal(batch.labels.cpu(), labels)
 
 
+@pytest.mark.parametrize("decode_on", ["gpu", "auto"])
+def test_the_device_decodes_to_the_bits_of_the_host(packed: str, decode_on: str) -> None:
+    options = {**OPTIONS, "dtype": "bf16", "normalize": "imagenet"}
+    host, device = Loader(packed, **options), Loader(packed, device="cuda", decode_on=decode_on, **options)
+    for _ in range(3):
+        for (images, labels), batch in zip(host, device, strict=True):
+            assert torch.equal(batch.images.cpu(), images) and torch.equal(batch.labels.cpu(), labels)
+    stats = device.stats()
+    assert 0 < stats["decoded_on_device"] <= stats["prepared"]
+    # Few pictures of the set are progressive or no JPEG.
+    assert decode_on == "auto" or stats["decoded_on_device"] > 0.8 * stats["prepared"]
+
+
 @pytest.mark.parametrize("side", [False, True])
 @pytest.mark.parametrize("sleep", [0, 2_000_000])
 def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sleep: int) -> None:
@@ -53,7 +58,7 @@ def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sle
     found = []
     with torch.cuda.stream(stream):
         loader.set_epoch(0)
-        for number, (images, labels) in enumerate(epochs(loader, count)):
+        for number, (images, labels) in enumerate(batches_of(loader, count)):
             if sleep:
                 torch.cuda._sleep(sleep)
             found.append((images.to(torch.int64).sum(), labels.sum()))
@@ -69,7 +74,7 @@ def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sle
 def test_the_current_stream_may_change_between_batches(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, streams, found = Loader(packed, device="cuda", **OPTIONS), [torch.cuda.Stream() for _ in range(3)], []
-    it = epochs(loader, 40)
+    it = batches_of(loader, 40)
     for number in range(40):
         with torch.cuda.stream(streams[number % 3]):
             images, labels = next(it)
@@ -84,17 +89,17 @@ def test_a_kept_tensor_keeps_its_bytes_and_its_slot_comes_back(packed: str) -> N
     loader = Loader(packed, device="cuda", prefetch=3, copy=False, **OPTIONS)
     images, _ = next(iter(loader))
     expected, address, others = images.clone(), images.data_ptr(), set()
-    for other, _ in epochs(loader, 200):
+    for other, _ in batches_of(loader, 200):
         others.add(other.data_ptr())
     assert torch.equal(images, expected) and address not in others
     del images
-    others.update(other.data_ptr() for other, _ in epochs(loader, 20))
+    others.update(other.data_ptr() for other, _ in batches_of(loader, 20))
     assert address in others
 
 
 def test_who_keeps_every_batch_gets_copies(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
-    kept = list(epochs(loader, 40))
+    kept = list(batches_of(loader, 40))
     for (images, labels), (a, b) in zip(kept, Loader(packed, **OPTIONS), strict=False):
         assert torch.equal(images.cpu(), a) and torch.equal(labels.cpu(), b)
     assert len({images.data_ptr() for images, _ in kept}) == 40
@@ -105,7 +110,7 @@ def test_a_page_locked_batch_may_be_uploaded_and_let_go_at_once(packed: str) -> 
     loader = Loader(packed, pin_memory=True, copy=False, **OPTIONS)
     assert loader.memory_plan()["pinned_bytes"] > 0
     found, pinned = [], None
-    for images, labels in epochs(loader, 200):
+    for images, labels in batches_of(loader, 200):
         pinned = images.is_pinned() if pinned is None else pinned
         torch.cuda._sleep(500_000)
         there = images.to("cuda", non_blocking=True)
@@ -163,7 +168,7 @@ def test_autocast_compile_and_backward(packed: str) -> None:
     model = model.cuda().to(memory_format=torch.channels_last)
     loader = Loader(packed, device="cuda", dtype=torch.bfloat16, normalize="imagenet", drop_last=True, **OPTIONS)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for images, labels in epochs(loader, 12):
+    for images, labels in batches_of(loader, 12):
         with torch.autocast("cuda", torch.bfloat16):
             loss = torch.nn.functional.cross_entropy(model(images), labels)
         loss.backward()
@@ -182,7 +187,7 @@ def test_a_tensor_that_another_stream_reads_is_safe_after_it_is_joined(packed: s
     """What `record_stream` is for torch's own memory: here the streams are joined before the drop."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, found = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream(), []
-    for images, labels in epochs(loader, 40):
+    for images, labels in batches_of(loader, 40):
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             torch.cuda._sleep(1_000_000)
@@ -196,7 +201,7 @@ def test_a_tensor_that_another_stream_reads_is_safe_after_it_is_joined(packed: s
 def test_the_dlpack_protocol_with_a_stream(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 20)
     loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
-    for batch in epochs(loader, 20):
+    for batch in batches_of(loader, 20):
         assert batch.images.__dlpack_device__() == (2, torch.cuda.current_device())
         with torch.cuda.stream(side):
             images, labels = torch.from_dlpack(batch.images), torch.from_dlpack(batch.labels)
@@ -216,7 +221,7 @@ def test_memory_is_flat_and_comes_back(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     next(iter(loader))
     opened = torch.cuda.mem_get_info()[0]
-    for _ in epochs(loader, 400):
+    for _ in batches_of(loader, 400):
         pass
     assert abs(torch.cuda.mem_get_info()[0] - opened) < 64 << 20
     loader.close()
@@ -224,6 +229,33 @@ def test_memory_is_flat_and_comes_back(packed: str) -> None:
     gc.collect()
     torch.cuda.synchronize()
     assert before - torch.cuda.mem_get_info()[0] < 256 << 20
+
+
+def test_fields_come_to_the_device_as_they_are_on_the_host() -> None:
+    options = {
+        "batch_size": 8, "augment": Augment.resize(8, 8), "dtype": "f16",
+        "fields": {"emb": Numbers("f32", [2]), "note": Rows.bytes(6), "more": MultiHot(16)},
+    }  # fmt: skip
+    source = [
+        {"bmp": bmp(8, 8, (i, 2, 3)), "label": i, "emb": bytes([i] * 8), "note": b"n" * (i % 6), "more.txt": b"1 5"} for i in range(20)
+    ]
+    source = type("Source", (), {"__len__": lambda self: 20, "__getitem__": lambda self, i: source[i]})()
+    for there, here in zip(Loader(source, device="cuda", **options), Loader(source, **options), strict=True):
+        assert set(there) == set(here) == {"image", "label", "emb", "note", "note.count", "more"}
+        for name, field in there.items():
+            assert field.is_cuda and torch.equal(field.cpu(), here[name]), name
+
+
+def test_a_replay_and_the_devices_memory(packed: str) -> None:
+    loader = Loader(packed, device="cuda", **OPTIONS)
+    expected = sums(Loader(packed, **OPTIONS), 2)
+    replay = loader.replay(2)
+    found = [next(replay) for _ in range(5)]
+    assert [(int(i.to(torch.int64).sum()), int(l.sum())) for i, l in found] == [expected[n] for n in (0, 1, 0, 1, 0)]
+    stats = loader.device_stats()
+    assert stats is not None and stats["reserved"] >= stats["peak"] >= stats["allocated"] > 0 and stats["copied_bytes"] > 0
+    del replay, found
+    assert len(list(loader)) == 4
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one device")

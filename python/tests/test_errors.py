@@ -89,7 +89,7 @@ def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -
         ({"memory_limit": 1000}, WarpfeedError, "memory"),
         ({"resume": {"version": 9}}, WarpfeedError, "version 9"),
         ({"resume": {"epoch": "x"}}, ValueError, "not a state of a loader"),
-        ({"fields": {"emb": len}}, AttributeError, "_describe"),
+        ({"fields": {"emb": len}}, TypeError, "'emb' is <built-in function len>; want warpfeed.Numbers"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_a_sentence(mini: str, options: dict, error: type, text: str) -> None:

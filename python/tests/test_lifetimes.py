@@ -8,19 +8,10 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import ran
+from conftest import batches_of, ran
 from warpfeed import Augment, Loader, WarpfeedError
 
 OPTIONS = {"batch_size": 16, "shuffle": 1, "augment": Augment.train(96), "prefetch": 2, "output": "numpy"}
-
-
-def batches(loader: Loader, count: int):  # type: ignore[no-untyped-def]
-    while True:
-        for batch in loader:
-            yield batch
-            count -= 1
-            if count == 0:
-                return
 
 
 def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, torch) -> None:  # type: ignore[no-untyped-def]
@@ -31,7 +22,7 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
     expected, corner, told = images.clone(), view.clone(), labels.clone()
     address = images.data_ptr()
     others = set()
-    for number, (other, _) in enumerate(batches(loader, 1000)):
+    for number, (other, _) in enumerate(batches_of(loader, 1000)):
         others.add(other.data_ptr())
         if number == 500:
             assert torch.equal(images, expected)
@@ -39,7 +30,7 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
     assert address not in others
     assert torch.equal(view, corner) and torch.equal(labels, told)
     del view, labels
-    for other, _ in batches(loader, 20):
+    for other, _ in batches_of(loader, 20):
         others.add(other.data_ptr())
     assert address in others, "the slot went round again"
 
@@ -47,16 +38,16 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
 def test_who_keeps_every_batch_gets_copies_after_the_slots(packed: str) -> None:
     loader = Loader(packed, **OPTIONS)
     slots = loader.memory_plan()["slots"]
-    kept = list(batches(loader, 3 * slots))
+    kept = list(batches_of(loader, 3 * slots))
     again = Loader(packed, **{**OPTIONS, "copy": True})
-    for (images, labels), (expected, told) in zip(kept, batches(again, 3 * slots), strict=True):
+    for (images, labels), (expected, told) in zip(kept, batches_of(again, 3 * slots), strict=True):
         assert np.array_equal(images, expected) and np.array_equal(labels, told)
     assert len({images.ctypes.data for images, _ in kept}) == 3 * slots
     # Those that share were copied only where no slot was left.
-    addresses = {images.ctypes.data for images, _ in batches(loader, 4)}
+    addresses = {images.ctypes.data for images, _ in batches_of(loader, 4)}
     del kept, images, labels
     gc.collect()
-    shared = {images.ctypes.data for images, _ in batches(loader, 4 * slots)}
+    shared = {images.ctypes.data for images, _ in batches_of(loader, 4 * slots)}
     assert len(shared) <= slots and addresses
 
 
@@ -76,7 +67,7 @@ def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
 def test_labels_that_are_kept_keep_no_batch(packed: str) -> None:
     loader = Loader(packed, **OPTIONS, timeout=0.5)
     labels, addresses = [], set()
-    for images, label in batches(loader, 40):
+    for images, label in batches_of(loader, 40):
         labels.append(label)
         addresses.add(images.ctypes.data)
     assert len(addresses) <= 4 and len({label.ctypes.data for label in labels}) == 40
@@ -96,7 +87,7 @@ def test_batches_outlive_the_loader(packed: str) -> None:
 
 def test_a_capsule_that_nobody_takes_lets_go(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "dlpack", "copy": False}, timeout=0.5)
-    for batch in batches(loader, 20):
+    for batch in batches_of(loader, 20):
         capsules = [batch.images.__dlpack__(), batch.labels.__dlpack__(max_version=(1, 0))]
         del capsules, batch
 
@@ -109,7 +100,7 @@ def test_tensors_may_be_let_go_on_any_thread(packed: str) -> None:
         sums.append(int(batch.images.sum()))
 
     threads = []
-    for batch in batches(loader, 60):
+    for batch in batches_of(loader, 60):
         threads = [thread for thread in threads if thread.is_alive()]
         while len(threads) > 1:
             threads.pop(0).join()
@@ -120,7 +111,7 @@ def test_tensors_may_be_let_go_on_any_thread(packed: str) -> None:
     for thread in threads:
         thread.join()
     loader.set_epoch(0)
-    assert sorted(sums) == sorted(int(images.sum()) for images, _ in batches(loader, 60))
+    assert sorted(sums) == sorted(int(images.sum()) for images, _ in batches_of(loader, 60))
 
 
 def test_two_threads_on_one_iterator_get_each_batch_once(packed: str) -> None:

@@ -16,9 +16,13 @@
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
 from ._error import WarpfeedError
-from ._fields import Image, Label, Numbers, Rows
-from ._loader import Loader, Report
+from ._fields import Boxes, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows
+from ._loader import Loader
+from ._pack import pack
+from ._report import Report, Stats
+from ._sources import Coco, Concat, TableOptions, Voc, Yolo
 from ._split import split
+from ._warpfeed import Span as span
 from ._warpfeed import Tensor, version
 
 __version__ = version()
@@ -26,18 +30,31 @@ __version__ = version()
 __all__ = [
     "Augment",
     "Batch",
+    "Boxes",
+    "Coco",
     "ColorJitter",
+    "Concat",
     "FieldBatch",
     "Image",
     "Label",
     "Loader",
+    "Map",
+    "Mask",
     "Mix",
+    "MultiHot",
     "Numbers",
+    "Points",
     "RandomErasing",
     "Report",
     "Rows",
+    "Stats",
+    "TableOptions",
     "Tensor",
+    "Voc",
     "WarpfeedError",
+    "Yolo",
     "__version__",
+    "pack",
+    "span",
     "split",
 ]

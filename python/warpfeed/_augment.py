@@ -33,7 +33,7 @@ class _Calls:
         raise AttributeError(f"{type(self).__name__} does not change; its methods return a new one")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._calls == other._calls  # type: ignore[attr-defined]
+        return type(self) is type(other) and isinstance(other, _Calls) and self._calls == other._calls
 
     def __hash__(self) -> int:
         return hash((type(self), self._calls))
@@ -123,7 +123,8 @@ class Mix(_Calls):
 class Augment(_Calls):
     """The steps between decoding and the batch, and the size of the result.
 
-    Begin with ``train``, ``eval``, ``center_crop``, ``resize`` or ``pass_through``, then add to it::
+    Begin with ``train``, ``eval``, ``center_crop``, ``resize`` or ``pass_through``; for detection with
+    ``letterbox``, ``scale_jitter`` or ``iou_crop``. Then add to it::
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 
@@ -133,7 +134,10 @@ class Augment(_Calls):
     __slots__ = ()
 
     def __init__(self) -> None:
-        raise TypeError("begin with Augment.train(side), .eval(shorter, side), .center_crop, .resize or .pass_through")
+        raise TypeError(
+            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .resize or .pass_through; for detection with "
+            ".letterbox, .scale_jitter or .iou_crop"
+        )
 
     @classmethod
     def train(cls, side: int) -> Augment:
@@ -159,6 +163,29 @@ class Augment(_Calls):
     def pass_through(cls, width: int, height: int) -> Augment:
         """The whole picture, unchanged; another size is an error."""
         return cls._make((("pass_through", (width, height)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def letterbox(cls, width: int, height: int) -> Augment:
+        """The whole picture, resized to fit with its aspect ratio, in the middle. The rest is filled."""
+        return cls._make((("letterbox", (width, height)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
+        """The whole picture, resized to fit into ``side`` by ``side``, times a factor uniform in
+        ``low`` to ``high``: of a larger result a random part, a smaller one in the upper left corner.
+        torchvision's ``ScaleJitter``, then the ``FixedSizeCrop`` of its reference training."""
+        return cls._make((("scale_jitter", (side, float(low), float(high))),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def iou_crop(cls, width: int, height: int) -> Augment:
+        """A random box that shows enough of the sample's boxes, resized: torchvision's
+        ``RandomIoUCrop()`` and ``Resize((height, width))``. It needs a field of :class:`Boxes`."""
+        return cls._make((("iou_crop", (width, height)),))  # type: ignore[no-any-return]
+
+    def fill(self, red: int, green: int, blue: int) -> Augment:
+        """The colour of what the picture does not cover; black by default. Only for ``letterbox``
+        and ``scale_jitter``."""
+        return self._with("fill", (int(red), int(green), int(blue)))  # type: ignore[no-any-return]
 
     def output(self, width: int, height: int) -> Augment:
         """Sets the output size, for outputs that are not square."""

@@ -1,13 +1,25 @@
-"""Kinds of fields, under the names of the Rust crate."""
+"""Kinds of fields, under the names of the Rust crate.
+
+Masks, boxes, points and maps lie in the coordinates of the sample's picture. They follow its crop,
+resize, flip and padding, and equal torchvision's v2 with ``tv_tensors``. The other kinds are
+delivered as they are stored. The end of a stored field's name says how its numbers are written:
+``x`` is a little-endian array, ``x.npy``, ``x.json`` and ``x.txt`` are what they are called.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
 
 from ._options import dtype_name
 
-__all__ = ["Image", "Label", "Numbers", "Rows"]
+__all__ = ["Boxes", "Image", "Label", "Map", "Mask", "MultiHot", "Numbers", "Points", "Rows"]
+
+Pairs = Sequence[tuple[int, int]]
+
+
+def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
+    return tuple((int(one), int(other)) for one, other in pairs)
 
 
 @dataclass(frozen=True)
@@ -47,9 +59,14 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Rows:
-    """A varying number of rows a sample, at most ``most``, padded, with the field ``<name>.count``.
+    """A varying number of rows a sample, (N, most, ...), with the field ``<name>.count``, (N) i64.
 
-    ``truncated`` cuts what is longer; without it that is an error.
+    Args:
+        dtype: of the numbers, and of ``padding``.
+        row: the shape of a row; ``[]`` for one number.
+        most: room for so many rows a sample.
+        padding: the value of places without a row; 0 by default.
+        truncated: cuts what is longer. Without it a sample with more rows is an error.
     """
 
     dtype: Any
@@ -57,10 +74,188 @@ class Rows:
     most: int = 1
     padding: float | int | None = None
     truncated: bool = False
+    _plain: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "row", tuple(self.row))
 
+    @classmethod
+    def bytes(cls, most: int, truncated: bool = False) -> Rows:
+        """The stored field's own bytes, at most ``most`` a sample, (N, most) u8: text, or any file.
+        They are not decoded, whatever the field's name says."""
+        return cls("u8", (), most, None, truncated, True)
+
+    def __repr__(self) -> str:
+        if self._plain:
+            return f"Rows.bytes({self.most}, truncated={self.truncated})"
+        given = f"{self.dtype!r}, {self.row}, {self.most}, padding={self.padding!r}, truncated={self.truncated}"
+        return f"Rows({given})"
+
     def _describe(self) -> dict[str, Any]:
-        described = {"dtype": dtype_name(self.dtype), "row": list(self.row), "most": self.most}
+        described = {"dtype": dtype_name(self.dtype), "row": list(self.row), "most": self.most, "plain": self._plain}
         return {"kind": "rows", **described, "padding": self.padding, "truncated": self.truncated}
+
+
+@dataclass(frozen=True)
+class Mask:
+    """An integer a pixel of the picture, such as its class, (N, H, W). Resizing takes the nearest.
+
+    The batch field ``mask`` is made of the sample's field ``mask``, ``mask.png`` (grey of 1 to 16
+    bits, or the indices of a palette) or ``mask.npy`` (booleans or integers).
+
+    Args:
+        dtype: an integer type. A value that it cannot hold is an error.
+        of: the sample's field, in place of one that is called as the batch's.
+        fill: the value where the picture does not cover the output (``Augment.letterbox``).
+        classes: makes a value an error if it is not one of 0 to ``classes`` - 1, or ``fill``.
+    """
+
+    dtype: Any
+    of: str | None = None
+    fill: int = 0
+    classes: int | None = None
+
+    def _describe(self) -> dict[str, Any]:
+        described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "classes": self.classes}
+        return {"kind": "mask", **described}
+
+
+@dataclass(frozen=True)
+class Map:
+    """Floats in the coordinates of the picture, such as depth or heat: (N, H, W) f32, or with
+    ``channels`` (N, H, W, C). The filter is that of pictures: antialiased bilinear.
+
+    The sample's field is an ``.npy`` of shape (height, width), or (height, width, C).
+
+    Args:
+        channels: values a pixel; None is one, without an axis of its own.
+        nearest: takes the nearest pixel, for values that must not be mixed with their neighbours.
+        fill: the value where the picture does not cover the output.
+    """
+
+    channels: int | None = None
+    nearest: bool = False
+    fill: float = 0.0
+    _flow: bool = field(default=False, repr=False)
+
+    @classmethod
+    def flow(cls, nearest: bool = False, fill: float = 0.0) -> Map:
+        """Optical flow, (N, H, W, 2): the displacement of each pixel to the right and down, in
+        pixels. The resize scales it, and a flip changes the sign along its axis."""
+        return cls(2, nearest, fill, True)
+
+    def __repr__(self) -> str:
+        begin = "Map.flow(" if self._flow else f"Map(channels={self.channels}, "
+        return f"{begin}nearest={self.nearest}, fill={self.fill!r})"
+
+    def _describe(self) -> dict[str, Any]:
+        described = {"channels": self.channels, "nearest": self.nearest, "fill": float(self.fill)}
+        return {"kind": "map", **described, "flow": self._flow}
+
+
+@dataclass(frozen=True)
+class Points:
+    """Key points of the whole picture, such as the landmarks of a face: (N, K, 2) f32, x and y in
+    pixels of the output. A point that the crop left out keeps its coordinates, outside of it.
+
+    Args:
+        count: K, the points of a sample.
+        visibility: (N, K, 3): each point has a third number, 0 unlabelled, 1 hidden, 2 visible. A
+            point that is not shown becomes (0, 0, 0).
+        flip_pairs: points that change places in a mirrored picture: ``[(0, 1)]`` for two eyes.
+    """
+
+    count: int
+    visibility: bool = False
+    flip_pairs: Pairs = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flip_pairs", _pairs(self.flip_pairs))
+
+    def _describe(self) -> dict[str, Any]:
+        described = {"count": self.count, "visibility": self.visibility, "flip_pairs": list(self.flip_pairs)}
+        return {"kind": "points", **described}
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The boxes of a sample, with their classes, masks and key points.
+
+    With room for ``most`` boxes a sample, the field ``boxes`` becomes these arrays:
+
+    =================  ==================  ================  =======================================
+    array              shape               dtype             padding
+    =================  ==================  ================  =======================================
+    ``boxes``          (N, most, 4)        f32               0
+    ``boxes.count``    (N)                 i64
+    ``boxes.class``    (N, most)           as chosen         -1, or 0 of other types than signed ones
+    ``boxes.masks``    (N, most, H, W)     u8                0
+    ``boxes.points``   (N, most, K, 3)     f32               0
+    =================  ==================  ================  =======================================
+
+    Boxes are clipped to what is shown of the picture. One of which nothing is left is dropped, with
+    all that belongs to it; the others keep their order.
+
+    Args:
+        most: room for so many boxes. A sample with more is an error, unless ``truncated``.
+        columns: a number of each box by name, and its type: ``{"class": "i64", "crowd": "u8"}``.
+        from_, to: what the four numbers are in the sample, and in the batch: ``"xyxy"`` (left,
+            upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
+        relative: coordinates are stored as parts of the picture's width and height.
+        to_relative: delivers boxes in parts of the output's width and height, not in its pixels.
+        min_visible: drops a box if less than this share of its area is left.
+        min_size: drops a box whose width or height in the output is less than this, in pixels.
+        masks: adds a mask of each box, 0 or 1 in each pixel of the output.
+        points: adds so many key points of each box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
+        flip_pairs: points that change places in a mirrored picture.
+        truncated: takes the first ``most`` boxes of a sample with more.
+    """
+
+    most: int
+    columns: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
+    from_: str = "xyxy"
+    to: str = "xyxy"
+    relative: bool = False
+    to_relative: bool = False
+    min_visible: float = 0.0
+    min_size: float = 0.0
+    masks: bool = False
+    points: int | None = None
+    flip_pairs: Pairs = ()
+    truncated: bool = False
+
+    def __post_init__(self) -> None:
+        columns = self.columns.items() if isinstance(self.columns, Mapping) else self.columns
+        object.__setattr__(self, "columns", tuple((name, dtype) for name, dtype in columns))
+        object.__setattr__(self, "flip_pairs", _pairs(self.flip_pairs))
+
+    def _describe(self) -> dict[str, Any]:
+        described = {**vars(self), "kind": "boxes", "flip_pairs": list(self.flip_pairs)}
+        return {**described, "columns": [(name, dtype_name(dtype)) for name, dtype in dict(self.columns).items()]}
+
+
+@dataclass(frozen=True)
+class MultiHot:
+    """Several labels a sample, as a row with 1 at each of them and 0 elsewhere, (N, classes).
+
+    The sample's field lists the labels: text with commas between them, a JSON list, or an array of
+    integers. Each is the name of a class or its number.
+
+    Args:
+        classes: names of the classes, or how many there are.
+        dtype: of the row.
+        separator: what stands between two labels of a text, one character. A comma by default, and
+            white space between numbers without commas.
+    """
+
+    classes: Sequence[str] | int
+    dtype: Any = "f32"
+    separator: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.classes, int):
+            object.__setattr__(self, "classes", tuple(self.classes))
+
+    def _describe(self) -> dict[str, Any]:
+        classes = self.classes if isinstance(self.classes, int) else list(self.classes)
+        return {"kind": "multi_hot", "classes": classes, "dtype": dtype_name(self.dtype), "separator": self.separator}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import logging
 import os
@@ -13,8 +14,11 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from . import _batch, _options, _warpfeed
 from ._augment import Augment
 from ._batch import Batch, FieldBatch
+from ._report import Report, Stats
+from ._sources import TableOptions
+from ._trainers import Dataset, Sampler
 
-__all__ = ["Dataset", "Loader", "Sampler"]
+__all__ = ["Loader"]
 
 _log = logging.getLogger("warpfeed")
 _warpfeed.start_log()
@@ -35,39 +39,6 @@ def _say() -> None:
         _log.log(level, "%s", text)
 
 
-class Sampler:
-    """What trainers look for at ``loader.sampler``."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = weakref.ref(loader)
-
-    def set_epoch(self, epoch: int) -> None:
-        """As :meth:`Loader.set_epoch`."""
-        loader = self._loader()
-        if loader is not None:
-            loader.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        loader = self._loader()
-        return 0 if loader is None else loader.samples_of_rank()
-
-
-class Dataset:
-    """What trainers look for at ``loader.dataset``: the number of samples, and the classes."""
-
-    def __init__(self, samples: int, classes: list[str]) -> None:
-        self._samples = samples
-        self.classes = classes
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """The label of each class, as torchvision's ``ImageFolder`` has it."""
-        return {name: label for label, name in enumerate(self.classes)}
-
-    def __len__(self) -> int:
-        return self._samples
-
-
 class Loader:
     """A loader of batches: ``for images, labels in loader``.
 
@@ -76,8 +47,10 @@ class Loader:
 
     Args:
         data: the path of a folder of class folders, a flat folder, an LMDB, tar shards or a pattern
-            such as ``train-{000..099}.tar``; an object with ``__len__`` and ``__getitem__`` that
-            gives ``bytes``, ``(bytes, label)`` or a ``dict``; or a mixture, ``[(data, share), ...]``.
+            such as ``train-{000..099}.tar``, a table (CSV, TSV, JSON lines), or a set of COCO, YOLO
+            or Pascal VOC; :class:`Coco`, :class:`Yolo`, :class:`Voc` or :class:`Concat`; an object
+            with ``__len__`` and ``__getitem__`` that gives ``bytes``, ``(bytes, label)`` or a
+            ``dict``; or a mixture, ``[(data, share), ...]``.
         batch_size: samples in a batch of this rank.
         shuffle: a seed, or True for the seed ``seed``.
         augment: what is done to each picture; ``Augment.eval(256, 224)`` by default.
@@ -98,19 +71,29 @@ class Loader:
         seed: of the shuffle and all augmentation.
         shuffle_window: shuffles within windows of about so many samples.
         subset: indices of the samples to deliver. weights: chances of the samples, with
-            replacement. balanced: equally frequent classes. repeat: passes in an epoch. skip:
+            replacement. balanced: equally frequent classes. order: a function that gives the indices
+            of an epoch's samples in their order, always the same of the same epoch. repeat: passes in an epoch. skip:
             batches to leave out at the start of every epoch.
         by_class_name, keep_labels: what labels mean in a mixture.
-        fields: more fields by name: ``{"emb": Numbers("f32", [768])}``. without: ``["label"]``.
+        classes, classes_file: names of the classes, or a file with them (a name a line, or a JSON
+            list). The place of a name is its label, whatever the data set numbers.
+        table: what the columns of a table mean. index: whether the listing of a folder is kept in
+            the file ``<folder>.warpfeed-index`` beside it.
+        fields: more fields by name: ``{"emb": Numbers("f32", [768]), "boxes": Boxes(100)}``.
+        without: fields to leave out: ``["label"]``.
         soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``.
         unlabelled: samples without a label get -1.
         rank, world_size: this process's share. distributed: the share by ``torch.distributed`` or
             the launcher's environment. With several ranks one of them must be said.
         num_workers, workers: threads; 0 is one a core. prefetch: batches ahead; 0 is found.
+        decode_on: ``"cpu"``, ``"gpu"`` or ``"auto"``: where JPEGs of batches on a device are decoded,
+            to the same bits. ``"auto"`` takes the device while the threads alone are too slow; it
+            is fast on packed files. Batches in host memory ignore it.
         pin_memory, pinned: page-locked host memory. mmap: whether tar shards are mapped.
         on_error: ``"stop"`` or ``"skip"``; with the latter ``max_skipped`` samples at most.
         retries, timeout (in seconds), memory_limit, max_pixels, max_sample_bytes: as in Rust.
-        trace: a path, or ``(path, (wait, warmup, active, repeat))``, for Perfetto.
+        trace: a path, or ``(path, (wait, warmup, active, repeat))``, for Perfetto. The last window is
+            in the file when the loader itself is gone.
         resume: what :meth:`state_dict` gave.
 
     Raises:
@@ -139,10 +122,15 @@ class Loader:
         subset: Sequence[int] | None = None,
         weights: Sequence[float] | None = None,
         balanced: bool = False,
+        order: Callable[[int], Sequence[int]] | None = None,
         repeat: int | None = None,
         skip: int = 0,
         by_class_name: bool = False,
         keep_labels: bool = False,
+        classes: Sequence[str] | None = None,
+        classes_file: _options.Path | None = None,
+        table: TableOptions | None = None,
+        index: bool = False,
         fields: Mapping[str, Any] | None = None,
         without: Sequence[str] = (),
         soft_labels: tuple[int, float] | None = None,
@@ -153,6 +141,7 @@ class Loader:
         num_workers: int | None = None,
         workers: int | None = None,
         prefetch: int = 0,
+        decode_on: str = "cpu",
         pin_memory: bool | None = None,
         pinned: bool | None = None,
         mmap: bool = True,
@@ -177,6 +166,13 @@ class Loader:
         _options.refuse(unknown)
         if batch_size is not None and global_batch_size is not None:
             raise ValueError("batch_size and global_batch_size: each decides on the size; set one of them")
+        for name, kind in (fields or {}).items():
+            if not hasattr(kind, "_describe"):
+                raise TypeError(f"fields: {name!r} is {kind!r}; want warpfeed.Numbers(...), Rows, Mask, Boxes or another kind of field")
+        if table is not None and not isinstance(table, TableOptions):
+            raise TypeError(f"table={table!r}: want warpfeed.TableOptions")
+        if classes is not None and classes_file is not None:
+            raise ValueError("classes and classes_file: each is the list of classes; set one of them")
         if (drop_last is not None) and last_batch is not None:
             raise ValueError("drop_last and last_batch: each decides on the last batch; set one of them")
         if on_error not in ("stop", "skip"):
@@ -224,6 +220,8 @@ class Loader:
         options.update((name, value) for name, value in optional.items() if value is not None)
         if subset is not None:
             options["subset"] = [int(i) for i in subset]
+        if order is not None:
+            options["order"] = _options.ordered(order)
         if weights is not None:
             options["weights"] = [float(w) for w in weights]
         flags = {"balanced": balanced, "by_class_name": by_class_name, "keep_labels": keep_labels}
@@ -231,8 +229,16 @@ class Loader:
         options["skip"] = skip
         options["workers"] = _one("num_workers", num_workers, "workers", workers) or 0
         options["prefetch"] = prefetch
+        options["decode_on"] = decode_on
         options["pinned"] = bool(_one("pin_memory", pin_memory, "pinned", pinned))
         options["mmap"] = mmap
+        options["index"] = index
+        if classes is not None:
+            options["classes"] = list(classes)
+        if classes_file is not None:
+            options["classes_file"] = _options.path_text(classes_file)
+        if table is not None:
+            options["table"] = table
         options["unlabelled"] = unlabelled
         if dtype is not None:
             options["dtype"] = _options.dtype_name(dtype)
@@ -284,11 +290,28 @@ class Loader:
         epoch that is under way then ends."""
         return _Epoch(self)
 
-    def _begin(self) -> int:
-        """Begins the next epoch; gives the number of its turn."""
+    def epoch_from(self, epoch: int, first: int) -> Iterator[Any]:
+        """Epoch ``epoch`` from batch ``first`` on, which costs no more than from 0. The next ``iter``
+        is then the epoch after it."""
+        return _Epoch(self, (int(epoch), int(first)))
+
+    def replay(self, n: int) -> Iterator[Any]:
+        """The first ``n`` batches of epoch 0 again and again, without an end: how fast the step would
+        be without a loader. They do not count in the statistics, and the step must not write to
+        them. An epoch that is under way ends.
+
+        Raises:
+            WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if that is automatic).
+        """
+        batches = self._core.replay(n, self._stream())
+        _say()
+        return map(self._made, itertools.cycle(batches))
+
+    def _begin(self, at: tuple[int, int] | None) -> int:
+        """Begins the next epoch, or the one ``at`` (epoch, batch); gives the number of its turn."""
         with self._lock:
-            turn = self._core.begin(self._next_epoch)
-            self._next_epoch += 1
+            turn = self._core.begin(self._next_epoch) if at is None else self._core.begin(*at)
+            self._next_epoch = 1 + (self._next_epoch if at is None else at[0])
         return turn
 
     def __len__(self) -> int:
@@ -328,9 +351,15 @@ class Loader:
         with self._lock:
             self._next_epoch = self._core.first_epoch()
 
-    def stats(self) -> Report:
+    def stats(self) -> Stats:
         """What the loader has done so far: a dict, which prints as a table."""
-        return Report(*self._core.stats())
+        return Stats(*self._core.stats())
+
+    def device_stats(self) -> dict[str, int] | None:
+        """What the device's memory holds, in bytes, and how much was copied there; None without a
+        device."""
+        stats = self._core.device_stats()
+        return None if stats is None else dict(json.loads(stats))
 
     def verdict(self) -> Report:
         """What limits the loader, and what would lift that limit: a dict, which prints as a
@@ -418,26 +447,13 @@ class Loader:
         return {name for name in names if isinstance(fields.get(name, Image() if name == "image" else None), Image)}
 
 
-class Report(dict[str, Any]):
-    """Numbers by name, which print as text for a person."""
-
-    def __init__(self, numbers: str, text: str) -> None:
-        super().__init__(json.loads(numbers))
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Report, (json.dumps(dict(self)), self._text)
-
-
 class _Epoch:
     """An iterator over one epoch."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, at: tuple[int, int] | None = None) -> None:
         self._loader: Loader | None = loader
         self._turn: int | None = None
+        self._at = at
         self._lock = threading.Lock()
 
     def __iter__(self) -> _Epoch:
@@ -450,7 +466,7 @@ class _Epoch:
         if self._turn is None:
             with self._lock:
                 if self._turn is None:
-                    self._turn = loader._begin()
+                    self._turn = loader._begin(self._at)
         native = loader._core.next(self._turn, loader._stream())
         _say()
         if native is None:

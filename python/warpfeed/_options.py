@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Callable, Union
 
 from . import _warpfeed
 from ._error import WarpfeedError
+
+#: What stands for a file or a folder.
+Path = Union[str, "os.PathLike[str]"]
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -23,7 +26,7 @@ _LAYOUTS = {
 
 # Arguments of torch.utils.data.DataLoader that have no meaning here, with the way out.
 _ELSEWHERE = {
-    "sampler": "choose samples with shuffle, subset, weights or balanced, and ranks with distributed=True",
+    "sampler": "choose samples with shuffle, subset, weights or balanced, or order=f, and ranks with distributed=True",
     "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights or balanced",
     "collate_fn": "a batch has named fields, written in place; add some with fields={name: Numbers(...) or Rows(...)}",
     "worker_init_fn": "random numbers of a sample depend on (seed, epoch, sample) alone; set seed",
@@ -36,6 +39,7 @@ _ELSEWHERE = {
         "augment=Augment..., or transforms=[f] with functions on whole batches, such as torchvision.transforms.v2 on the device"
     ),
     "target_transform": "map labels of a whole batch with transforms=[f]",
+    "codec": "a Python decoder would run under the interpreter's lock; convert the files, or write the codec in Rust",
 }  # fmt: skip
 
 
@@ -45,6 +49,11 @@ def refuse(unknown: dict[str, Any]) -> None:
         if name in _ELSEWHERE:
             raise TypeError(f"Loader has no {name!r}: {_ELSEWHERE[name]}")
         raise TypeError(f"Loader has no argument {name!r}")
+
+
+def path_text(path: Path) -> str:
+    """The text of a path."""
+    return os.fspath(path)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -62,6 +71,16 @@ def layout_name(layout: Any) -> str:
     if name not in _LAYOUTS:
         raise ValueError(f"layout={layout!r}: known are 'channels_last', 'nhwc', 'nchw', and torch's memory formats")
     return _LAYOUTS[name]
+
+
+def ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
+    """An order whose epochs are lists of integers, of one that gives arrays or other sequences."""
+
+    def indices(epoch: int) -> list[int]:
+        found = order(epoch)
+        return [int(i) for i in (found.tolist() if hasattr(found, "tolist") else found)]
+
+    return indices
 
 
 def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+import os
+from typing import Any, Sequence
 
 from . import _warpfeed
 
@@ -10,18 +11,31 @@ __all__ = ["split"]
 
 
 def split(
-    samples: int | Sequence[int], shares: Sequence[float], seed: int, labels: Sequence[int] | None = None
+    samples: int | Sequence[int] | Any,
+    shares: Sequence[float],
+    seed: int,
+    labels: Sequence[int] | None = None,
+    by_class: bool = False,
 ) -> list[list[int]]:
     """Divides samples at random into parts of these shares, for ``Loader(..., subset=part)``.
 
-    ``samples`` are indices, or how many there are. ``seed`` alone decides which sample goes where.
-    With ``labels``, one for each sample, each class is divided by itself.
+    ``samples`` are indices, how many there are, or a data set: a path, or :class:`Coco` and its
+    like. ``seed`` alone decides which sample goes where. With ``labels``, one for each sample, or
+    with ``by_class``, which reads them from the data set, each class is divided by itself.
 
     ::
 
-        train, val = warpfeed.split(50_000, [0.9, 0.1], seed=42)
+        train, val = warpfeed.split("imagenet/train", [0.9, 0.1], seed=42, by_class=True)
     """
-    indices = list(range(samples)) if isinstance(samples, int) else [int(i) for i in samples]
+    if isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
+        if labels is not None and by_class:
+            raise ValueError("labels and by_class: each says what the classes are; set one of them")
+        count, found = _warpfeed.labels(samples, by_class)
+        indices, labels = list(range(count)), found if by_class else labels
+    elif by_class:
+        raise ValueError("by_class reads the labels from a data set; give its path, or the labels")
+    else:
+        indices = list(range(samples)) if isinstance(samples, int) else [int(i) for i in samples]
     if labels is not None and len(labels) != len(indices):
         raise ValueError(f"{len(labels)} labels for {len(indices)} samples")
     return _warpfeed.split(indices, [float(s) for s in shares], seed, None if labels is None else [int(i) for i in labels])

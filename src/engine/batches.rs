@@ -100,7 +100,7 @@ impl<B> Batches<B> {
     }
 
     /// Begins `epoch` at batch `first`, which is where the run then stands.
-    fn enter_at(&mut self, epoch: u64, first: u64) -> Cursor {
+    pub(super) fn enter_at(&mut self, epoch: u64, first: u64) -> Cursor {
         self.resume = None;
         let cursor = self.begin(epoch, first);
         self.reach(&cursor);

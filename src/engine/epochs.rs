@@ -62,6 +62,13 @@ impl<B> Epochs<B> {
         self.cursor = Some(self.batches.enter(epoch));
     }
 
+    /// Begins epoch `epoch` at batch `first`, as [`Batches::epoch_from`] does. An epoch that was under
+    /// way is ended.
+    pub fn begin_from(&mut self, epoch: u64, first: u64) {
+        self.end();
+        self.cursor = Some(self.batches.enter_at(epoch, first));
+    }
+
     /// The next batch of the epoch that has begun. `None` after its last batch, without an epoch,
     /// and where `idle` gave up.
     ///

@@ -64,8 +64,12 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
-/// Writes the page about `stats` to `out`.
-pub(crate) fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
+/// Writes a page about a run to the file `out`: HTML with the data inside, for use without a network.
+/// `trace` is the file of [`Loader::trace`](warpfeed::Loader::trace), for the timeline.
+///
+/// # Errors
+/// If the trace cannot be read, or `out` cannot be written.
+pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
     // Without this character the data cannot end the script element.

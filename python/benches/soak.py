@@ -1,0 +1,74 @@
+"""A long training run: the memory of the process, minute by minute.
+
+    python benches/soak.py train.lmdb [--minutes 60] [--device cpu] [--workers 1]
+
+A small network trains on batches of the loader, with states saved and loaded, epochs that are left
+in the middle, and batches that are kept for some steps. Each minute a line says how many batches
+there were, and how much memory is resident. The last line compares the last minute with the fifth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import deque
+
+import torch
+import warpfeed
+
+
+def resident() -> float:
+    """Resident memory in MiB."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--side", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=32)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    loader = warpfeed.Loader(
+        args.data, batch_size=args.batch, shuffle=1, augment=warpfeed.Augment.train(args.side), device=args.device,
+        normalize="imagenet", num_workers=args.workers, unlabelled=True,
+    )  # fmt: skip
+    layers = torch.nn.Conv2d(3, 8, 3, stride=4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 10)
+    model = torch.nn.Sequential(*layers).to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    kept: deque[object] = deque(maxlen=3)
+    begin, minute, batches, resident_at = time.monotonic(), 0, 0, {}
+    while True:
+        for images, labels in loader:
+            loss = torch.nn.functional.cross_entropy(model(images), labels % 10)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            kept.append(images)
+            batches += 1
+            if batches % 100 == 50:
+                # An epoch is left in its middle and gone on with.
+                loader.load_state_dict(loader.state_dict())
+                break
+            if time.monotonic() - begin >= 60 * (minute + 1):
+                minute += 1
+                resident_at[minute] = resident()
+                beside = ""
+                if args.device != "cpu":
+                    free, total = torch.cuda.mem_get_info()
+                    beside = f", {(total - free) / 2**20:.0f} MiB of the device"
+                print(f"minute {minute}: {batches} batches, epoch {loader.epoch}, {resident_at[minute]:.1f} MiB{beside}", flush=True)
+                if minute >= args.minutes:
+                    first = min(5, minute)
+                    grown = resident_at[minute] - resident_at[first]
+                    print(f"minute {first} to {minute}: {grown:+.1f} MiB")
+                    return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use warpfeed::Dtype;
+use warpfeed::field::{BoxFormat, Boxes, FieldKind, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows};
+
+use crate::options::{dtype, unknown};
+
+/// What `warpfeed._fields` says of a field: values by name.
+struct Described<'py>(Bound<'py, PyDict>);
+
+impl<'py> Described<'py> {
+    fn get(&self, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.0.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("a field without {name}")))
+    }
+
+    fn is_set(&self, name: &str) -> PyResult<bool> {
+        self.get(name)?.extract()
+    }
+
+    fn text(&self, name: &str) -> PyResult<Option<String>> {
+        self.get(name)?.extract()
+    }
+
+    fn shape(&self, name: &str) -> PyResult<Vec<usize>> {
+        self.get(name)?.extract()
+    }
+
+    fn dtype(&self) -> PyResult<Dtype> {
+        dtype(self.get("dtype")?.extract()?)
+    }
+
+    fn pairs(&self) -> PyResult<Vec<(usize, usize)>> {
+        self.get("flip_pairs")?.extract()
+    }
+}
+
+/// A field as `warpfeed._fields` describes it: the name of its kind, and the options.
+pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
+    let described = Described(kind.call_method0("_describe")?.extract()?);
+    Ok(match described.get("kind")?.extract::<&str>()? {
+        "numbers" => Numbers::new(described.dtype()?, described.shape("shape")?).into(),
+        "rows" => rows(&described)?.into(),
+        "image" => match described.text("of")? {
+            Some(name) => Image::of(name).into(),
+            None => Image::new().into(),
+        },
+        "label" => {
+            let mut label = Label::new().unlabelled(described.is_set("unlabelled")?);
+            if let Some((classes, smoothing)) = described.get("soft")?.extract()? {
+                label = label.soft(classes, smoothing);
+            }
+            label.into()
+        }
+        "mask" => mask(&described)?.into(),
+        "map" => map(&described)?.into(),
+        "points" => {
+            let mut points = Points::new(described.get("count")?.extract()?).flip_pairs(described.pairs()?);
+            if described.is_set("visibility")? {
+                points = points.visibility();
+            }
+            points.into()
+        }
+        "boxes" => boxes(&described)?.into(),
+        "multi_hot" => multi_hot(&described)?.into(),
+        other => {
+            let known = "Boxes, Image, Label, Map, Mask, MultiHot, Numbers, Points and Rows";
+            return Err(unknown("field", other, known));
+        }
+    })
+}
+
+fn rows(described: &Described<'_>) -> PyResult<Rows> {
+    let most = described.get("most")?.extract()?;
+    if described.is_set("plain")? {
+        let rows = Rows::bytes(most);
+        return Ok(if described.is_set("truncated")? { rows.truncated() } else { rows });
+    }
+    let dtype = described.dtype()?;
+    let mut rows = Rows::new(dtype, described.shape("row")?, most);
+    let padding = described.get("padding")?;
+    if !padding.is_none() {
+        rows = match dtype {
+            Dtype::U8 => rows.padding(padding.extract::<u8>()?),
+            Dtype::U16 => rows.padding(padding.extract::<u16>()?),
+            Dtype::I16 => rows.padding(padding.extract::<i16>()?),
+            Dtype::I32 => rows.padding(padding.extract::<i32>()?),
+            Dtype::I64 => rows.padding(padding.extract::<i64>()?),
+            Dtype::F32 => rows.padding(padding.extract::<f32>()?),
+            _ => return Err(PyTypeError::new_err("rows: a padding of integers or f32")),
+        };
+    }
+    Ok(if described.is_set("truncated")? { rows.truncated() } else { rows })
+}
+
+fn mask(described: &Described<'_>) -> PyResult<Mask> {
+    let mut mask = Mask::new(described.dtype()?).fill(described.get("fill")?.extract()?);
+    if let Some(name) = described.text("of")? {
+        mask = mask.of(name);
+    }
+    if let Some(classes) = described.get("classes")?.extract()? {
+        mask = mask.classes(classes);
+    }
+    Ok(mask)
+}
+
+fn map(described: &Described<'_>) -> PyResult<Map> {
+    let map = match described.get("channels")?.extract()? {
+        _ if described.is_set("flow")? => Map::flow(),
+        Some(channels) => Map::of_channels(channels),
+        None => Map::new(),
+    };
+    let map = map.fill(described.get("fill")?.extract()?);
+    Ok(if described.is_set("nearest")? { map.nearest() } else { map })
+}
+
+fn box_format(described: &Described<'_>, option: &str) -> PyResult<BoxFormat> {
+    Ok(match described.get(option)?.extract::<&str>()? {
+        "xyxy" => BoxFormat::Xyxy,
+        "xywh" => BoxFormat::Xywh,
+        "cxcywh" => BoxFormat::Cxcywh,
+        other => return Err(unknown(option, other, "\"xyxy\", \"xywh\" and \"cxcywh\"")),
+    })
+}
+
+fn boxes(described: &Described<'_>) -> PyResult<Boxes> {
+    let mut boxes = Boxes::new(described.get("most")?.extract()?)
+        .from(box_format(described, "from_")?)
+        .to(box_format(described, "to")?)
+        .min_visible(described.get("min_visible")?.extract()?)
+        .min_size(described.get("min_size")?.extract()?);
+    for (name, of) in described.get("columns")?.extract::<Vec<(String, String)>>()? {
+        boxes = boxes.column(name, dtype(&of)?);
+    }
+    if let Some(count) = described.get("points")?.extract()? {
+        boxes = boxes.points(count);
+    }
+    let pairs = described.pairs()?;
+    if !pairs.is_empty() {
+        boxes = boxes.flip_pairs(pairs);
+    }
+    if described.is_set("relative")? {
+        boxes = boxes.relative();
+    }
+    if described.is_set("to_relative")? {
+        boxes = boxes.to_relative();
+    }
+    if described.is_set("masks")? {
+        boxes = boxes.masks();
+    }
+    Ok(if described.is_set("truncated")? { boxes.truncated() } else { boxes })
+}
+
+fn multi_hot(described: &Described<'_>) -> PyResult<MultiHot> {
+    let classes = described.get("classes")?;
+    let mut hot = match classes.extract::<usize>() {
+        Ok(count) => MultiHot::numbered(count),
+        Err(_) => MultiHot::new(classes.extract::<Vec<String>>()?),
+    };
+    hot = hot.dtype(described.dtype()?);
+    if let Some(separator) = described.get("separator")?.extract()? {
+        hot = hot.separator(separator);
+    }
+    Ok(hot)
+}

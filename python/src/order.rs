@@ -1,0 +1,73 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use warpfeed::order::{Draw, Order};
+
+/// Epochs whose order is kept.
+const KEPT: usize = 4;
+
+/// A Python function as an order: of an epoch it gives the indices of the samples, once.
+///
+/// The mutex is never held while the interpreter is waited for.
+pub(crate) struct PythonOrder {
+    function: Py<PyAny>,
+    epochs: Mutex<VecDeque<(u64, Arc<[Draw]>)>>,
+}
+
+impl PythonOrder {
+    pub(crate) fn new(function: Py<PyAny>) -> Self {
+        PythonOrder { function, epochs: Mutex::default() }
+    }
+
+    /// Asks the function now, so that an exception of it is that of the call that needs the epoch.
+    pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Draw]>> {
+        if let Some(draws) = self.known(epoch) {
+            return Ok(draws);
+        }
+        let indices: Vec<u64> = self.function.call1(py, (epoch,))?.extract(py)?;
+        let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
+        let draw = |index: u64| {
+            let time = times.entry(index).or_default();
+            // A sample that comes again is augmented differently.
+            let variant = epoch ^ time.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            *time += 1;
+            Draw { index, variant }
+        };
+        let draws: Arc<[Draw]> = indices.into_iter().map(draw).collect();
+        let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
+        if epochs.len() == KEPT {
+            epochs.pop_front();
+        }
+        epochs.push_back((epoch, draws.clone()));
+        Ok(draws)
+    }
+
+    fn known(&self, epoch: u64) -> Option<Arc<[Draw]>> {
+        let epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
+        epochs.iter().find(|(have, _)| *have == epoch).map(|(_, draws)| draws.clone())
+    }
+
+    /// # Panics
+    /// With the function's exception. The loader makes it an error of the epoch.
+    fn draws(&self, epoch: u64) -> Arc<[Draw]> {
+        self.known(epoch).unwrap_or_else(|| {
+            let asked = Python::try_attach(|py| self.prepare(py, epoch).map_err(|e| format!("order: {e}")));
+            asked.unwrap_or_else(|| Err("order: the interpreter is shutting down".to_owned())).expect("the order")
+        })
+    }
+}
+
+impl Order for PythonOrder {
+    fn len(&self, epoch: u64) -> u64 {
+        self.draws(epoch).len() as u64
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.at(epoch, position).index
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Draw {
+        self.draws(epoch)[position as usize]
+    }
+}

@@ -1,0 +1,77 @@
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use warpfeed::{Stats, trace};
+
+use crate::core::json;
+use crate::error::Raised as _;
+
+fn read(text: &str) -> PyResult<Stats> {
+    serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not the statistics of a loader: {e}")))
+}
+
+/// What happened between `earlier` and `now`, as JSON, and as a table.
+#[pyfunction]
+pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
+    let stats = read(now)?.since(&read(earlier)?);
+    Ok((json(&stats), stats.to_string()))
+}
+
+/// What limited the loader by these statistics, as JSON, and as a sentence.
+#[pyfunction]
+pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
+    let verdict = read(stats)?.verdict();
+    Ok((json(&verdict), verdict.to_string()))
+}
+
+/// Writes the page about a run.
+#[pyfunction]
+#[pyo3(signature = (out, title, stats, trace=None))]
+pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, trace: Option<PathBuf>) -> PyResult<()> {
+    let stats = read(stats)?;
+    py.detach(|| warpfeed_cli::report(&out, title, &stats, trace.as_deref())).raised(py)
+}
+
+/// A span of the program's own in the trace: a context manager, of one thread.
+#[pyclass(unsendable, module = "warpfeed._warpfeed")]
+pub(crate) struct Span {
+    name: &'static str,
+    open: Vec<trace::Span>,
+}
+
+#[pymethods]
+impl Span {
+    #[new]
+    fn new(name: &str) -> Self {
+        Span { name: kept(name), open: Vec::new() }
+    }
+
+    fn __enter__(mut this: PyRefMut<'_, Self>) -> PyRefMut<'_, Self> {
+        let span = trace::span(this.name);
+        this.open.push(span);
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&mut self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+        self.open.pop();
+    }
+}
+
+/// The name, for as long as the process lives: a program has few of them.
+fn kept(name: &str) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    match names.get(name) {
+        Some(name) => name,
+        None => {
+            let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+            names.insert(name);
+            name
+        }
+    }
+}

@@ -1,0 +1,311 @@
+"""Promise: every kind of field, table and annotated set of the Rust loader is there under its name,
+and its batches are those of the Rust loader, bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import warpfeed
+from conftest import Pictures, bmp, contents, rust_batches
+from warpfeed import Augment, Boxes, Loader, Map, Mask, MultiHot, Numbers, Points, Rows, TableOptions, WarpfeedError
+
+#: The options that `recipe` of the Rust example `raw_batches` has under the same names.
+RECIPES = {
+    "boxes": {
+        "unlabelled": True,
+        "augment": Augment.iou_crop(48, 40).flip(0.5),
+        "fields": {
+            "boxes": Boxes(
+                20, columns={"class": "i64", "crowd": "u8"}, to="cxcywh", to_relative=True, min_visible=0.1, min_size=1,
+                masks=True, points=3, flip_pairs=[(1, 2)], truncated=True,
+            ),
+        },
+    },
+    "masks": {
+        "unlabelled": True,
+        "augment": Augment.scale_jitter(48, 0.5, 1.5).fill(1, 2, 3),
+        "fields": {
+            "boxes": Boxes(30, columns={"difficult": "i32"}, to="xywh"),
+            "mask": Mask("i16", fill=255, classes=22),
+            "again": Mask("u8", of="mask"),
+        },
+    },
+    "maps": {
+        "augment": Augment.letterbox(40, 24).fill(114, 114, 114).flip(0.5),
+        "fields": {
+            "depth": Map(nearest=True, fill=-1),
+            "heat": Map(3),
+            "flow": Map.flow(),
+            "marks": Points(2, visibility=True, flip_pairs=[(0, 1)]),
+            "corners": Points(1),
+        },
+    },
+    "table": {
+        "table": TableOptions(
+            picture="picture", root="pictures", label="kind", gather={"two": ["a", "b"]},
+            columns=["tags", "note", "rows"], delimiter=";",
+        ),
+        "classes": ["dog", "cat", "elk"],
+        "augment": Augment.resize(8, 8),
+        "fields": {
+            "two": Numbers("f32", [2]),
+            "tags": MultiHot(["x", "y", "z"], dtype="u8", separator="|"),
+            "note": Rows.bytes(4, truncated=True),
+            "rows": Rows("i16", [], 3, padding=-1),
+        },
+    },
+}  # fmt: skip
+
+
+def drawn(out: Path, layout: str) -> None:
+    command = [sys.executable, "-m", "warpfeed", "synth", "--out", out, "--layout", layout, "--images", "25", "--side", "64"]
+    subprocess.run([*command, "--classes", "4", "--seed", "9"], check=True, capture_output=True)
+
+
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def shard(path: Path) -> None:
+    """A tar of pictures with maps and points."""
+    random = np.random.default_rng(3)
+    with tarfile.open(path, "w") as tar:
+        for number in range(12):
+            width, height = 30 + number, 20 + number % 5
+            maps = {"depth": random.normal(size=(height, width)), "heat": random.normal(size=(height, width, 3))}
+            members = {name: npy(array.astype("f4")) for name, array in maps.items()}
+            members["flow"] = npy(random.normal(size=(height, width, 2)).astype("f8"))
+            files = {f"{name}.npy": content for name, content in members.items()}
+            files["marks.json"] = json.dumps([[3.5, 4, 2], [20, 8.25, 1]]).encode()
+            files["corners.txt"] = b"1.5 2"
+            files["bmp"], files["cls"] = bmp(width, height, (number, 2, 3)), str(number % 3).encode()
+            for name, content in files.items():
+                member = tarfile.TarInfo(f"{number:03}.{name}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+
+def table(folder: Path) -> Path:
+    (folder / "pictures").mkdir()
+    rows = [["picture", "kind", "a", "b", "tags", "note", "rows", "unused"]]
+    for number in range(9):
+        (folder / "pictures" / f"{number}.bmp").write_bytes(bmp(6, 5, (number, 2, 3)))
+        tags = "|".join("xyz"[: number % 4])
+        listed = " ".join(map(str, range(number % 4)))
+        rows.append([f"{number}.bmp", ["cat", "dog"][number % 2], f"{number / 2}", "-3", tags, f"text {number}", listed, "9"])
+    with open(folder / "set.csv", "w", newline="") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+    return folder / "set.csv"
+
+
+@pytest.fixture
+def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # Paths of a table are relative to the process's folder where `root` is.
+    monkeypatch.chdir(tmp_path)
+    if request.param == "boxes":
+        drawn(tmp_path / "set", "coco")
+        return tmp_path / "set" / "annotations" / "instances_train.json"
+    if request.param == "masks":
+        drawn(tmp_path / "set", "voc")
+        return tmp_path / "set" / "ImageSets" / "Segmentation" / "train.txt"
+    if request.param == "maps":
+        shard(tmp_path / "set.tar")
+        return tmp_path / "set.tar"
+    return table(tmp_path)
+
+
+@pytest.mark.parametrize(("data", "recipe"), [(name, name) for name in RECIPES], indirect=["data"])
+def test_fields_are_those_of_the_rust_loader_to_the_bit(data: Path, recipe: str) -> None:
+    options = {"batch_size": 5, "shuffle": 7}
+    expected = rust_batches({"data": str(data), "recipe": recipe, "epochs": 2, **options})
+    loader = Loader(data, output="numpy", workers=1, **options, **RECIPES[recipe])
+    found = contents(loader, 2)
+    assert found == expected and len(found) >= 4
+    assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "with counts, images and labels"
+    # Every field has something in it. `synth` draws no crowds.
+    for name in set(found[0][3]) - {"boxes.crowd"}:
+        assert any(set(batch[3][name]) - {0} for batch in found), name
+
+
+@pytest.mark.parametrize("data", ["boxes"], indirect=True)
+def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch) -> None:  # type: ignore[no-untyped-def]
+    boxes = Boxes(20, columns={"class": "i64"}, masks=True, points=3)
+    options = {"batch_size": 5, "augment": Augment.letterbox(64, 48), "unlabelled": True, "fields": {"boxes": boxes}}
+    loader = Loader(data, **options)
+    batch = next(iter(loader))
+    shapes = {name: tuple(field.shape) for name, field in batch.items()}
+    assert shapes == {
+        "image": (5, 3, 48, 64), "label": (5,), "boxes": (5, 20, 4), "boxes.count": (5,), "boxes.class": (5, 20),
+        "boxes.masks": (5, 20, 48, 64), "boxes.points": (5, 20, 3, 3),
+    }  # fmt: skip
+    truth = json.loads(data.read_text())
+    assert loader.classes() == [category["name"] for category in sorted(truth["categories"], key=lambda c: c["id"])]
+    images = sorted(truth["images"], key=lambda image: image["id"])
+    for place, id in enumerate(batch.ids):
+        own = [found for found in truth["annotations"] if found["image_id"] == images[id]["id"]]
+        count = int(batch["boxes.count"][place])
+        assert count == len(own) and (batch["boxes.class"][place, count:] == -1).all()
+        # Letterboxed by hand.
+        width, height = images[id]["width"], images[id]["height"]
+        across = 64 * height <= 48 * width
+        shown = (64, 64 * height // width) if across else (48 * width // height, 48)
+        left, top = (64 - shown[0]) // 2, (48 - shown[1]) // 2
+        for found, (x, y, w, h) in zip(batch["boxes"][place], (one["bbox"] for one in own), strict=False):
+            sx, sy = shown[0] / width, shown[1] / height
+            wanted = [left + x * sx, top + y * sy, left + (x + w) * sx, top + (y + h) * sy]
+            assert torch.allclose(found, torch.tensor(wanted), atol=1e-3), (id, found, wanted)
+
+
+@pytest.mark.parametrize("data", ["boxes"], indirect=True)
+def test_sets_have_names_of_their_own(data: Path, tmp_path: Path) -> None:
+    options = {"output": "numpy", "batch_size": 8, "augment": Augment.letterbox(32, 32), "unlabelled": True}
+    options["fields"] = {"boxes": Boxes(20, columns={"class": "i64"})}
+    expected = contents(Loader(data, **options))
+    pictures = data.parents[1] / "train"
+    moved = tmp_path / "elsewhere"
+    pictures.rename(moved)
+    with pytest.raises(WarpfeedError):
+        contents(Loader(data, **options))
+    coco = warpfeed.Coco(data, pictures=moved)
+    assert contents(Loader(coco, **options)) == expected
+    joined = Loader(warpfeed.Concat([coco, coco]), **options)
+    assert len(joined.dataset) == 2 * len(Loader(coco, **options).dataset) and joined.part(0) == 0
+    assert joined.part(len(joined.dataset) - 1) == 1
+    mixed = Loader([(coco, 1.0), (coco, 3.0)], **options)
+    assert {mixed.part(id) for batch in mixed for id in batch.ids} == {0, 1}
+
+    drawn(tmp_path / "voc", "voc")
+    named = Loader(warpfeed.Voc(tmp_path / "voc"), **{**options, "fields": {"boxes": Boxes(20)}})
+    assert contents(named) == contents(Loader(tmp_path / "voc", **{**options, "fields": {"boxes": Boxes(20)}}))
+
+    for split, colours in [("train", 2), ("val", 1)]:
+        for number in range(colours):
+            for kind, content in [("images", bmp(20, 10, (number, 0, 0))), ("labels", b"0 0.5 0.5 1 1\n1 0.25 0.5 0.25 0.5\n")]:
+                file = tmp_path / "yolo" / kind / split / f"{number}.{'bmp' if kind == 'images' else 'txt'}"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+    (tmp_path / "yolo" / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b]\n")
+    options["augment"] = Augment.pass_through(20, 10)
+    yolo = {split: Loader(warpfeed.Yolo(tmp_path / "yolo" / "data.yaml", split), **options) for split in ["train", "val", None]}
+    assert {split: len(loader.dataset) for split, loader in yolo.items()} == {"train": 2, "val": 1, None: 2}
+    [batch] = yolo["val"]
+    assert batch["boxes"][0, :3].tolist() == [[0, 0, 20, 10], [2.5, 2.5, 7.5, 7.5], [0, 0, 0, 0]]
+    assert batch["boxes.class"][0, :3].tolist() == [0, 1, -1] and yolo["val"].classes() == ["a", "b"]
+
+
+def test_tables_of_all_kinds_are_opened_by_their_columns(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.bmp").write_bytes(bmp(4, 4, (number, 0, 0)))
+    rows = [{"file_name": f"{n}.bmp", "label": f"class {n % 2}", "score": n / 4} for n in range(3)]
+    (tmp_path / "set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, between in [("set.csv", ","), ("set.tsv", "\t")]:
+        lines = [list(rows[0]), *(map(str, row.values()) for row in rows)]
+        (tmp_path / name).write_text("".join(between.join(line) + "\n" for line in lines))
+    bare = "".join(f"{row['file_name']},{row['label']},{row['score']}\n" for row in rows)
+    (tmp_path / "bare.csv").write_text(bare)
+    options = {"output": "numpy", "augment": Augment.pass_through(4, 4)}
+    found = {}
+    for name in ["set.jsonl", "set.csv", "set.tsv"]:
+        loader = Loader(tmp_path / name, fields={"score": Numbers("f32")}, **options)
+        found[name] = contents(loader)
+        assert loader.classes() == ["class 0", "class 1"]
+    assert found["set.jsonl"] == found["set.csv"] == found["set.tsv"]
+    headless = TableOptions(picture="0", label="1", headerless=True)
+    [batch] = Loader(tmp_path / "bare.csv", table=headless, fields={"2": Numbers("f32")}, **options)
+    assert batch["2"].tolist() == [0, 0.25, 0.5] and batch["label"].tolist() == [0, 1, 0]
+    [batch] = Loader(tmp_path / "set.csv", table=TableOptions(without_label=True), unlabelled=True, **options)
+    assert batch.labels.tolist() == [-1] * 3
+    with pytest.raises(WarpfeedError, match='no column "kind" among "file_name"'):
+        Loader(tmp_path / "set.csv", table=TableOptions(label="kind"), **options)
+
+
+def test_classes_number_labels_alike_in_every_set(mini: str, tmp_path: Path) -> None:
+    options = {"output": "numpy", "batch_size": 64, "augment": Augment.train(32)}
+    own = Loader(mini, **options)
+    names = own.classes()
+    listed = ["another", *reversed(names)]
+    (tmp_path / "classes.txt").write_text("\n".join(listed))
+    (tmp_path / "classes.json").write_text(json.dumps(listed))
+    [(_, labels)] = own
+    for choice in [{"classes": listed}, {"classes_file": tmp_path / "classes.txt"}, {"classes_file": str(tmp_path / "classes.json")}]:
+        loader = Loader(mini, **choice, **options)
+        [(_, numbered)] = loader
+        assert loader.classes() == listed and [listed[n] for n in numbered] == [names[n] for n in labels]
+    source = Loader(Pictures(4), classes=["odd", "even"], output="numpy", augment=Augment.resize(8, 8))
+    assert [labels.tolist() for _, labels in source] == [[1, 0, 1, 0]]
+    mixture = Loader([(mini, 1.0), (Pictures(4), 0.01)], classes=[*names, "even", "odd"], seed=1, **options)
+    assert mixture.classes() == [*names, "even", "odd"]
+    with pytest.raises(WarpfeedError, match="classes"):
+        Loader(mini, classes=names[1:], **options)
+    with pytest.raises(ValueError, match="set one of them"):
+        Loader(mini, classes=names, classes_file="x", **options)
+
+
+def test_the_listing_of_a_folder_is_kept_on_request(mini: str, tmp_path: Path) -> None:
+    import os
+    import shutil
+    import time
+
+    shutil.copytree(mini, tmp_path / "set")
+    before = time.time() - 60
+    for folder, _, _ in os.walk(tmp_path / "set"):
+        os.utime(folder, (before, before))
+    options = {"output": "numpy", "augment": Augment.train(32)}
+    expected = contents(Loader(tmp_path / "set", **options))
+    assert not (tmp_path / "set.warpfeed-index").exists()
+    for _ in range(2):
+        assert contents(Loader(tmp_path / "set", index=True, **options)) == expected
+        assert (tmp_path / "set.warpfeed-index").exists()
+
+
+def test_what_a_field_is_made_of_pickles_prints_and_compares() -> None:
+    parts = [kind for recipe in RECIPES.values() for kind in recipe["fields"].values()]
+    parts += [RECIPES["table"]["table"], warpfeed.Coco("a.json", "b"), warpfeed.Yolo("x.yaml", "val"), warpfeed.Voc("v")]
+    parts += [warpfeed.Concat(["a", "b"], by_class_name=True), MultiHot(80), Map.flow(nearest=True)]
+    for part in parts:
+        again = pickle.loads(pickle.dumps(part))
+        assert again == part and hash(again) == hash(part) and repr(again) == repr(part)
+        assert eval(repr(part), vars(warpfeed)) == part, repr(part)
+
+
+@pytest.mark.parametrize(
+    ("field", "error", "text"),
+    [
+        (Mask("f32"), WarpfeedError, "a mask of float32; masks are integers"),
+        (Mask("u8", fill=300), WarpfeedError, "a fill of 300"),
+        (Boxes(0), WarpfeedError, "room for 0 boxes"),
+        (Boxes(3, to="yxyx"), ValueError, 'to="yxyx": known are "xyxy"'),
+        (Boxes(3, columns={"class": "int4"}), ValueError, "dtype='int4'"),
+        (Boxes(3, min_visible=2), WarpfeedError, "min_visible"),
+        (MultiHot([]), WarpfeedError, "class"),
+        (Points(3, flip_pairs=[(0, 3)]), WarpfeedError, "3"),
+        (Rows("f16", [], 3, padding=0.0), TypeError, "a padding of integers or f32"),
+    ],
+)  # fmt: skip
+def test_a_field_that_cannot_work_is_refused_with_its_name(mini: str, field: object, error: type, text: str) -> None:
+    with pytest.raises(error, match=text) as raised:
+        Loader(mini, fields={"extra": field}, output="numpy")
+    if error is WarpfeedError:
+        assert "extra" in str(raised.value)
+
+
+def test_augmentations_for_detection_say_what_they_need(mini: str) -> None:
+    with pytest.raises(WarpfeedError, match="iou_crop"):
+        Loader(mini, augment=Augment.iou_crop(32, 32), output="numpy")
+    with pytest.raises(WarpfeedError, match="fill needs letterbox or scale_jitter"):
+        Loader(mini, augment=Augment.train(32).fill(1, 2, 3), output="numpy")
+    with pytest.raises(ValueError, match="one ASCII character"):
+        TableOptions(delimiter="ab")
+    with pytest.raises(ValueError, match="set one of them"):
+        warpfeed.Concat(["a"], by_class_name=True, keep_labels=True)

@@ -1,0 +1,57 @@
+"""Promise: the package is typed. The stubs of the native part say what it has, the package passes
+mypy's strict checks, and so does what a user writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import warpfeed
+
+pytest.importorskip("mypy", reason="mypy is not installed")
+
+USER = """
+import warpfeed
+from warpfeed import Augment, Boxes, Loader, Mask, Numbers, TableOptions
+
+loader = Loader(
+    [("a", 0.5), (warpfeed.Coco("b.json", pictures="c"), 0.5)], batch_size=2, classes=["x"], table=TableOptions(gather={"a": ["b"]}),
+    augment=Augment.letterbox(64, 64).fill(1, 2, 3), fields={"boxes": Boxes(3, columns={"class": "i64"}), "m": Mask("u8")},
+    order=lambda epoch: range(epoch),
+)
+for batch in loader:
+    print(batch)
+with warpfeed.span("step"):
+    state: dict[str, object] = loader.state_dict()
+loader.load_state_dict(state)
+reveal_type(loader.stats().since(loader.stats()).verdict())
+reveal_type(warpfeed.split("x", [0.5, 0.5], seed=1, by_class=True))
+wrong: int = loader.stats()
+loader.epoch_from("one", 2)
+"""
+
+
+def ran(*command: str, cwd: Path) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=cwd)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_stubs_are_those_of_the_native_part(tmp_path: Path) -> None:
+    code, said = ran("mypy.stubtest", "warpfeed._warpfeed", cwd=tmp_path)
+    assert code == 0, said
+
+
+def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
+    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path), "-p", "warpfeed", cwd=tmp_path)
+    assert code == 0, said
+    assert (Path(warpfeed.__file__).parent / "py.typed").exists()
+
+
+def test_what_a_user_writes_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(USER)
+    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
+    assert code == 1 and "Found 2 errors" in said, said
+    assert 'Revealed type is "warpfeed._report.Report"' in said and 'Revealed type is "list[list[int]]"' in said, said
+    assert "variable has type \"int\"" in said and 'incompatible type "str"; expected "int"' in said, said

@@ -1,0 +1,133 @@
+"""Data sets that a path alone does not say enough of, and what the columns of a table mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+from ._options import Path, path_text
+
+__all__ = ["Coco", "Concat", "TableOptions", "Voc", "Yolo"]
+
+
+@dataclass(frozen=True)
+class Coco:
+    """Pictures with the annotations of a COCO JSON file. ``Loader("instances_val2017.json")`` finds
+    the pictures in the usual places; here ``pictures`` is their folder.
+
+    Samples are the pictures, sorted by id. Their fields are ``boxes`` with ``boxes.class``,
+    ``boxes.crowd``, ``boxes.masks`` and ``boxes.points`` for :class:`Boxes`, and ``image_id``.
+    """
+
+    json: Path
+    pictures: Path | None = None
+
+    def _describe_source(self) -> dict[str, Any]:
+        pictures = None if self.pictures is None else path_text(self.pictures)
+        return {"kind": "coco", "path": path_text(self.json), "pictures": pictures}
+
+
+@dataclass(frozen=True)
+class Yolo:
+    """Pictures with the label files of YOLO: a ``data.yaml`` with one of its splits (``"train"`` by
+    default, ``"val"``, ``"test"``), or a folder that holds ``images`` and ``labels``.
+
+    The fields are ``boxes`` with ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
+    :class:`Boxes`, which makes pixels of their relative coordinates.
+    """
+
+    path: Path
+    split: str | None = None
+
+    def _describe_source(self) -> dict[str, Any]:
+        return {"kind": "yolo", "path": path_text(self.path), "split": self.split}
+
+
+@dataclass(frozen=True)
+class Voc:
+    """Pictures with the annotations of Pascal VOC: its folder, or one of the lists in ``ImageSets``.
+
+    The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
+    ``mask`` for :class:`Mask`, whose 0 is the background, c + 1 the class c of the boxes, and 255
+    the outline.
+    """
+
+    path: Path
+
+    def _describe_source(self) -> dict[str, Any]:
+        return {"kind": "voc", "path": path_text(self.path)}
+
+
+@dataclass(frozen=True)
+class Concat:
+    """Several data sets as one: the samples of the first, then those of the second, and so on. A
+    mixture, ``Loader([(a, 0.7), (b, 0.3)])``, draws from them in proportions.
+
+    Args:
+        parts: paths, Python sources, or sets of this module.
+        by_class_name: numbers the classes anew, one label for each name.
+        keep_labels: leaves labels as they are, whatever the names say. Without either, sets that
+            give a label different names are an error.
+    """
+
+    parts: Sequence[Any]
+    by_class_name: bool = False
+    keep_labels: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if self.by_class_name and self.keep_labels:
+            raise ValueError("by_class_name and keep_labels: each decides on the labels; set one of them")
+
+    def _describe_source(self) -> dict[str, Any]:
+        labels = "by_class_name" if self.by_class_name else "keep_labels" if self.keep_labels else "as they are"
+        return {"kind": "concat", "parts": list(self.parts), "labels": labels}
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What the columns of a CSV, TSV or JSON-lines file mean: ``Loader("train.csv", table=...)``.
+
+    By default the column ``path``, ``file``, ``image``, ``filename`` or ``file_name`` has the paths
+    of the pictures, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other column
+    is a field.
+
+    Args:
+        picture: the column with the paths of the pictures.
+        root: the folder that paths are relative to; that of the table by default.
+        label: the column with the labels: integers, or names of classes.
+        without_label: no column has labels: one named ``label`` is a field, as any other.
+        columns: takes these columns alone as fields.
+        files: columns with the paths of further files, such as masks. A sample gets the file's
+            bytes as the field ``<column>.<extension>``.
+        gather: joins numbers of several columns into a vector: ``{"attributes": ["age", "weight"]}``.
+        delimiter: what stands between two cells, one character such as ``";"``.
+        headerless: the first line is a row. The columns are called ``0``, ``1``, ``2``, ….
+    """
+
+    picture: str | None = None
+    root: Path | None = None
+    label: str | None = None
+    without_label: bool = False
+    columns: Sequence[str] | None = None
+    files: Sequence[str] = ()
+    gather: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]] = ()
+    delimiter: str | None = None
+    headerless: bool = False
+
+    def __post_init__(self) -> None:
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "files", tuple(self.files))
+        gather = self.gather.items() if isinstance(self.gather, Mapping) else self.gather
+        object.__setattr__(self, "gather", tuple((name, tuple(columns)) for name, columns in gather))
+        if self.delimiter is not None and (len(self.delimiter) != 1 or not self.delimiter.isascii()):
+            raise ValueError(f"delimiter={self.delimiter!r}: want one ASCII character")
+
+    def _describe(self) -> dict[str, Any]:
+        described = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        if self.root is not None:
+            described["root"] = path_text(self.root)
+        if self.delimiter is not None:
+            described["delimiter"] = ord(self.delimiter)
+        return described
