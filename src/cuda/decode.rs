@@ -20,6 +20,9 @@ use crate::error::{Error, Result};
 const BLOCK: u32 = 128;
 /// Rows of the output that a block of `jpeg_resize` makes: `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
+/// Bytes of shared memory that a block's lines take, where one of them is not longer. Regions of
+/// which fewer than [`ROWS`] lines fit are made in more turns.
+const LINES_BYTES: usize = 24 << 10;
 
 /// What a launch works on, by offsets in device memory, which are multiples of 16.
 #[derive(Debug, Clone, Copy)]
@@ -188,8 +191,11 @@ impl Decode {
                 queue!(idct, groups, 0, planes, coefficients, arena, ops, samples)
             }
             Stage::Resize => {
-                let groups = size.0.div_ceil(ROWS);
-                queue!(resize, groups, at.columns * 4, out, planes, axes, ops, samples, height, width)
+                // Lines begin and end at multiples of 4 pixels of the stored picture.
+                let line = at.columns + 6;
+                let mut words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
+                let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
+                queue!(resize, groups, shared, out, planes, axes, ops, samples, height, width, words)
             }
         }
     }
@@ -223,5 +229,8 @@ mod tests {
         assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
         assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 96 + 240);
+        // `Strip` lies beside the widest line.
+        let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);
+        assert!((DecodeOps::MOST_COLUMNS as usize + 6) * 4 + 16 + strip.next_multiple_of(16) <= 48 << 10);
     }
 }

@@ -29,8 +29,9 @@ impl DecodeOps {
     /// The most source pixels that an output pixel is made of, across or down: `MOST_TAPS` in
     /// `kernels/jpeg.cu`.
     pub const MOST_TAPS: usize = 32;
-    /// The widest region in pixels: a row of it lies in 48 KiB of shared memory.
-    pub const MOST_COLUMNS: u32 = 12288;
+    /// The widest region in pixels: 4 bytes for each lie in 48 KiB of shared memory, beside the
+    /// weights of some rows.
+    pub const MOST_COLUMNS: u32 = 11 << 10;
 
     /// Bytes that the resize filter of a sample takes, for outputs of (`height`, `width`):
     /// `axis_bytes` in `kernels/jpeg.cu`.

@@ -6,7 +6,7 @@
 //   jpeg_axes      the resize filter of each axis, as tables
 //   jpeg_huffman   the entropy-coded segments to coefficients, a thread a segment
 //   jpeg_idct      coefficients to samples, a thread a block
-//   jpeg_resize    samples to pixels of the output, a block some rows
+//   jpeg_resize    samples to pixels of the output, a block eight rows
 //
 // All arithmetic is the host's, in its order, so both give the same bits:
 // `decode/jpeg/kernels/scalar.rs` and `decode/jpeg/rows.rs` from coefficients to pixels,
@@ -73,7 +73,8 @@ __device__ __forceinline__ const Spec* specs_of(const DecodeOps& o, const u8* ar
 enum { MOST_TAPS = 32 };
 
 // A table of the filter along one axis of `n` outputs: what follows is n (start, taps), then
-// MOST_TAPS rows of n coefficients. `cuda/decode.rs` counts the same bytes.
+// MOST_TAPS / 2 rows of n pairs of coefficients; an odd tap's pair ends with 0.
+// `DecodeOps::axes_bytes` counts the same bytes.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MOST_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
@@ -147,10 +148,13 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             const double middle = start + (double(output) + 0.5) * scale;
             double sum = 0.0;
             weigh(middle, radius, narrow, length, [&](u32, double weight) { sum += weight; });
-            i16* const to = coefficients + (reversed ? outputs - 1 - output : output);
+            i16* const to = coefficients + (reversed ? outputs - 1 - output : output) * 2;
+            u32 taps = 0;
             weigh(middle, radius, narrow, length, [&](u32 tap, double weight) {
-                if (tap < MOST_TAPS) to[tap * outputs] = i16(weight / sum * unit + 0.5);
+                if (tap < MOST_TAPS) to[tap / 2 * outputs * 2 + tap % 2] = i16(weight / sum * unit + 0.5);
+                taps = tap + 1;
             });
+            if (taps % 2 && taps < MOST_TAPS) to[taps / 2 * outputs * 2 + 1] = 0;
         }
     }
 }
@@ -439,84 +443,196 @@ jpeg_idct(u8* planes, const i16* coefficients, const u8* arena, const DecodeOps*
 
 // --- pixels ----------------------------------------------------------------------------------------------------------------------
 
-// One component's samples, seen at the pixels of a column of the stored picture. Where `up` is a
-// constant the compiler leaves one case.
-struct Column {
-    const u8* own;      // the column of samples; row 0 of the component
-    const u8* other;    // the neighbour's, for the triangle filter
-    long long stride;
-    u32 odd;            // whether the pixel is at the right of its sample
-    u32 down, last;     // pixels of a column that a sample stands for; the last row
+enum { ROWS = 8 };  // of the output, a block
+enum { GROUP = 4 }; // rows that share the weights of the sums across
+enum { ANY = 255 }; // for a template's parameters: the record says which
 
+__device__ __forceinline__ u32 word(const u8* at) { return __ldg(reinterpret_cast<const u32*>(at)); }
+
+// Bytes 0 and 2, or 1 and 3, of a word as two numbers of 16 bits; and back. Numbers are cut to 8
+// bits. Weighted sums of two or four bytes are made of two such numbers at once.
+__device__ __forceinline__ u32 evens(u32 bytes) { return bytes & 0x00ff00ff; }
+__device__ __forceinline__ u32 odds(u32 bytes) { return bytes >> 8 & 0x00ff00ff; }
+__device__ __forceinline__ u32 interleave(u32 even, u32 odd) { return (even & 0x00ff00ff) | (odd & 0x00ff00ff) << 8; }
+__device__ __forceinline__ u32 both(u32 value) { return value | value << 16; }
+
+// One component's samples, seen at four neighbouring pixels of the stored picture. Where `up` is a
+// constant the compiler leaves one case.
+struct Four {
+    const u8* zero;     // row 0 of the component, at a multiple of 4 bytes
+    u32 stride;
+    u32 down, last;     // pixels of a column that a sample stands for; the last row
+    // The triangle filter reads bytes from two words. `pick` chooses the sample left of the first
+    // pixel's, both pixels', and the one at the right. REPLICATE: the first pixel and the number of
+    // pixels that a sample stands for.
+    u32 behind, pick;
+
+    // `x` is a multiple of 4. All of its row of the plane is memory.
     __device__ __forceinline__ void stand(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
         const Part& p = o.parts[part];
         const Plane plane(o, part);
+        const int left = o.column * p.h * 8, top = o.row * p.v * 8;
         stride = plane.wide * 8;
-        const u32 left = o.column * p.h * 8, top = o.row * p.v * 8;
-        const u8* const zero = planes + size_t(plane.first) * 64 - top * stride;
-        const u32 column = up == NONE || up == H1V2 ? x : up == REPLICATE ? x / p.across : x / 2;
-        own = other = zero + (int(column) - int(left));
-        odd = x % 2;
+        zero = planes + size_t(plane.first) * 64 - (long long)(top) * stride - left;
         down = p.down, last = p.height - 1;
-        // The filter weighs an edge sample's missing neighbour as the sample itself.
-        if (up == H2V1 || up == H2V2) other += odd ? int(column + 1 < p.width) : -int(column > 0);
-    }
-    // The value at row `y`.
-    __device__ __forceinline__ int at(u32 up, u32 y) const {
-        if (up == NONE) return own[y * stride];
-        if (up == REPLICATE) return own[y / down * stride];
-        if (up == H2V1) return (3 * own[y * stride] + other[y * stride] + 1 + odd) >> 2;
-        const u32 row = y / 2;
-        const long long near = row * stride, far = (y % 2 ? min(row + 1, last) : row - min(row, 1u)) * stride;
-        if (up == H1V2) return (3 * own[near] + own[far] + 1 + y % 2) >> 2;
-        return (3 * (3 * own[near] + own[far]) + (3 * other[near] + other[far]) + 8 - odd) >> 4;
-    }
-};
-
-__device__ __forceinline__ int byte(int value) { return min(max(value, 0), 255); }
-
-// Three sums, rounded to bytes: red | green << 8 | blue << 16.
-struct Sums {
-    int red, green, blue;
-    u32 precision;
-    __device__ __forceinline__ explicit Sums(u32 bits) : precision(bits) { red = green = blue = 1 << (bits - 1); }
-    __device__ __forceinline__ void add(int r, int g, int b, int weight) { red += r * weight, green += g * weight, blue += b * weight; }
-    __device__ __forceinline__ u32 pixel() const {
-        return u32(byte(red >> precision)) | u32(byte(green >> precision)) << 8 | u32(byte(blue >> precision)) << 16;
-    }
-};
-
-// The sum down column `x` of pixels from row `y` on. `first` to `third` are the parts' upsamplings.
-__device__ __forceinline__ u32 column_sum(const DecodeOps& o, const u8* planes, u32 x, u32 y, u32 taps, const i16* coefficients,
-                                          u32 stride, u32 precision, u32 first, u32 second, u32 third) {
-    const bool grey = o.count == 1, ycc = o.colour == YCBCR;
-    Column a, b, c;
-    a.stand(o, planes, 0, first, x);
-    if (!grey) b.stand(o, planes, 1, second, x), c.stand(o, planes, 2, third, x);
-    Sums sums(precision);
-    for (u32 tap = 0; tap < taps; tap++, y++) {
-        int red = a.at(first, y), green = red, blue = red;
-        if (!grey) {
-            green = b.at(second, y), blue = c.at(third, y);
-            if (ycc) {
-                // The factors of JFIF 1.02 times 2^16.
-                const int luma = red, cb = green - 128, cr = blue - 128;
-                red = byte(luma + ((91881 * cr + 32768) >> 16));
-                green = byte(luma + ((-22554 * cb - 46802 * cr + 32768) >> 16));
-                blue = byte(luma + ((116130 * cb + 32768) >> 16));
-            }
+        behind = pick = 0;
+        if (up == NONE || up == H1V2) {
+            zero += x;
+        } else if (up == REPLICATE) {
+            behind = x, pick = p.across;
+        } else {
+            // The filter weighs an edge sample's missing neighbour as the sample itself.
+            const int own = x / 2, from = (own - 1) & ~3, right = p.width - 1;
+            const int low = max(from, left), high = min(from + 4, left + int(stride) - 4);
+            pick = u32(max(own - 1, left) - from) | u32(own - from) << 4 | u32(max(min(own + 1, right) - from, 0)) << 8 |
+                   u32(max(min(own + 2, right) - from, 0)) << 12;
+            zero += low, behind = high - low;
         }
-        sums.add(red, green, blue, coefficients[tap * stride]);
+        // The compiler would add up this address anew for each row.
+        asm("" : "+l"(zero));
     }
-    return sums.pixel();
+    __device__ __forceinline__ u32 around(u32 row) const {
+        const u8* const at = zero + u64(row) * stride;
+        return __byte_perm(word(at), word(at + behind), pick);
+    }
+    // The four values at row `y`.
+    __device__ __forceinline__ u32 at(u32 up, u32 y) const {
+        if (up == NONE) return word(zero + u64(y) * stride);
+        if (up == REPLICATE) {
+            const u8* const row = zero + u64(y / down) * stride;
+            u32 four = 0;
+            #pragma unroll
+            for (u32 i = 0; i < 4; i++) four |= u32(__ldg(row + (behind + i) / pick)) << (8 * i);
+            return four;
+        }
+        const u32 near = y / 2, far = y % 2 ? min(near + 1, last) : near - min(near, 1u);
+        if (up == H1V2) {
+            const u32 a = word(zero + u64(near) * stride), b = word(zero + u64(far) * stride), bias = both(1 + y % 2);
+            return interleave((3 * evens(a) + evens(b) + bias) >> 2, (3 * odds(a) + odds(b) + bias) >> 2);
+        }
+        const u32 a = around(up == H2V1 ? y : near);
+        u32 even = evens(a), odd = odds(a);
+        if (up == H2V2) {
+            const u32 b = around(far);
+            even = 3 * even + evens(b), odd = 3 * odd + odds(b);
+        }
+        // The samples of the first two pixels and of the other two, those at the left and at the
+        // right of them.
+        const u32 own = __byte_perm(even, odd, 0x3254), before = __byte_perm(even, odd, 0x5410), after = __byte_perm(even, odd, 0x7632);
+        const u32 shift = up == H2V1 ? 2 : 4;
+        return interleave((3 * own + before + both(up == H2V1 ? 1 : 8)) >> shift, (3 * own + after + both(up == H2V1 ? 2 : 7)) >> shift);
+    }
+};
+
+// Byte `i` of a word of bytes with a sign.
+__device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed char)(bytes >> (8 * i)); }
+__device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
+
+// A pixel is red | green << 8 | blue << 16; its top byte may be any. Weights are not negative. No
+// sum rounds to more than a byte: its at most 32 weights sum to 1 and 16 units of 2^-14 or less.
+struct Sums {
+    u32 red, green, blue;
+    __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }
+    __device__ __forceinline__ void add(u32 r, u32 g, u32 b, u32 weight) { red += r * weight, green += g * weight, blue += b * weight; }
+    // Two pixels; their weights are a pair of 16 bits.
+    __device__ __forceinline__ void add_pair(u32 first, u32 second, u32 weights) {
+        const u32 red_green = __byte_perm(first, second, 0x5140), blues = __byte_perm(first, second, 0x0062);
+        red = __dp2a_lo(weights, red_green, red), green = __dp2a_hi(weights, red_green, green), blue = __dp2a_lo(weights, blues, blue);
+    }
+    __device__ __forceinline__ u32 pixel(u32 precision) const {
+        return red >> precision | green >> precision << 8 | blue >> precision << 16;
+    }
+    // For a precision of 24.
+    __device__ __forceinline__ u32 tops() const { return __byte_perm(__byte_perm(red, green, 0x0073), blue, 0x0710); }
+};
+
+// Rows of the output in the order of the rows that they are made of, which the sums down go
+// through once.
+struct Strip {
+    u32 rows;
+    bool reversed;      // the lines come in the output's order, which is the other one
+    u32 starts[ROWS], ends[ROWS];
+    // Of each row that a row of the output is made of: its weight there, and in the next row of the
+    // output. Of a precision of 24.
+    uint2 weights[ROWS][MOST_TAPS];
+};
+
+// For each row of the strip a line of sums down the columns, rounded to bytes. A thread takes four
+// columns from `x` on. It converts a source pixel once for the two rows of the output that it is
+// part of where the picture shrinks.
+template <u32 Luma, u32 Chroma, u32 Colours>
+__device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
+    const u32 first = Luma == ANY ? o.parts[0].upsampling : Luma;
+    const u32 second = Chroma == ANY ? o.parts[1].upsampling : Chroma, third = Chroma == ANY ? o.parts[2].upsampling : Chroma;
+    const u32 colour = Colours == ANY ? o.colour : Colours;
+    const u32 rows = strip.rows;
+    for (u32 quad = threadIdx.x; quad < quads; quad += blockDim.x) {
+        Four a, b, c;
+        a.stand(o, planes, 0, first, x + quad * 4);
+        if (colour != GREY) b.stand(o, planes, 1, second, x + quad * 4), c.stand(o, planes, 2, third, x + quad * 4);
+        u32 y = strip.starts[0], begin = y, half = 32768;
+        asm("" : "+r"(half));      // as a constant it would take the place of others
+        const auto clear = [&](Sums (&sums)[4]) {
+            #pragma unroll
+            for (int i = 0; i < 4; i++) sums[i].clear(24);
+        };
+        // Row `k` of the output, whose sums are `now`; `next` are those of the row behind it.
+        const auto step = [&](Sums (&now)[4], Sums (&next)[4], u32 k) {
+            const u32 end = strip.ends[k], following = k + 1 < rows ? strip.starts[k + 1] : end;
+            u32 tap = y - strip.starts[k];
+            #pragma unroll 1
+            for (; y < end; y++, tap++) {
+                const u32 one = a.at(first, y), two = colour == GREY ? 0 : b.at(second, y), three = colour == GREY ? 0 : c.at(third, y);
+                const uint2 weights = strip.weights[k][tap];
+                const u32 cbs = two ^ 0x80808080, crs = three ^ 0x80808080;
+                #pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    u32 red, green, blue;
+                    if (colour == YCBCR) {
+                        // The factors of JFIF 1.02 times 2^16; the luma times 2^16, and a half.
+                        const int luma = __byte_perm(one, half, 0x4054 | i << 8), cb = signed_byte(cbs, i), cr = signed_byte(crs, i);
+                        red = byte((luma + 91881 * cr) >> 16);
+                        green = byte((luma - 22554 * cb - 46802 * cr) >> 16);
+                        blue = byte((luma + 116130 * cb) >> 16);
+                    } else {
+                        red = one >> (8 * i) & 255;
+                        green = colour == GREY ? red : two >> (8 * i) & 255;
+                        blue = colour == GREY ? red : three >> (8 * i) & 255;
+                    }
+                    now[i].add(red, green, blue, weights.x);
+                    next[i].add(red, green, blue, weights.y);
+                }
+            }
+            lines[(strip.reversed ? rows - 1 - k : k) * quads + quad] =
+                make_uint4(now[0].tops(), now[1].tops(), now[2].tops(), now[3].tops());
+            clear(now);
+            // What the next row has is its sum so far, unless it needs rows from before `begin`.
+            if (begin <= following && following <= y) {
+                begin = y;
+            } else if (k + 1 < rows) {
+                clear(next);
+                begin = y = following;
+            }
+        };
+        Sums even[4], odd[4];
+        clear(even), clear(odd);
+        #pragma unroll 1
+        for (u32 k = 0; k < rows; k += 2) {
+            step(even, odd, k);
+            if (k + 1 < rows) step(odd, even, k + 1);
+        }
+    }
 }
 
-enum { ROWS = 8 };  // of the output, a block
-
-// Dynamic shared memory holds 4 bytes for each column of the region.
-extern "C" __global__ void __launch_bounds__(128)
-jpeg_resize(u8* out, const u8* planes, const u8* axes, const DecodeOps* all, u32 count, u32 height, u32 width) {
-    extern __shared__ u32 line[];
+// Sums down go to lines in dynamic shared memory, and sums across read them. It holds `words`
+// pixels and 16 bytes more. The widest region's line fits, with its ends at multiples of 4.
+// Fewer than 7 blocks a multiprocessor hide less of the waiting; more of them spill too much
+// (measured on an H200).
+extern "C" __global__ void __launch_bounds__(128, 7)
+jpeg_resize(u8* out, const u8* planes, const u8* axes, const DecodeOps* all, u32 count, u32 height, u32 width, u32 words) {
+    extern __shared__ uint4 lines[];
+    __shared__ Strip strip;
+    const u32 top = blockIdx.x * ROWS, bottom = min(height, top + ROWS);
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
@@ -525,48 +641,81 @@ jpeg_resize(u8* out, const u8* planes, const u8* axes, const DecodeOps* all, u32
         const Axis across = *reinterpret_cast<const Axis*>(wide), down = *reinterpret_cast<const Axis*>(tall);
         const uint2* const across_starts = reinterpret_cast<const uint2*>(wide + sizeof(Axis));
         const uint2* const down_starts = reinterpret_cast<const uint2*>(tall + sizeof(Axis));
-        const i16* const across_taps = reinterpret_cast<const i16*>(across_starts + width);
-        const i16* const down_taps = reinterpret_cast<const i16*>(down_starts + height);
+        const u32* const across_pairs = reinterpret_cast<const u32*>(across_starts + width);
+        const u16* const down_taps = reinterpret_cast<const u16*>(down_starts + height);
         const uint4 shown = o.shown;
-        // The usual samplings have code of their own.
-        const u32 first = o.parts[0].upsampling, second = o.parts[1].upsampling, third = o.parts[2].upsampling;
-        const u32 usual = first != NONE || (o.count == 3 && second != third) ? u32(REPLICATE) : o.count == 1 ? u32(NONE) : second;
-        for (u32 y = blockIdx.x * ROWS; y < min(height, (blockIdx.x + 1) * ROWS); y++) {
-            u8* const to = out + (size_t(n) * height + y) * width * 3;
-            const u32 row = y - shown.y;
-            const bool covered = row < shown.w;
+        const bool flipped = o.flipped, ycc = o.colour == YCBCR && o.parts[0].upsampling == NONE;
+        const u32 second = o.parts[1].upsampling, third = o.parts[2].upsampling;
+        // The lines begin at a multiple of four pixels of the stored picture.
+        const u32 left = (o.region.x + across.start) / 4 * 4, origin = left - o.region.x;
+        const u32 quads = (across.end - origin + 3) / 4;
+        const u32 most = max(min(words / 4 / quads, u32(ROWS)), 1u), fill = o.fill;
+        for (u32 from = top; from < bottom; from += most) {
+            // The rows of the output that show the picture.
+            const u32 low = max(from, shown.y), high = min(min(from + most, bottom), shown.y + shown.w);
             __syncthreads();
-            if (covered) {
-                const uint2 reach = down_starts[row];
-                for (u32 i = threadIdx.x; i < across.end - across.start; i += blockDim.x) {
-                    const u32 px = o.region.x + across.start + i, py = o.region.y + reach.x;
-                    const auto sum = [&](u32 a, u32 b, u32 c) {
-                        return column_sum(o, planes, px, py, reach.y, down_taps + row, shown.w, down.precision, a, b, c);
+            if (low < high) {
+                if (threadIdx.x == 0) strip.rows = high - low, strip.reversed = flipped;
+                for (u32 k = threadIdx.x / MOST_TAPS; k < high - low; k += blockDim.x / MOST_TAPS) {
+                    const u32 tap = threadIdx.x % MOST_TAPS;
+                    const auto row = [&](u32 k) { return (flipped ? high - 1 - k : low + k) - shown.y; };
+                    const auto weight = [&](u32 row, u32 tap, u32 taps) {
+                        return tap < taps ? u32(down_taps[(tap / 2 * shown.w + row) * 2 + tap % 2]) << (24 - down.precision) : 0;
                     };
-                    switch (usual) {
-                        case NONE: line[i] = sum(NONE, NONE, NONE); break;
-                        case H2V1: line[i] = sum(NONE, H2V1, H2V1); break;
-                        case H1V2: line[i] = sum(NONE, H1V2, H1V2); break;
-                        case H2V2: line[i] = sum(NONE, H2V2, H2V2); break;
-                        default: line[i] = sum(first, second, third);
-                    }
+                    const uint2 reach = down_starts[row(k)], next = k + 1 < high - low ? down_starts[row(k + 1)] : make_uint2(0, 0);
+                    if (tap == 0) strip.starts[k] = reach.x + o.region.y, strip.ends[k] = reach.x + reach.y + o.region.y;
+                    strip.weights[k][tap] = make_uint2(weight(row(k), tap, reach.y), weight(row(k + 1), reach.x + tap - next.x, next.y));
                 }
+                __syncthreads();
+                if (ycc && second == NONE && third == NONE) {
+                    sum_down<NONE, NONE, YCBCR>(lines, quads, left, strip, o, planes);
+                } else if (ycc && second == H2V2 && third == H2V2) {
+                    sum_down<NONE, H2V2, YCBCR>(lines, quads, left, strip, o, planes);
+                } else {
+                    sum_down<ANY, ANY, ANY>(lines, quads, left, strip, o, planes);
+                }
+                __syncthreads();
             }
-            __syncthreads();
-            for (u32 x = threadIdx.x; x < width; x += blockDim.x) {
+            // A warp stays together, as its threads put their pixels together.
+            const u32 lane = threadIdx.x % 32, end = min(from + most, bottom);
+            for (u32 x = threadIdx.x; x - lane < width; x += blockDim.x) {
                 const u32 column = x - shown.x;
-                u32 pixel = o.fill;
-                if (covered && column < shown.z) {
-                    const uint2 reach = across_starts[column];
-                    const u32* const from = line + (reach.x - across.start);
-                    Sums sums(across.precision);
-                    for (u32 tap = 0; tap < reach.y; tap++) {
-                        const u32 value = from[tap];
-                        sums.add(value & 255, value >> 8 & 255, value >> 16, across_taps[tap * shown.z + column]);
+                const bool inside = column < shown.z;
+                const uint2 reach = inside ? across_starts[column] : make_uint2(origin, 0);
+                u8* to = out + ((size_t(n) * height + from) * width + x) * 3;
+                for (u32 group = from; group < end; group += GROUP) {
+                    Sums sums[GROUP];
+                    const u32* line[GROUP];
+                    #pragma unroll
+                    for (u32 i = 0; i < GROUP; i++) {
+                        sums[i].clear(across.precision);
+                        line[i] = reinterpret_cast<const u32*>(lines + (min(max(group + i, low), high - 1) - low) * quads) +
+                                  (reach.x - origin);
                     }
-                    pixel = sums.pixel();
+                    const u32* pairs = across_pairs + column;
+                    const u32 taps = low < high && group < high && group + GROUP > low ? reach.y : 0;
+                    #pragma unroll 1
+                    for (u32 tap = 0; tap < taps; tap += 2) {
+                        const u32 weights = __ldg(pairs);
+                        pairs += shown.z;
+                        #pragma unroll
+                        for (u32 i = 0; i < GROUP; i++) sums[i].add_pair(line[i][0], line[i][1], weights), line[i] += 2;
+                    }
+                    #pragma unroll
+                    for (u32 i = 0; i < GROUP; i++) {
+                        const u32 y = group + i;
+                        if (y >= end) break;
+                        const u32 pixel = inside && y >= low && y < high ? sums[i].pixel(across.precision) : fill;
+                        if (width % 4 == 0) {
+                            // Three of four threads store a word of the four's 12 bytes.
+                            const u32 part = lane % 4, other = __shfl_down_sync(~0u, pixel, 1);
+                            if (part < 3 && x < width) *reinterpret_cast<u32*>(to + part) = pixel >> (8 * part) | other << (24 - 8 * part);
+                        } else if (x < width) {
+                            to[0] = u8(pixel), to[1] = u8(pixel >> 8), to[2] = u8(pixel >> 16);
+                        }
+                        to += width * 3;
+                    }
                 }
-                to[x * 3] = u8(pixel), to[x * 3 + 1] = u8(pixel >> 8), to[x * 3 + 2] = u8(pixel >> 16);
             }
         }
     }
