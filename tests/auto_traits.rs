@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use warpfeed::{batch, decode, format, order, pack, source, trace, transform};
+use warpfeed::{batch, decode, field, format, order, pack, source, trace, transform};
 
 fn debug<T: Debug + ?Sized>() {}
 fn send<T: Send + Debug + ?Sized>() {}
@@ -64,6 +64,17 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<decode::RawRgb>();
     both::<decode::Rect>();
     both::<decode::Size>();
+    both::<field::Annotations>();
+    both::<field::BoxFormat>();
+    both::<field::Boxes>();
+    both::<field::Image>();
+    both::<field::Label>();
+    both::<field::Map>();
+    both::<field::Mask>();
+    both::<field::MultiHot>();
+    both::<field::Numbers>();
+    both::<field::Points>();
+    both::<field::Rows>();
     both::<format::Format>();
     both::<order::LastBatch>();
     both::<order::Mixture>();

@@ -2,30 +2,11 @@
 //! `preview` and kept by `pack`: the real binary in a temporary tree.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-fn warpfeed(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).stdin(Stdio::null()).output().unwrap()
-}
-
-/// Runs it, expects exit code 0 and nothing on stderr, and returns stdout.
-fn ok(dir: &Path, args: &[&str]) -> String {
-    let output = warpfeed(dir, args);
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!((output.status.code(), &*err), (Some(0), ""), "{args:?}\n{out}");
-    out
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
+mod support;
+use support::{json, ok, text, warpfeed};
 
 /// A drawn set with its truth is counted, checked and drawn by every command, packed or not.
 #[test]

@@ -3,33 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-fn warpfeed(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).stdin(Stdio::null()).output().unwrap()
-}
-
-/// Runs it, expects exit code 0 and nothing on stderr, and returns stdout.
-fn ok(dir: &Path, args: &[&str]) -> String {
-    let output = warpfeed(dir, args);
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!((output.status.code(), &*err), (Some(0), ""), "{args:?}\n{out}");
-    out
-}
-
-/// Runs it, expects `code` and nothing on stdout, and returns stderr.
-fn fails(dir: &Path, code: i32, args: &[&str]) -> String {
-    let output = warpfeed(dir, args);
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!((output.status.code(), &*out), (Some(code), ""), "{args:?}\n{err}");
-    err
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+mod support;
+use support::{fails, json, ok, text, warpfeed};
 
 /// A temporary tree with 12 pictures in three classes in `set`.
 fn tree() -> TempDir {
@@ -52,10 +31,6 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     found
-}
-
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
 const COMMANDS: [&str; 9] = ["synth", "inspect", "verify", "preview", "pack", "bench", "report", "doctor", "occupancy"];

@@ -2,22 +2,9 @@
 //! the command line.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
 
-fn warpfeed(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).output().unwrap()
-}
-
-fn ok(dir: &Path, args: &[&str]) -> String {
-    let output = warpfeed(dir, args);
-    assert_eq!(output.status.code(), Some(0), "{args:?}\n{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap()
-}
+mod support;
+use support::{json, ok, text, warpfeed};
 
 #[test]
 fn every_command_opens_a_table_with_the_columns_and_classes_it_is_given() {
@@ -50,17 +37,18 @@ fn every_command_opens_a_table_with_the_columns_and_classes_it_is_given() {
         assert_eq!(found["fields"], serde_json::json!({"size.txt": 12}));
         assert_eq!(found["unreadable"], 0);
     }
-    ok(dir, &with(&["verify", "t.csv"]));
+    let verified = warpfeed(dir, &with(&["verify", "t.csv"]));
+    assert_eq!((verified.status.code(), &*text(&verified.stderr)), (Some(0), "t.csv: 12 samples, 0 bad\n"));
     ok(dir, &with(&["preview", "t.csv", "--out", "grid.png"]));
     fs::write(dir.join("short.txt"), "other\n").unwrap();
     let refused = warpfeed(dir, &[&["inspect", "t.csv", "--classes", "short.txt"], &columns[..]].concat());
-    let text = String::from_utf8(refused.stderr).unwrap();
+    let said = text(&refused.stderr);
     assert!(
         !refused.status.success()
-            && text.contains("t.csv")
-            && text.contains("line ")
-            && text.contains("not in the list"),
-        "{text}"
+            && said.contains("t.csv")
+            && said.contains("line ")
+            && said.contains("not in the list"),
+        "{said}"
     );
     ok(dir, &["inspect", "set", "--index"]);
 }

@@ -13,8 +13,8 @@
 //! 10. [`open`]: chooses the source by what lies at a path.
 //! 11. [`blame`]: makes an error that of a sample.
 //!
-//! `annotated` lists the fields of an annotated picture. `file` reads a file whole. `hash` is
-//! that of the indexes that are kept beside data sets.
+//! `annotated` lists the fields of an annotated picture. `file` reads a file whole. `kept` writes
+//! and reads the indexes that are kept beside data sets, `hash` is their hash.
 
 mod annotated;
 mod blame;
@@ -26,6 +26,7 @@ mod file;
 mod folder;
 mod hash;
 mod identity;
+mod kept;
 mod lmdb;
 mod memory;
 mod open;

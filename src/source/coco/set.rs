@@ -52,6 +52,13 @@ pub struct Coco {
     identity: Identity,
     /// Ends with `/`.
     root: String,
+    set: Set,
+    formats: Vec<Format>,
+}
+
+/// What is kept of the file.
+#[derive(Debug)]
+struct Set {
     images: Vec<Image>,
     /// Those of each image one behind the other, in the order of the images.
     annotations: Vec<Annotation>,
@@ -63,7 +70,6 @@ pub struct Coco {
     points: usize,
     /// All points of all annotations.
     coordinates: Vec<f32>,
-    formats: Vec<Format>,
 }
 
 #[derive(Debug)]
@@ -129,29 +135,15 @@ impl Coco {
             Some(folder) => folder.to_owned(),
             None => folder_of(json, &first.name)?,
         };
-        let Set { images, annotations, categories, classes, masks, points, coordinates } = set;
         let file = Unmapped { file, len: bytes.len() as u64, path: json.to_owned() };
         let root = root(&folder)?;
-        Ok(Coco { file, identity, root, images, annotations, categories, classes, masks, points, coordinates, formats })
-    }
-
-    fn annotations(&self, index: usize) -> &[Annotation] {
-        let start = if index == 0 { 0 } else { self.images[index - 1].end };
-        &self.annotations[start..self.images[index].end]
-    }
-
-    /// The number of the annotation's class.
-    fn class(&self, annotation: &Annotation) -> Result<i64> {
-        let found = self.categories.binary_search(&annotation.category);
-        found.map(|class| class as i64).map_err(|_| {
-            let (category, all) = (annotation.category, self.categories.len());
-            Error::in_source(format!("category {category} is not among the {all} categories of the file"))
-        })
+        Ok(Coco { file, identity, root, set, formats })
     }
 
     /// Checks an annotation of `image`.
     fn check(&self, annotation: &Annotation, image: &Image) -> Result<()> {
-        self.class(annotation)
+        self.set
+            .class(annotation)
             .and_then(|_| check_box(annotation.edges, image.width.into(), image.height.into(), 1.0))
             .map_err(|e| {
                 Error::in_source(format!("annotation {}: {}", annotation.id, e.cause())).at_path(&self.file.path)
@@ -161,29 +153,29 @@ impl Coco {
 
 impl Source for Coco {
     fn len(&self) -> usize {
-        self.images.len()
+        self.set.images.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (image, annotations) = (&self.images[index], self.annotations(index));
+        let (image, annotations) = (&self.set.images[index], self.set.annotations(index));
         below(&image.name).map_err(|e| e.at_path(&self.file.path))?;
         annotations.iter().try_for_each(|annotation| self.check(annotation, image))?;
         let (n, mut parts) = (annotations.len(), Parts::new(scratch));
         let (key, field) = key_and_field(&image.name, &self.formats);
         let edges = annotations.iter().flat_map(|annotation| annotation.edges);
         parts.array("boxes.npy", &[n, 4], edges.map(|edge| edge as f32));
-        let classes = annotations.iter().map(|annotation| self.class(annotation).expect("checked above"));
+        let classes = annotations.iter().map(|annotation| self.set.class(annotation).expect("checked above"));
         parts.array("boxes.class.npy", &[n], classes);
         parts.array("boxes.crowd.npy", &[n], annotations.iter().map(|annotation| u8::from(annotation.crowd)));
-        if self.points > 0 {
+        if self.set.points > 0 {
             let numbers = annotations.iter().flat_map(|annotation| {
                 let none = annotation.points.is_none();
                 let start = annotation.points.unwrap_or(0);
-                (start..start + 3 * self.points).map(move |at| if none { 0.0 } else { self.coordinates[at] })
+                (start..start + 3 * self.set.points).map(move |at| if none { 0.0 } else { self.set.coordinates[at] })
             });
-            parts.array("boxes.points.npy", &[n, self.points, 3], numbers);
+            parts.array("boxes.points.npy", &[n, self.set.points, 3], numbers);
         }
-        if self.masks {
+        if self.set.masks {
             let json = parts.begin("boxes.masks.json");
             for (number, annotation) in annotations.iter().enumerate() {
                 json.push(if number == 0 { b'[' } else { b',' });
@@ -211,27 +203,16 @@ impl Source for Coco {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(format!("{}{}", self.root, self.images[index].name).into())
+        Some(format!("{}{}", self.root, self.set.images[index].name).into())
     }
 
     fn classes(&self) -> &[String] {
-        &self.classes
+        &self.set.classes
     }
 
     fn kind(&self) -> &'static str {
         "coco"
     }
-}
-
-/// What is kept of the file.
-struct Set {
-    images: Vec<Image>,
-    annotations: Vec<Annotation>,
-    categories: Vec<i64>,
-    classes: Vec<String>,
-    masks: bool,
-    points: usize,
-    coordinates: Vec<f32>,
 }
 
 impl Set {
@@ -287,6 +268,20 @@ impl Set {
             points,
             coordinates,
             annotations,
+        })
+    }
+
+    fn annotations(&self, index: usize) -> &[Annotation] {
+        let start = if index == 0 { 0 } else { self.images[index - 1].end };
+        &self.annotations[start..self.images[index].end]
+    }
+
+    /// The number of the annotation's class.
+    fn class(&self, annotation: &Annotation) -> Result<i64> {
+        let found = self.categories.binary_search(&annotation.category);
+        found.map(|class| class as i64).map_err(|_| {
+            let (category, all) = (annotation.category, self.categories.len());
+            Error::in_source(format!("category {category} is not among the {all} categories of the file"))
         })
     }
 }

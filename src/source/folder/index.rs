@@ -1,10 +1,9 @@
 //! The listing of the folder `x`, kept in `x.warpfeed-index` beside it.
 //!
-//! Little-endian. `magic` 8 bytes (its last is the version), the hash of the formats that were looked
-//! for, numbers of folders, samples, classes, labels and bad names, length of all paths (each
-//! `u64`); then the folders (`u64` time in ns, `u32` length, bytes), the samples (`u64` end of the
-//! path), the labels (`u32`), the bad names (`u64`), the classes (`u32` length, bytes), the paths,
-//! and the FNV-1a hash of everything before it.
+//! A file of [`kept`]: the hash of the formats that were looked for, numbers of folders, samples,
+//! classes, labels and bad names, length of all paths (each `u64`); then the folders (`u64` time in
+//! ns, name), the samples (`u64` end of the path), the labels (`u32`), the bad names (`u64`), the
+//! classes, and the paths.
 //!
 //! A folder's time changes when an entry comes, goes or is renamed. So the index is that of the
 //! present state if the time of every folder is the one it had. A file that was written to in place
@@ -18,9 +17,9 @@ use super::names::{Names, Visited};
 use super::walk::modified;
 use crate::format::Format;
 use crate::source::hash::fnv1a;
+use crate::source::kept::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
-const COUNTS: usize = 7;
 
 /// A folder whose time is nearer than this to the time of its listing may change once more without
 /// another time: file systems count in steps.
@@ -57,13 +56,7 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Vi
     if visited.iter().any(|(name, time)| name.bad || !settled(time)) {
         return tracing::info!("{}: not written, a folder has changed just now", target.display());
     }
-    // The process's id keeps ranks that list the same folder apart.
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let bytes = encode(names, visited, hash(formats));
-    if let Err(e) = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, &target)) {
-        let _ = fs::remove_file(&partial);
+    if let Err(e) = kept::store(&target, &encode(names, visited, hash(formats))) {
         tracing::warn!("{}: cannot be written ({e}); the folder is listed each time", target.display());
     }
 }
@@ -79,94 +72,66 @@ fn nanoseconds(time: Option<SystemTime>) -> Option<u64> {
 }
 
 fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
+    let mut out = Encoder::new(MAGIC);
     let counts = [visited.len(), names.ends.len(), names.classes.len(), names.labels.len(), names.bad.len()];
     let counts = counts.into_iter().chain([names.paths.len()]).map(|count| count as u64);
-    let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
-    std::iter::once(formats).chain(counts).for_each(|number| put(&number.to_le_bytes()));
+    std::iter::once(formats).chain(counts).for_each(|number| out.long(number));
     for (name, time) in visited {
-        put(&nanoseconds(*time).unwrap_or(0).to_le_bytes());
-        put(&(name.text.len() as u32).to_le_bytes());
-        put(name.text.as_bytes());
+        out.long(nanoseconds(*time).unwrap_or(0));
+        out.text(&name.text);
     }
-    names.ends.iter().for_each(|&end| put(&(end as u64).to_le_bytes()));
-    names.labels.iter().for_each(|label| put(&label.to_le_bytes()));
-    names.bad.iter().for_each(|&bad| put(&(bad as u64).to_le_bytes()));
-    for class in &names.classes {
-        put(&(class.len() as u32).to_le_bytes());
-        put(class.as_bytes());
-    }
-    put(names.paths.as_bytes());
-    let hash = fnv1a(&out);
-    out.extend_from_slice(&hash.to_le_bytes());
-    out
+    names.ends.iter().for_each(|&end| out.long(end as u64));
+    names.labels.iter().for_each(|&label| out.word(label));
+    names.bad.iter().for_each(|&bad| out.long(bad as u64));
+    names.classes.iter().for_each(|class| out.text(class));
+    out.bytes(names.paths.as_bytes());
+    out.finish()
 }
 
 /// The listing, and the folders with their times. `None` for everything that is not exactly what
 /// `encode` writes. Any byte is taken for hostile: no vector is reserved before the bytes for it are
 /// known to be there, and no number is kept that leads outside.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
-    let (body, hash) = bytes.split_last_chunk()?;
-    if fnv1a(body) != u64::from_le_bytes(*hash) {
-        return None;
-    }
-    let mut rest = body.strip_prefix(&MAGIC)?;
-    let mut counts = [0_u64; COUNTS];
-    for count in &mut counts {
-        *count = u64::from_le_bytes(*take(&mut rest)?);
-    }
-    let [looked, folders, samples, classes, labels, bad, length] = counts;
+    let mut rest = Decoder::new(bytes, MAGIC)?;
+    let [looked, folders, samples, classes, labels, bad, length] = rest.longs()?;
     if looked != formats || (labels != 0 && labels != samples) || samples == 0 {
         return None;
     }
     let mut visited = Vec::new();
     for _ in 0..folders {
-        let time = u64::from_le_bytes(*take(&mut rest)?);
-        visited.push((text(&mut rest)?, time));
+        let time = rest.long()?;
+        visited.push((rest.text()?, time));
     }
     let mut names = Names::default();
     for _ in 0..samples {
-        let end = usize::try_from(u64::from_le_bytes(*take(&mut rest)?)).ok()?;
+        let end = usize::try_from(rest.long()?).ok()?;
         if end < names.ends.last().copied().unwrap_or(0) {
             return None;
         }
         names.ends.push(end);
     }
     for _ in 0..labels {
-        let label = u32::from_le_bytes(*take(&mut rest)?);
+        let label = rest.word()?;
         if u64::from(label) >= classes {
             return None;
         }
         names.labels.push(label);
     }
     for _ in 0..bad {
-        let place = usize::try_from(u64::from_le_bytes(*take(&mut rest)?)).ok()?;
+        let place = usize::try_from(rest.long()?).ok()?;
         if place >= names.ends.len() || names.bad.last().is_some_and(|&last| last >= place) {
             return None;
         }
         names.bad.push(place);
     }
     for _ in 0..classes {
-        names.classes.push(text(&mut rest)?.to_owned());
+        names.classes.push(rest.text()?.to_owned());
     }
-    names.paths = std::str::from_utf8(rest).ok()?.to_owned();
+    names.paths = rest.rest()?.to_owned();
     let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
     // Where the last one ends, all others end before.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
     (whole && cut).then_some((names, visited))
-}
-
-fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let length = u32::from_le_bytes(*take(rest)?);
-    let (text, after) = rest.split_at_checked(length as usize)?;
-    *rest = after;
-    std::str::from_utf8(text).ok()
-}
-
-fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
-    let (taken, after) = rest.split_first_chunk()?;
-    *rest = after;
-    Some(taken)
 }
 
 #[cfg(test)]

@@ -99,8 +99,11 @@ impl Table {
         starts.shrink();
         let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts.get(row).unwrap_or(0)));
         if let Some((row, cause)) = bad {
-            let line = at(row);
-            tracing::warn!("{}: {bad_rows} bad rows, the first in line {line}: {cause}", path.display());
+            let (line, path) = (at(row), path.display());
+            match bad_rows {
+                1 => tracing::warn!("{path}: 1 bad row, in line {line}: {cause}"),
+                _ => tracing::warn!("{path}: {bad_rows} bad rows, the first in line {line}: {cause}"),
+            }
         }
         let columns = Columns::new(names, &first, &root, options).map_err(|e| e.at_path(path))?;
         let root = root.to_str().map(str::to_owned).ok_or_else(|| {

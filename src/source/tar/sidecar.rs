@@ -1,10 +1,9 @@
 //! The index of `x.tar`, kept in `x.tar.index` so that the headers need not be read again.
 //!
-//! Little-endian. `magic` 8 bytes (its last is the version), length of the tar, its modification
-//! time in ns, numbers of samples, fields, field names and classes, length of all keys (each
-//! `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset,
-//! `u64` length, `u32` name), names and classes (`u32` length, bytes), the keys, and the FNV-1a
-//! hash of everything before it.
+//! A file of [`kept`]: length of the tar, its modification time in ns, numbers of samples, fields,
+//! field names and classes, length of all keys (each `u64`); then the samples (`u64` end of key,
+//! `u64` end of fields), the fields (`u64` offset, `u64` length, `u32` name), names and classes, and
+//! the keys.
 //!
 //! By hand: the words are read in place, and a number is compared to the file's length before
 //! memory is taken for it. A format of `serde` would need the same checks behind it.
@@ -17,10 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use super::index::{End, Field, Index};
-use crate::source::hash::fnv1a;
+use crate::source::kept::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wfindex\x01";
-const COUNTS: usize = 7;
 
 /// The sidecar of `tar`.
 pub(super) fn path(tar: &Path) -> PathBuf {
@@ -39,19 +37,9 @@ pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     index
 }
 
-/// Writes the sidecar of `tar`, whole or not at all.
+/// Writes the sidecar of `tar`.
 pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
-    let target = path(tar);
-    // The process's id keeps several that open the same new shard apart.
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let written = fs::write(&partial, encode(index, metadata.len(), modified(metadata)))
-        .and_then(|()| fs::rename(&partial, &target));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    written
+    kept::store(&path(tar), &encode(index, metadata.len(), modified(metadata)))
 }
 
 /// Nanoseconds since 1970; 0 for a system without file times.
@@ -60,50 +48,36 @@ fn modified(metadata: &Metadata) -> u64 {
 }
 
 pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()]
-        .map(|n| n as u64);
-    let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
-    [tar_len, modified].iter().chain(&counts).for_each(|n| put(&n.to_le_bytes()));
+    let mut out = Encoder::new(MAGIC);
+    let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()];
+    let counts = counts.map(|count| count as u64);
+    [tar_len, modified].into_iter().chain(counts).for_each(|number| out.long(number));
     for end in &index.samples {
-        put(&end.key.to_le_bytes());
-        put(&end.field.to_le_bytes());
+        out.long(end.key);
+        out.long(end.field);
     }
     for field in &index.fields {
-        put(&field.offset.to_le_bytes());
-        put(&field.len.to_le_bytes());
-        put(&field.name.to_le_bytes());
+        out.long(field.offset);
+        out.long(field.len);
+        out.word(field.name);
     }
-    for name in index.names.iter().chain(&index.classes) {
-        put(&(name.len() as u32).to_le_bytes());
-        put(name.as_bytes());
-    }
-    put(index.keys.as_bytes());
-    let hash = fnv1a(&out);
-    out.extend_from_slice(&hash.to_le_bytes());
-    out
+    index.names.iter().chain(&index.classes).for_each(|name| out.text(name));
+    out.bytes(index.keys.as_bytes());
+    out.finish()
 }
 
 /// `None` for everything that is not exactly what `encode` writes for a tar of this length and
 /// time. Any byte is taken for hostile: no vector is reserved before the bytes for it are known to
 /// be there, and no offset is kept that lies outside the tar.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
-    let (body, hash) = bytes.split_last_chunk()?;
-    if fnv1a(body) != u64::from_le_bytes(*hash) {
-        return None;
-    }
-    let mut rest = body.strip_prefix(&MAGIC)?;
-    let mut counts = [0_u64; COUNTS];
-    for count in &mut counts {
-        *count = u64::from_le_bytes(*take(&mut rest)?);
-    }
-    let [len, time, samples, fields, names, classes, keys] = counts;
+    let mut rest = Decoder::new(bytes, MAGIC)?;
+    let [len, time, samples, fields, names, classes, keys] = rest.longs()?;
     if (len, time) != (tar_len, modified) {
         return None;
     }
     let mut index = Index::default();
     for _ in 0..samples {
-        let (key, field) = (u64::from_le_bytes(*take(&mut rest)?), u64::from_le_bytes(*take(&mut rest)?));
+        let [key, field] = rest.longs()?;
         let before = index.samples.last().copied().unwrap_or_default();
         if key < before.key || field <= before.field {
             return None;
@@ -111,36 +85,23 @@ pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index>
         index.samples.push(End { key, field });
     }
     for _ in 0..fields {
-        let (offset, len) = (u64::from_le_bytes(*take(&mut rest)?), u64::from_le_bytes(*take(&mut rest)?));
-        let name = u32::from_le_bytes(*take(&mut rest)?);
+        let ([offset, len], name) = (rest.longs()?, rest.word()?);
         if offset.checked_add(len)? > tar_len || u64::from(name) >= names {
             return None;
         }
         index.fields.push(Field { offset, len, name });
     }
-    let mut text = || {
-        let len = u32::from_le_bytes(*take(&mut rest)?);
-        let (text, after) = rest.split_at_checked(len as usize)?;
-        rest = after;
-        std::str::from_utf8(text).ok().map(str::to_owned)
-    };
     for _ in 0..names {
-        index.names.push(text()?);
+        index.names.push(rest.text()?.to_owned());
     }
     for _ in 0..classes {
-        index.classes.push(text()?);
+        index.classes.push(rest.text()?.to_owned());
     }
-    index.keys = std::str::from_utf8(rest).ok()?.to_owned();
+    index.keys = rest.rest()?.to_owned();
     let last = index.samples.last().copied().unwrap_or_default();
-    let whole = last == End { key: keys, field: fields } && rest.len() as u64 == keys;
+    let whole = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
     let cut = index.samples.iter().all(|end| index.keys.is_char_boundary(end.key as usize));
     (whole && cut).then_some(index)
-}
-
-fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
-    let (taken, after) = rest.split_first_chunk()?;
-    *rest = after;
-    Some(taken)
 }
 
 #[cfg(test)]
@@ -148,6 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::source::hash::fnv1a;
 
     fn index() -> Index {
         Index {

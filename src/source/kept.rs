@@ -1,0 +1,156 @@
+//! Files that are kept beside the data, so that it need not be looked through again: written whole
+//! or not at all, and read back only as they were written.
+//!
+//! Little-endian. A magic number of 8 bytes, whose last is the version; words, texts (`u32` length,
+//! bytes) and bytes in the order of the calls; and the FNV-1a hash of everything before it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::hash::fnv1a;
+
+/// Writes `bytes` to `target`, whole or not at all.
+pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
+    // The process's id keeps several that open the same new data apart.
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, target));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+/// Makes the bytes of such a file.
+pub(super) struct Encoder(Vec<u8>);
+
+impl Encoder {
+    pub(super) fn new(magic: [u8; 8]) -> Self {
+        Encoder(magic.to_vec())
+    }
+
+    pub(super) fn long(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn word(&mut self, number: u32) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.word(text.len() as u32);
+        self.bytes(text.as_bytes());
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let hash = fnv1a(&self.0);
+        self.long(hash);
+        self.0
+    }
+}
+
+/// Reads such bytes. Any byte is taken for hostile: what is not there is `None`.
+pub(super) struct Decoder<'a>(&'a [u8]);
+
+impl<'a> Decoder<'a> {
+    /// `None` if the magic number is another, or the hash does not fit.
+    pub(super) fn new(bytes: &'a [u8], magic: [u8; 8]) -> Option<Self> {
+        let (body, hash) = bytes.split_last_chunk()?;
+        let body = (fnv1a(body) == u64::from_le_bytes(*hash)).then_some(body)?;
+        body.strip_prefix(&magic).map(Decoder)
+    }
+
+    pub(super) fn long(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn longs<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = self.long()?;
+        }
+        Some(numbers)
+    }
+
+    pub(super) fn word(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn text(&mut self) -> Option<&'a str> {
+        let length = self.word()?;
+        let (text, after) = self.0.split_at_checked(length as usize)?;
+        self.0 = after;
+        std::str::from_utf8(text).ok()
+    }
+
+    /// What is left, as text.
+    pub(super) fn rest(self) -> Option<&'a str> {
+        std::str::from_utf8(self.0).ok()
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, after) = self.0.split_first_chunk()?;
+        self.0 = after;
+        Some(*taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAGIC: [u8; 8] = *b"wftests\x01";
+
+    fn bytes() -> Vec<u8> {
+        let mut encoder = Encoder::new(MAGIC);
+        encoder.long(1 << 40);
+        encoder.word(7);
+        encoder.text("dög");
+        encoder.bytes(b"rest");
+        encoder.finish()
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_every_bit_counts() {
+        let bytes = bytes();
+        let mut decoder = Decoder::new(&bytes, MAGIC).unwrap();
+        assert_eq!((decoder.longs(), decoder.word(), decoder.text()), (Some([1 << 40]), Some(7), Some("dög")));
+        assert_eq!(decoder.rest(), Some("rest"));
+        assert!(Decoder::new(&bytes, *b"wftests\x02").is_none(), "another version");
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Decoder::new(&flipped, MAGIC).is_none(), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(Decoder::new(&bytes[..length], MAGIC).is_none(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_none() {
+        let bytes = Encoder::new(MAGIC).finish();
+        let mut decoder = Decoder::new(&bytes, MAGIC).unwrap();
+        assert_eq!((decoder.long(), decoder.word(), decoder.text(), decoder.longs::<2>()), (None, None, None, None));
+    }
+
+    #[test]
+    fn a_file_is_written_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("index");
+        store(&target, b"one").unwrap();
+        store(&target, b"two").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"two");
+        // The name is taken by a folder: the file cannot go there, and nothing is left behind.
+        let taken = folder.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        assert!(store(&taken, b"three").is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}
