@@ -1,0 +1,29 @@
+//! Compiles `src/libtorch.cpp` against the libtorch that torch-sys found.
+
+use std::env;
+use std::path::PathBuf;
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/libtorch.cpp");
+    println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
+    if env::var_os("CARGO_FEATURE_DOC_ONLY").is_some() {
+        return;
+    }
+    let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys says where libtorch is, on Linux and macOS");
+    let lib = PathBuf::from(lib);
+    // As torch-sys looks for them: where LIBTORCH_INCLUDE says, or else beside the libraries.
+    let root = env::var_os("LIBTORCH_INCLUDE").map_or_else(|| lib.join(".."), PathBuf::from);
+    let include = root.join("include");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .warnings(false)
+        .include(include.join("torch/csrc/api/include"))
+        .include(include)
+        .file("src/libtorch.cpp")
+        .compile("warpfeed_tch");
+    // What the file calls is there: torch-sys links the rest.
+    println!("cargo:rustc-link-search=native={}", lib.display());
+    println!("cargo:rustc-link-lib=torch_cpu");
+    println!("cargo:rustc-link-lib=c10");
+}

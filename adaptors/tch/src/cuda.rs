@@ -1,0 +1,54 @@
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use warpfeed::batch::DlpackTensor;
+use warpfeed::cuda::cudarc::driver::CudaStream;
+use warpfeed::{CudaBatch, Result};
+
+use crate::libtorch;
+use crate::share::Fields;
+
+/// The stream that the calling thread computes in on CUDA device `ordinal`, for
+/// [`Loader::cuda`](warpfeed::Loader::cuda). tch does not change it: it is the default stream,
+/// unless other code of libtorch set another.
+///
+/// # Errors
+/// If libtorch has no CUDA, or there is no such device.
+pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
+    let handle = libtorch::stream(ordinal)?;
+    // SAFETY: libtorch's streams live as long as the process.
+    unsafe { warpfeed::cuda::borrowed_stream(ordinal, handle) }
+}
+
+impl Fields for CudaBatch {
+    fn order(&self) -> Result<()> {
+        let Some(field) = self.fields().find_map(|field| self.field(&field.name)) else { return Ok(()) };
+        let handle = libtorch::stream(field.device())?;
+        // SAFETY: libtorch computes in the primary context, and its streams live as long as the
+        // process.
+        unsafe { self.use_on(handle) }
+    }
+
+    fn export(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
+        self.dlpack(name)
+    }
+
+    fn image_name(&self) -> String {
+        let images = self.images().device_ptr();
+        let is = |name: &String| self.field(name).is_some_and(|field| field.device_ptr() == images);
+        self.names().into_iter().find(is).expect("the images are a field")
+    }
+
+    fn check_labels(&self) -> Result<()> {
+        self.labels().map(|_| ())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.fields().map(|field| field.name.clone()).filter(|name| self.field(name).is_some()).collect()
+    }
+
+    fn valid_samples(&self) -> Vec<bool> {
+        self.valid().collect()
+    }
+}

@@ -1,0 +1,49 @@
+// What libtorch has and tch does not bind: tensors that own memory of others, by DLPack, and the
+// stream that the calling thread computes in.
+
+#include <ATen/DLConvertor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+
+namespace {
+
+template <class F>
+bool caught(char* message, size_t length, F work) noexcept {
+  try {
+    work();
+    return true;
+  } catch (const c10::Error& e) {
+    std::snprintf(message, length, "%s", e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    std::snprintf(message, length, "%s", e.what());
+  }
+  return false;
+}
+
+}  // namespace
+
+extern "C" {
+
+// A tensor that calls the deleter of `managed` when its memory is let go; null, with a message, if
+// libtorch cannot take it, and then the deleter has been called.
+at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t length) {
+  at::Tensor* tensor = nullptr;
+  caught(message, length, [&] {
+    std::shared_ptr<DLManagedTensor> owner(managed, [](DLManagedTensor* gone) { gone->deleter(gone); });
+    tensor = new at::Tensor(at::fromDLPack(managed, [owner](void*) mutable { owner.reset(); }));
+  });
+  return tensor;
+}
+
+// The handle of the stream that the calling thread computes in on CUDA device `device`.
+bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length) {
+  return caught(message, length, [&] {
+    c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+    *stream = cuda.getStream(c10::Device(c10::DeviceType::CUDA, device)).native_handle();
+  });
+}
+
+}

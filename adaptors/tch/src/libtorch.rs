@@ -1,0 +1,52 @@
+#![allow(unsafe_code)]
+//! The two calls of libtorch that tch lacks; see `libtorch.cpp`.
+
+use std::ffi::c_char;
+
+use tch::Tensor;
+use torch_sys::C_tensor;
+use warpfeed::batch::{DlManagedTensor, DlpackTensor};
+use warpfeed::{Error, Result};
+
+unsafe extern "C" {
+    fn warpfeed_tch_share(managed: *mut DlManagedTensor, message: *mut c_char, length: usize) -> *mut C_tensor;
+    #[cfg(feature = "cuda")]
+    fn warpfeed_tch_stream(
+        device: std::ffi::c_int,
+        stream: *mut *mut std::ffi::c_void,
+        message: *mut c_char,
+        length: usize,
+    ) -> bool;
+}
+
+const MESSAGE: usize = 1024;
+
+/// A tensor that is `memory`, and lets go of it with the last tensor that shares its storage.
+pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
+    let mut message = [0u8; MESSAGE];
+    // SAFETY: a managed tensor that nobody else has, and room for the message with its final NUL.
+    let tensor = unsafe { warpfeed_tch_share(memory.into_raw_unversioned(), message.as_mut_ptr().cast(), MESSAGE) };
+    if tensor.is_null() {
+        return Err(Error::config(format!("{name}: {}", text(&message))));
+    }
+    // SAFETY: a tensor made by `new`, which tch deletes as it deletes its own.
+    Ok(unsafe { Tensor::from_ptr(tensor) })
+}
+
+/// The handle of the stream that the calling thread computes in on CUDA device `ordinal`.
+#[cfg(feature = "cuda")]
+pub(crate) fn stream(ordinal: usize) -> Result<usize> {
+    let (mut message, mut stream) = ([0u8; MESSAGE], std::ptr::null_mut());
+    let device = ordinal.try_into().map_err(|_| Error::config(format!("CUDA device {ordinal}: no such device")))?;
+    // SAFETY: room for an address, and for the message with its final NUL.
+    if unsafe { warpfeed_tch_stream(device, &raw mut stream, message.as_mut_ptr().cast(), MESSAGE) } {
+        return Ok(stream as usize);
+    }
+    Err(Error::config(format!("CUDA device {ordinal}: {}", text(&message))))
+}
+
+/// libtorch's message, without what follows its first line.
+fn text(message: &[u8]) -> String {
+    let message = message.split(|&byte| byte == 0 || byte == b'\n').next().unwrap_or_default();
+    String::from_utf8_lossy(message).into_owned()
+}

@@ -1,0 +1,206 @@
+//! Promise: torch gets the loader's own memory: tensors are the slot of their batch, with its
+//! numbers to the bit, for every field and element type. They hold the slot until the last tensor
+//! that shares their storage is gone. Errors name the field or the sample.
+
+use std::time::Duration;
+
+use tch::{Kind, Tensor};
+use warpfeed::field::{Numbers, Rows};
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Batches, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
+use warpfeed_tch::ToTch;
+
+/// A picture of side 16 as `.npy` bytes, with values from the sample's number.
+fn picture(n: u64) -> Vec<u8> {
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend((0..16 * 16 * 3).map(|i| (i * 7 + n * 31) as u8));
+    bytes
+}
+
+fn source(labelled: bool) -> Memory {
+    let sample = |n: u64| {
+        let sample = OwnedSample::new(format!("s{n}"))
+            .field("rgb.npy", picture(n))
+            .field("place", [n as f32, -0.5].map(f32::to_le_bytes).concat())
+            .field("tokens", (0..n as i64 % 5).flat_map(|row| (10 * n as i64 + row).to_le_bytes()).collect::<Vec<_>>());
+        if labelled { sample.label(n as i64 % 3) } else { sample }
+    };
+    Memory::new((0..50).map(sample).collect())
+}
+
+fn loader() -> Loader {
+    Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
+}
+
+/// The bytes of a tensor in the order of its elements, read by torch.
+fn bytes(tensor: &Tensor) -> Vec<u8> {
+    let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
+    tensor.copy_data_u8(&mut bytes, tensor.numel());
+    bytes
+}
+
+fn shape(tensor: &Tensor) -> Vec<usize> {
+    tensor.size().into_iter().map(|n| n as usize).collect()
+}
+
+fn address(tensor: &Tensor) -> usize {
+    tensor.data_ptr() as usize
+}
+
+#[test]
+fn images_and_labels_are_the_slot_itself() {
+    for (dtype, kind) in
+        [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
+    {
+        for layout in [Layout::Nhwc, Layout::Nchw] {
+            let mut loader = loader().dtype(dtype).layout(layout);
+            if dtype != Dtype::U8 {
+                loader = loader.normalize(Normalize::IMAGENET);
+            }
+            let mut seen = 0;
+            for batch in loader {
+                let batch = batch.unwrap();
+                let (expected, labels) = (batch.images().bytes().to_vec(), batch.labels().unwrap().to_vec());
+                let (lengths, slot) = (batch.images().shape(), batch.images().bytes().as_ptr() as usize);
+                let (x, y) = batch.to_tch().unwrap();
+                assert_eq!((x.kind(), shape(&x), address(&x)), (kind, lengths, slot));
+                assert_eq!(bytes(&x), expected);
+                assert_eq!((y.kind(), Vec::<i64>::try_from(&y).unwrap()), (Kind::Int64, labels.clone()));
+                seen += labels.len();
+            }
+            assert_eq!(seen, 50);
+        }
+    }
+}
+
+#[test]
+fn every_field_comes_by_its_name() {
+    let loader = loader()
+        .soft_labels(3, 0.1)
+        .last_batch(LastBatch::Pad)
+        .field("place", Numbers::new(Dtype::F32, [2]))
+        .field("tokens", Rows::new(Dtype::I64, [], 4).padding(-1_i64));
+    let mut padding = 0;
+    for batch in loader {
+        let batch = batch.unwrap();
+        const NAMES: [&str; 6] = ["image", "label", "place", "soft_label", "tokens", "tokens.count"];
+        let views = NAMES.map(|name| {
+            let view = batch.field(name).unwrap();
+            (view.shape(), view.bytes().to_vec(), view.bytes().as_ptr() as usize)
+        });
+        let valid: Vec<bool> = batch.valid().collect();
+        let batch = batch.into_tch().unwrap();
+        let fields = batch.fields().unwrap();
+        assert_eq!(fields.len(), NAMES.len());
+        for (name, (lengths, expected, slot)) in NAMES.into_iter().zip(views) {
+            for tensor in [&fields[name], &batch.field(name).unwrap()] {
+                assert_eq!((shape(tensor), address(tensor)), (lengths.clone(), slot), "{name}");
+                assert_eq!(bytes(tensor), expected, "{name}");
+            }
+        }
+        assert_eq!(batch.valid().kind(), Kind::Bool);
+        assert_eq!(Vec::<bool>::try_from(batch.valid()).unwrap(), valid);
+        padding += valid.iter().filter(|valid| !**valid).count();
+    }
+    assert_eq!(padding, 6);
+}
+
+fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
+    batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
+}
+
+/// The promise for whatever `kept` makes of the images of a batch and holds.
+fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
+    let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
+    let first = batches.epoch(0).next().unwrap().unwrap();
+    let slot = first.images().bytes().as_ptr() as usize;
+    // The labels are dropped, and so are the images: `kept` alone holds it.
+    let kept = kept(first.to_tch().unwrap().0);
+    let before = bytes(&kept);
+    let filled: Vec<usize> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
+    assert!(filled.len() >= 100 && !filled.contains(&slot));
+    assert_eq!(bytes(&kept), before);
+    drop(kept);
+    // Now its slot is filled again.
+    assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
+}
+
+#[test]
+fn a_tensor_holds_its_slot_while_a_hundred_more_batches_go_by() {
+    holds_the_slot(|images| images);
+}
+
+#[test]
+fn a_shallow_clone_and_a_view_hold_the_slot_too() {
+    holds_the_slot(|images| images.shallow_clone());
+    holds_the_slot(|images| images.narrow(0, 3, 2).permute([0, 3, 1, 2]));
+}
+
+#[test]
+fn what_a_backward_pass_needs_holds_the_slot() {
+    let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
+    let first = batches.epoch(0).next().unwrap().unwrap();
+    let (slot, values) = (first.images().bytes().as_ptr() as usize, first.images().as_f32().unwrap().to_vec());
+    let weight = Tensor::ones([8 * 8 * 3], (Kind::Float, tch::Device::Cpu)).set_requires_grad(true);
+    let images = first.to_tch().unwrap().0.flatten(1, 3);
+    let loss = (&images * &weight).sum(Kind::Float);
+    drop(images);
+    assert!((1..=15).all(|epoch| !slots(&mut batches, epoch).contains(&slot)));
+    loss.backward();
+    // The gradient is the sum of the pictures.
+    let expected = Tensor::from_slice(&values).reshape([-1, 8 * 8 * 3]).sum_dim_intlist(0, false, Kind::Float);
+    assert_eq!(bytes(&weight.grad()), bytes(&expected));
+}
+
+#[test]
+fn a_copy_leaves_the_slot_free_and_stays_as_it_is() {
+    let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
+    let copies: Vec<(Tensor, Vec<u8>)> = batches
+        .epoch(0)
+        .map(|batch| {
+            let batch = batch.unwrap();
+            let expected = batch.images().bytes().to_vec();
+            (batch.to_tch().unwrap().0.copy(), expected)
+        })
+        .collect();
+    // More than there are slots.
+    assert_eq!(copies.len(), 7);
+    (1..=15).for_each(|epoch| drop(slots(&mut batches, epoch)));
+    drop(batches);
+    for (copy, expected) in copies {
+        assert_eq!(bytes(&copy), expected);
+    }
+}
+
+#[test]
+fn tensors_may_be_written_to_and_dropped_on_another_thread_after_the_loader() {
+    let mut batches = loader().dtype(Dtype::F32).host().unwrap();
+    let (mut images, _) = batches.epoch(0).next().unwrap().unwrap().to_tch().unwrap();
+    drop(batches);
+    let _ = images.fill_(0.25);
+    std::thread::spawn(move || assert_eq!(images.mean(Kind::Float).double_value(&[]), 0.25)).join().unwrap();
+}
+
+#[test]
+fn keeping_every_slot_is_an_error_and_no_hang() {
+    let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).host().unwrap();
+    let kept: Vec<_> = batches.epoch(0).map_while(|batch| batch.ok()).map(|batch| batch.to_tch().unwrap().0).collect();
+    assert!((2..7).contains(&kept.len()), "{}", kept.len());
+}
+
+#[test]
+fn errors_name_the_field_or_the_sample() {
+    let batch = loader().into_iter().next().unwrap().unwrap().into_tch().unwrap();
+    let said = batch.field("mask").unwrap_err().to_string();
+    assert_eq!(said, "config: mask: the batch has no such field; it has image, label");
+    let unlabelled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
+    let first = || unlabelled().into_iter().next().unwrap().unwrap();
+    let said = first().to_tch().unwrap_err().to_string();
+    assert!(said.starts_with("sample 0 (s0): ") && said.contains("no label"), "{said}");
+    // A field that is there, hidden, is left out of the map.
+    let fields = first().into_tch().unwrap().fields().unwrap();
+    assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
+}
