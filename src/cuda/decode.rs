@@ -18,6 +18,10 @@ use crate::error::{Error, Result};
 
 /// Threads a block; the kernels are compiled with that bound.
 const BLOCK: u32 = 128;
+/// Threads of a block of `jpeg_follow` and of `jpeg_starts`: `TILE` and `SUMMERS` in `jpeg.cu`.
+const TILE: u32 = 256;
+/// Bytes of the arena that are a piece of a long segment.
+const LINE: usize = DecodeOps::LINE;
 /// Rows of the output that a block of `jpeg_resize` makes: `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
 /// Bytes of shared memory that a block's lines take, where one of them is not longer. Regions of
@@ -37,6 +41,8 @@ pub struct DecodeAt {
     pub planes: usize,
     /// Scratch: [`DecodeOps::axes_bytes`] for each sample.
     pub axes: usize,
+    /// Scratch: [`DecodeOps::starts_bytes`] for the arena.
+    pub starts: usize,
     /// A u32 a sample: 0, or 1 if its data make no sense. Its pixels are then unspecified.
     pub faults: usize,
     /// Where u8 (N, H, W, 3) pixels go.
@@ -56,10 +62,14 @@ pub struct DecodeAt {
 /// A part of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Coefficients and faults are set to zero.
+    /// Faults are set to zero.
     Clear,
     /// The resize filter of each axis.
     Axes,
+    /// Where decoding stands at each line of long segments.
+    Follow,
+    /// Where the pieces of long segments begin.
+    Starts,
     /// Entropy-coded bytes to coefficients.
     Huffman,
     /// Coefficients to samples.
@@ -70,7 +80,8 @@ pub enum Stage {
 
 impl Stage {
     /// In their order.
-    pub const ALL: [Stage; 5] = [Stage::Clear, Stage::Axes, Stage::Huffman, Stage::Idct, Stage::Resize];
+    pub const ALL: [Stage; 7] =
+        [Stage::Clear, Stage::Axes, Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Resize];
 }
 
 /// The kernels that decode JPEGs, crop, resize and flip them, for one size of output.
@@ -78,13 +89,13 @@ impl Stage {
 /// Pixels equal those of the host path, bit for bit.
 pub struct Decode {
     axes: Kernel,
+    follow: Kernel,
+    starts: Kernel,
     huffman: Kernel,
     idct: Kernel,
     resize: Kernel,
     height: usize,
     width: usize,
-    /// Threads of a warp that decode a segment each; 0 lets a launch choose.
-    spread: u32,
 }
 
 impl Decode {
@@ -94,6 +105,7 @@ impl Decode {
     pub const PLANE_BYTES: usize = 64;
     /// Bytes of a fault.
     pub const FAULT_BYTES: usize = 4;
+
     /// Loads the kernels for outputs of (`height`, `width`).
     ///
     /// # Errors
@@ -106,21 +118,14 @@ impl Decode {
         let load = |name: &str| Kernel::load(context, name.into());
         Ok(Decode {
             axes: load("jpeg_axes")?,
+            follow: load("jpeg_follow")?,
+            starts: load("jpeg_starts")?,
             huffman: load("jpeg_huffman")?,
             idct: load("jpeg_idct")?,
             resize: load("jpeg_resize")?,
             height,
             width,
-            spread: 0,
         })
-    }
-
-    /// Lets `spread` threads of each warp decode a segment each, at most 32; 0 lets each launch
-    /// choose.
-    #[must_use]
-    pub fn spread(mut self, spread: u32) -> Self {
-        self.spread = spread.min(32);
-        self
     }
 
     /// Queues the decoding of `at.count` samples. Samples whose record says that their pixels are
@@ -149,25 +154,26 @@ impl Decode {
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub unsafe fn launch_stage(&self, stream: &Stream, memory: &Memory, at: DecodeAt, stage: Stage) -> Result<()> {
         let (count, blocks, size) = (at.count, at.blocks, (self.height, self.width));
-        let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.faults, at.out];
+        let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.starts, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
         assert!(at.columns <= DecodeOps::MOST_COLUMNS as usize, "a region of {} columns", at.columns);
         if count == 0 || blocks == 0 && stage != Stage::Clear {
             return Ok(());
         }
-        let coefficient_bytes = blocks * Self::COEFFICIENT_BYTES;
         let mut ops = memory.at(at.ops, count * DecodeOps::BYTES);
         let mut arena = memory.at(at.arena, at.arena_bytes);
-        let mut coefficients = memory.at(at.coefficients, coefficient_bytes);
+        let mut coefficients = memory.at(at.coefficients, blocks * Self::COEFFICIENT_BYTES);
         let mut planes = memory.at(at.planes, blocks * Self::PLANE_BYTES);
         let mut axes = memory.at(at.axes, count * DecodeOps::axes_bytes(size.0, size.1));
+        let mut starts = memory.at(at.starts, DecodeOps::starts_bytes(at.arena_bytes));
         let mut faults = memory.at(at.faults, count * Self::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
         let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
-        let mut spread = self.spread_for(count, at.segments);
+        // Twice the mean of a picture: blocks of threads go on to what is left.
+        let lines = 2 * at.arena_bytes / count / LINE;
         macro_rules! queue {
-            ($kernel:ident, $blocks:expr, $shared:expr, $($parameter:ident),*) => {{
-                let grid = Grid { blocks: $blocks as u32, block: BLOCK, count, shared: $shared as u32 };
+            ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:ident),*) => {{
+                let grid = Grid { blocks: $blocks as u32, block: $block, count, shared: $shared as u32 };
                 let parameters: &mut [*mut c_void] = &mut [$((&raw mut $parameter).cast()),*];
                 // SAFETY: invariants 1 and 2 and the caller's promise.
                 unsafe { self.$kernel.queue(stream, memory, grid, parameters) }
@@ -176,38 +182,29 @@ impl Decode {
         match stage {
             Stage::Clear => {
                 // SAFETY: the caller's promise.
-                unsafe {
-                    stream.clear(memory, at.faults, count * Self::FAULT_BYTES)?;
-                    stream.clear(memory, at.coefficients, coefficient_bytes)
-                }
+                unsafe { stream.clear(memory, at.faults, count * Self::FAULT_BYTES) }
             }
-            Stage::Axes => queue!(axes, 2, 0, axes, faults, ops, samples, height, width),
+            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples, height, width),
+            Stage::Follow => {
+                let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
+                queue!(follow, groups, TILE, 0, starts, arena, ops, samples)
+            }
+            Stage::Starts => queue!(starts, 1, TILE, 0, starts, faults, arena, ops, samples),
             Stage::Huffman => {
-                let groups = at.segments.div_ceil((BLOCK / 32 * spread) as usize).max(1);
-                queue!(huffman, groups, 0, coefficients, faults, arena, ops, samples, spread)
+                let groups = (at.segments + lines).div_ceil(BLOCK as usize).clamp(1, 64);
+                queue!(huffman, groups, BLOCK, 0, coefficients, faults, arena, ops, samples, starts)
             }
             Stage::Idct => {
                 let groups = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
-                queue!(idct, groups, 0, planes, coefficients, arena, ops, samples)
+                queue!(idct, groups, BLOCK, 0, planes, coefficients, arena, ops, samples)
             }
             Stage::Resize => {
                 // Lines begin and end at multiples of 4 pixels of the stored picture.
                 let line = at.columns + 6;
                 let mut words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
                 let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
-                queue!(resize, groups, shared, out, planes, axes, ops, samples, height, width, words)
+                queue!(resize, groups, BLOCK, shared, out, planes, axes, ops, samples, height, width, words)
             }
-        }
-    }
-
-    /// Threads of a warp that decode a segment each. They wait for each other, so there are more of
-    /// them only where the device has warps enough.
-    fn spread_for(&self, count: usize, segments: usize) -> u32 {
-        match (self.spread, count * segments) {
-            (0, ..2048) => 1,
-            (0, 2048..8192) => 2,
-            (0, _) => 4,
-            (spread, _) => spread,
         }
     }
 }
@@ -219,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_entry_point_is_in_the_ptx_and_constants_are_those_of_the_source() {
-        for name in ["jpeg_axes", "jpeg_huffman", "jpeg_idct", "jpeg_resize"] {
+        for name in ["jpeg_axes", "jpeg_follow", "jpeg_starts", "jpeg_huffman", "jpeg_idct", "jpeg_resize"] {
             let text = entry_text(name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
             assert_eq!(text.matches(".visible .entry").count(), 1);
             assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
@@ -228,6 +225,9 @@ mod tests {
         assert!(source.contains(&format!("enum {{ MOST_TAPS = {} }};", DecodeOps::MOST_TAPS)));
         assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
         assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
+        assert!(source.contains(&format!("enum {{ TILE = {TILE} }};")));
+        assert!(source.contains(&format!("enum {{ SUMMERS = {TILE} }};")));
+        assert!(source.contains(&format!("enum {{ LINE = {LINE} }};")));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 96 + 240);
         // `Strip` lies beside the widest line.
         let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);

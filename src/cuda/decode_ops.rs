@@ -40,6 +40,15 @@ impl DecodeOps {
         axis(height) + axis(width)
     }
 
+    /// Bytes of the arena that are a piece of a long segment: `LINE` in `kernels/jpeg.cu`.
+    pub(crate) const LINE: usize = 128;
+
+    /// Bytes of scratch in which the kernels note where the pieces of an arena begin: a quarter of
+    /// the arena. `Start` in `kernels/jpeg.cu` has 32 bytes.
+    pub fn starts_bytes(arena: usize) -> usize {
+        (arena / Self::LINE + 1) * 32
+    }
+
     /// Leaves the sample as it is.
     pub(crate) const NOTHING: DecodeOps = DecodeOps([0; Self::BYTES / 4]);
 

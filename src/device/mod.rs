@@ -30,6 +30,8 @@ mod ring;
 #[cfg(test)]
 pub(crate) mod sim;
 mod spec;
+#[cfg(test)]
+mod zoo;
 
 #[cfg(feature = "cuda")]
 pub use crate::batch::{DlManagedTensorVersioned, DlTensor, DlpackTensor};

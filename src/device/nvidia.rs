@@ -128,7 +128,9 @@ impl Gpu for Nvidia {
     }
 
     fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
-        let Decode { records, encoded, encoded_bytes, pixels, coefficients, planes, axes, faults, count, .. } = job;
+        let Decode {
+            records, encoded, encoded_bytes, pixels, coefficients, planes, axes, starts, faults, count, ..
+        } = job;
         let Largest { segments, columns, blocks } = job.largest;
         let (segments, columns) = (segments as usize, columns as usize);
         let at = cuda::DecodeAt {
@@ -138,6 +140,7 @@ impl Gpu for Nvidia {
             coefficients,
             planes,
             axes,
+            starts,
             faults,
             out: pixels,
             count,
@@ -163,5 +166,7 @@ impl Gpu for Nvidia {
     }
 }
 
+#[cfg(test)]
+mod decode_tests;
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ use crate::cuda::{DecodeOps, Recorded, SampleOps};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 
-mod decode;
+pub(super) mod decode;
 
 /// Bytes an upload or a conversion moves before it may pause.
 const PIECE: usize = 64;

@@ -233,6 +233,7 @@ impl Spec {
         let planes = take(&mut places.scratch_bytes, decoding.blocks * SAMPLES);
         let sizes = decoding.pictures.iter().map(|picture| DecodeOps::axes_bytes(picture.height, picture.width));
         let axes = take(&mut places.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
+        let starts = take(&mut places.scratch_bytes, DecodeOps::starts_bytes(decoding.room));
         let faults = places.scratch_bytes;
         for picture in &decoding.pictures {
             let records = take(&mut places.staging_bytes, self.batch * DecodeOps::BYTES);
@@ -248,6 +249,7 @@ impl Spec {
                 coefficients,
                 planes,
                 axes,
+                starts,
                 faults: take(&mut places.scratch_bytes, self.batch * FAULT),
             });
         }
@@ -330,6 +332,7 @@ pub(crate) struct DecodeStep {
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
+    pub(crate) starts: usize,
     /// A `u32` a sample, which is not 0 if the picture is damaged.
     pub(crate) faults: usize,
 }

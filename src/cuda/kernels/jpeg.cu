@@ -1,10 +1,12 @@
 // Baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, colour, crop, resize
 // and flip.
 //
-// Four entry points, one after the other in a stream. blockIdx.y is the sample; samples whose
+// Six entry points, one after the other in a stream. blockIdx.y is the sample; samples whose
 // pixels are in place already are skipped.
 //   jpeg_axes      the resize filter of each axis, as tables
-//   jpeg_huffman   the entropy-coded segments to coefficients, a thread a segment
+//   jpeg_follow    where decoding stands at each line of the long segments, a thread a line
+//   jpeg_starts    from that, the blocks that begin in each line
+//   jpeg_huffman   entropy-coded bytes to coefficients, a thread a short segment or a line
 //   jpeg_idct      coefficients to samples, a thread a block
 //   jpeg_resize    samples to pixels of the output, a block eight rows
 //
@@ -48,7 +50,8 @@ struct __align__(16) DecodeOps {
     u32 colour;
     u32 count;          // of parts
     u32 tables;         // Huffman tables in the head
-    u32 unused[2];
+    u32 place;          // in the batch; another sample's if this one is a copy of it
+    u32 kept;           // blocks
     Part parts[3];
     u32 choice[3];      // of each part: DC table | AC table << 8
     u32 unused_too;
@@ -66,6 +69,10 @@ struct Segment { u32 byte, bytes, first, count; };
 
 __device__ __forceinline__ const Spec* specs_of(const DecodeOps& o, const u8* arena) {
     return reinterpret_cast<const Spec*>(arena + o.at + o.count * 128);
+}
+
+__device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const u8* arena) {
+    return reinterpret_cast<const Segment*>(specs_of(o, arena) + o.tables);
 }
 
 // --- the resize filter -----------------------------------------------------------------------------------------------------------
@@ -161,45 +168,49 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
-// Bits that are looked up at once.
-enum { LOOK = 10, MOST_TABLES = 6, MOST_BLOCKS = 10 };
+enum { MOST_TABLES = 6, MOST_BLOCKS = 10, LOOK_ENTRIES = 4096 };
 
-// What a code stands for: bits of the code and of the value behind it | bits of the value << 8 |
-// places in the block that it goes on by << 16 | bits of the code << 24. 0 in a table says that the
-// code is longer than LOOK bits.
-enum { END = 128, WRONG = 192 };    // goes on by so many: the block ends; there is no such code
-__device__ __forceinline__ u32 meaning(u32 length, u32 symbol) {
-    const u32 size = symbol & 15, run = symbol >> 4;
-    const u32 advance = size == 0 && run < 15 ? u32(END) : run + 1;
+// What a code stands for: bits of the code and of the value behind it, at most 31 | bits of the
+// value << 8 | places in the block that it goes on by << 16 | bits of the code << 24. 0 in a table
+// says that the code is longer than the bits looked up at once.
+enum { END = 128, WRONG = 200 };    // goes on by so many: the block ends; there is no such code
+__device__ __forceinline__ u32 meaning(u32 length, u32 symbol, bool dc) {
+    const u32 size = symbol & 15, run = dc ? 0 : symbol >> 4;
+    const u32 advance = size == 0 && run < 15 && !dc ? u32(END) : run + 1;
     return (length + size) | size << 8 | advance << 16 | length << 24;
 }
 
 struct Tables {
-    u32 look[MOST_TABLES << LOOK];
+    // Of each table, what it has for the first `bits` bits.
+    u32 look[LOOK_ENTRIES];
     // Of each length: one past its last code, at the top of 16 bits; and what to add to a code for
     // its symbol's index.
     u32 limit[MOST_TABLES][17];
     u32 offset[MOST_TABLES][17];
     u8 symbols[MOST_TABLES][256];
-    u32 choice[MOST_BLOCKS];    // of each block in an MCU: DC table | AC table << 8 | part << 16
+    // Of each block in an MCU: where its DC table begins in `look` | its AC table << 13 | part << 26
+    u32 choice[MOST_BLOCKS];
 };
 
-// The code that 16 bits begin with, if it has `from` to `to` bits; or 0.
-__device__ __forceinline__ u32 find(const Tables& tables, u32 table, u32 window, u32 from, u32 to) {
-    #pragma unroll 1
-    for (u32 length = from; length <= to; length++) {
-        if (window < tables.limit[table][length]) {
-            const u32 index = (window >> (16 - length)) + tables.offset[table][length];
-            return meaning(length, tables.symbols[table][index & 255]);
-        }
-    }
-    return 0;
+// Bits that are looked up at once: few tables have room for more.
+__device__ __forceinline__ u32 look_bits(u32 tables) { return tables <= 2 ? 11 : tables <= 4 ? 10 : 9; }
+
+// The code that 16 bits begin with, if it has `from` or more bits.
+template <u32 From> __device__ __forceinline__ u32 find(const Tables& tables, u32 table, u32 window, bool dc) {
+    u32 length = From;
+    #pragma unroll
+    for (u32 shorter = From; shorter <= 16; shorter++) length += window >= tables.limit[table][shorter];
+    if (length > 16) return u32(WRONG) << 16;
+    const u32 index = (window >> (16 - length)) + tables.offset[table][length];
+    return meaning(length, tables.symbols[table][index & 255], dc);
 }
 
 // All threads of a block.
 __device__ __forceinline__ void build(Tables& tables, const DecodeOps& o, const u8* arena) {
     const Spec* const specs = specs_of(o, arena);
-    const u32 count = min(o.tables, u32(MOST_TABLES));
+    const u32 count = min(o.tables, u32(MOST_TABLES)), bits = look_bits(count);
+    u32 dc = 0;     // a bit for each table of DC differences
+    for (u32 part = 0; part < o.count; part++) dc |= 1u << (o.choice[part] & 255);
     for (u32 i = threadIdx.x; i < count * 256; i += blockDim.x) {
         tables.symbols[i / 256][i % 256] = specs[i / 256].symbols[i % 256];
     }
@@ -215,132 +226,479 @@ __device__ __forceinline__ void build(Tables& tables, const DecodeOps& o, const 
     }
     for (u32 i = threadIdx.x; i < MOST_BLOCKS; i += blockDim.x) {
         const u32 part = o.count == 3 && i >= o.parts[1].first ? (i >= o.parts[2].first ? 2 : 1) : 0;
-        tables.choice[i] = o.choice[part] | part << 16;
+        const u32 choice = o.choice[part];
+        tables.choice[i] = (choice & 255) << bits | (choice >> 8) << bits << 13 | part << 26;
     }
     __syncthreads();
-    for (u32 i = threadIdx.x; i < count << LOOK; i += blockDim.x) {
-        tables.look[i] = find(tables, i >> LOOK, i % (1 << LOOK) << (16 - LOOK), 1, LOOK);
+    for (u32 i = threadIdx.x; i < count << bits; i += blockDim.x) {
+        const u32 table = i >> bits, found = find<1>(tables, table, i << (16 - bits) & 0xffff, dc >> table & 1);
+        tables.look[i] = found >> 24 <= bits && found >> 16 != WRONG ? found : 0;
     }
     __syncthreads();
 }
 
-// The bits of one segment: `high` holds the next 32, `low` some of those behind them. The word
-// after them is asked for in advance, and waited for where it is used.
+// The bits of a lane's piece. Global memory is read 16 bytes at a time, long before they are
+// needed: a lane that waits lets its warp wait. In between they are words in shared memory.
 struct Bits {
-    const u32* words;
-    u32 last;           // no word behind this one is read
-    u32 next;           // the word in `ahead`
-    u32 high, low, ahead;
-    u32 held;
+    enum { RING = 16 };     // words
+    enum { ROUNDS = 6 }; // AC symbols between calls of `fill`; two more may come
 
-    __device__ __forceinline__ Bits(const u8* from, u32 byte, u32 last_word) {
-        words = reinterpret_cast<const u32*>(from);
-        last = last_word;
-        next = byte / 4;
-        high = low = 0;
-        held = 0;
-        ahead = __ldg(words + min(next, last));
-        refill();
-        const u32 skip = byte % 4 * 8;
-        high <<= skip;
-        held -= skip;
-        refill();
+    const uint4* chunks;
+    u32 last;           // no chunk behind this one is read
+    u32* ring;          // word i is at ring[i % RING * 32]
+    u32 filled;         // words that were put into the ring
+    uint4 ahead;        // the words behind them
+    u32 origin;         // the first bit of the first chunk
+    u32 position;       // bits from there
+    u32 now, next, behind;  // the word that `position` is in, and two more
+
+    // From bit `bit` of the sample's bytes on.
+    __device__ __forceinline__ Bits(const DecodeOps& o, const u8* arena, u32 bit, u32* ring) : ring(ring) {
+        chunks = reinterpret_cast<const uint4*>(arena + o.at) + bit / 128;
+        last = (o.bytes + 32) / 16 - 1 - bit / 128;
+        origin = bit / 128 * 128;
+        position = bit % 128;
+        filled = 0;
+        ahead = __ldg(chunks);
+        put();
+        put();
+        now = word(0), next = word(1), behind = word(2);
     }
-    // To 32 bits or more.
-    __device__ __forceinline__ void refill() {
-        if (held < 32) {
-            const u32 word = __byte_perm(ahead, 0, 0x0123);
-            high |= word >> held;
-            low = word << 1 << (31 - held);
-            held += 32;
-            next++;
-            ahead = __ldg(words + min(next, last));
-        }
+    __device__ __forceinline__ u32& at(u32 i) { return ring[i % RING * 32]; }
+    __device__ __forceinline__ u32 word(u32 i) { return at(position / 32 + i); }
+    __device__ __forceinline__ void put() {
+        at(filled) = __byte_perm(ahead.x, 0, 0x0123);
+        at(filled + 1) = __byte_perm(ahead.y, 0, 0x0123);
+        at(filled + 2) = __byte_perm(ahead.z, 0, 0x0123);
+        at(filled + 3) = __byte_perm(ahead.w, 0, 0x0123);
+        filled += 4;
+        ahead = __ldg(chunks + min(filled / 4, last));
     }
+    // ROUNDS + 2 symbols begin a new word as many times at most, so that many words are needed
+    // behind the first three.
+    __device__ __forceinline__ void fill() {
+        static_assert(ROUNDS + 5 <= RING, "a chunk has room behind what is still needed");
+        while (filled - position / 32 < ROUNDS + 5) put();
+    }
+    __device__ __forceinline__ u32 peek() const { return __funnelshift_l(next, now, position); }
     // At most 31.
-    __device__ __forceinline__ void take(u32 count) {
-        high = __funnelshift_l(low, high, count);
-        low <<= count;
-        held -= count;
-    }
-    // Bits from `words` on to the next one.
-    __device__ __forceinline__ u64 position() const { return u64(next) * 32 - held; }
-    __device__ __forceinline__ u32 look(const Tables& tables, u32 table) const { return tables.look[(table << LOOK) + (high >> (32 - LOOK))]; }
-    // For a code of more than LOOK bits.
-    __device__ __forceinline__ u32 look_further(const Tables& tables, u32 table) const {
-        const u32 found = find(tables, table, high >> 16, LOOK + 1, 16);
-        return found ? found : u32(WRONG) << 16;
-    }
-    // The value behind the code (EXTEND in T.81 F.2.2.1).
-    __device__ __forceinline__ u32 value(u32 found) const {
-        const u32 size = found >> 8 & 15, behind = __funnelshift_l(low, high, found >> 24);
-        const u32 negative = ~u32(int(behind) >> 31);
-        return (behind >> 1 >> (31 - size)) + (negative & (1 - (1u << size)));
+    __device__ __forceinline__ void skip(u32 count) {
+        const bool crosses = position % 32 + count >= 32;
+        position += count;
+        now = crosses ? next : now;
+        next = crosses ? behind : next;
+        if (crosses) behind = word(2);
     }
 };
 
-// Decodes one segment; false if its bytes make no sense. Coefficients are stored in zigzag order,
-// in which `jpeg_idct` reads them.
-__device__ __forceinline__ bool decode(const Tables& tables, const DecodeOps& o, const Segment& segment, const u8* arena,
-                                       i16* coefficients) {
-    Bits bits(arena + o.at, segment.byte, (o.bytes + 32) / 4 - 1);
-    const u64 end = u64(segment.byte + segment.bytes) * 8;
-    const u32 blocks = o.blocks, mcus = o.mcus;
-    u32 y = segment.first / mcus, x = segment.first - y * mcus;
-    u32 dc[3] = {0, 0, 0};
-    for (u32 mcu = 0; mcu < segment.count; mcu++) {
-        const u32 row = y - o.row, column = x - o.column;
-        const bool inside = row < o.rows && column < o.columns;
-        i16* to = coefficients + size_t(o.block + (row * o.columns + column) * blocks) * 64;
-        for (u32 b = 0; b < blocks; b++) {
-            const u32 choice = tables.choice[b], table = choice >> 8 & 255, part = choice >> 16;
-            u32 found = bits.look(tables, choice & 255);
-            if (found == 0) found = bits.look_further(tables, choice & 255);
-            if (found >> 16 == WRONG) return false;
-            const u32 difference = bits.value(found);
-            bits.take(found & 31);
-            bits.refill();
-            found = bits.look(tables, table);
-            const u32 level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + difference;
-            if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
-            if (inside) to[0] = i16(level);
-            // The place of the latest coefficient. The next look-up begins before it is known
-            // whether the block ends with this one.
-            u32 k = 0;
-            do {
-                if (found == 0) found = bits.look_further(tables, table);
-                const u32 value = bits.value(found);
-                k += found >> 16 & 255;
-                bits.take(found & 31);
-                bits.refill();
-                found = bits.look(tables, table);
-                if (inside && k < 64) to[k] = i16(value);
-            } while (k < 63);
-            // Behind the last place: the block's end, or too long a run, or no code.
-            if (k > 63 && (k < END || k >= WRONG)) return false;
-            to += 64;
-        }
-        if (bits.position() > end) return false;
-        if (++x == mcus) x = 0, y++;
-    }
-    return true;
+// The value in `window` behind the code (EXTEND in T.81 F.2.2.1).
+__device__ __forceinline__ u32 value_of(u32 found, u32 window) {
+    const u32 size = found >> 8 & 15, behind = window << (found >> 24);
+    const u32 negative = ~u32(int(behind) >> 31);
+    return (behind >> 1 >> (31 - size)) + (negative & (1 - (1u << size)));
 }
 
-// `spread` threads of each warp decode a segment each: threads of a warp wait for each other, and a
-// multiprocessor that has few warps waits for each of them.
-extern "C" __global__ void __launch_bounds__(128)
-jpeg_huffman(i16* coefficients, u32* faults, const u8* arena, const DecodeOps* all, u32 count, u32 spread) {
+__device__ __forceinline__ u32 look(const Tables& tables, u32 table, u32 bits, u32 window, bool dc) {
+    const u32 found = tables.look[table + (window >> (32 - bits))];
+    return found ? found : find<10>(tables, table >> bits, window >> 16, dc);
+}
+
+// Up to ROUNDS symbols of AC coefficients, while the block goes on and the position is below
+// `limit`. `k` is the place of the latest coefficient. `each` gets places and values. A lane waits
+// at a code that is longer than what is looked up at once: it is `stuck` until the next call.
+template <class Each>
+__device__ __forceinline__ void decode_ac(const Tables& tables, Bits& bits, u32 table, u32 look_bits, u32 limit, u32& k, bool& stuck,
+                                          Each each) {
+    if (stuck) {
+        const u32 window = bits.peek(), found = find<10>(tables, table >> look_bits, window >> 16, false);
+        bits.skip(found & 31);
+        k += found >> 16 & 255;
+        if (k < 64) each(k, value_of(found, window));
+    }
+    #pragma unroll
+    for (u32 round = 0; round < Bits::ROUNDS; round++) {
+        const bool on = k < 63 && bits.position < limit;
+        const u32 window = bits.peek(), looked = tables.look[table + (window >> (32 - look_bits))];
+        const u32 found = on ? looked : 0;
+        bits.skip(found & 31);
+        k += found >> 16 & 255;
+        if (found != 0 && k < 64) each(k, value_of(found, window));
+        stuck = on && looked == 0;
+    }
+}
+
+// Whether a block may end with this `k`: not with too long a run, nor where there is no code.
+__device__ __forceinline__ bool is_sound(u32 k) { return k == 63 || (k >= END && k < END + 63); }
+
+// A piece of a segment: blocks whose decoding begins at a known bit, with known DC coefficients
+// before them.
+struct __align__(16) Start {
+    u32 bit, end;       // of the first block, and of the segment; from the sample's first byte
+    u32 block, count;   // the first block, counted through the picture, and how many
+    u32 dc[3];
+    u32 unused;
+};
+
+// --- where pieces of long segments begin
+
+// Segments of fewer bytes are decoded in one piece.
+enum { LONG = 1024 };
+// Bytes of a piece. The scratch has a Start for each such line of the arena.
+enum { LINE = 128 };
+
+// The first line that may have a piece.
+__device__ __forceinline__ u32 first_line(const DecodeOps& o) {
+    return (o.count * 128 + o.tables * u32(sizeof(Spec)) + o.segments * u32(sizeof(Segment))) / LINE;
+}
+
+// What is known of a line: its piece, if it has one.
+struct Extent { u32 from, to; };    // bits
+struct Line {
+    Segment segment;
+    Extent extent;
+    bool any, first;    // whether it has one; whether it is its segment's first
+
+    // A piece begins with its line. The first one begins with the segment, and ends with the first
+    // line that is whole.
+    __device__ __forceinline__ Line(const DecodeOps& o, const Segment* segments, u32 line) {
+        u32 low = 0, high = o.segments;
+        while (high - low > 1) {
+            const u32 middle = (low + high) / 2;
+            if (segments[middle].byte <= line * LINE) low = middle; else high = middle;
+        }
+        segment = segments[low];
+        const u32 begin = (segment.byte + LINE - 1) / LINE, end = segment.byte + segment.bytes;
+        any = segment.bytes >= LONG && line >= begin && line * LINE < end;
+        first = any && line == begin;
+        extent = {(first ? segment.byte : line * LINE) * 8, min((line + 1) * LINE, end) * 8};
+    }
+};
+
+// Where decoding stands at the end of a piece: bits behind it | block in the MCU << 8 | places of
+// the block that are done << 16. 0 is the start of an MCU.
+struct State {
+    u32 ahead, b, k;
+    __device__ __forceinline__ State(u32 code) : ahead(code & 255), b(code >> 8 & 255), k((code >> 16) - 1) {}
+    __device__ __forceinline__ State(u32 ahead, u32 b, u32 k) : ahead(ahead), b(b), k(k) {}
+    __device__ __forceinline__ u32 code() const { return ahead | b << 8 | (k + 1) << 16; }
+};
+
+// What a piece adds: blocks that begin in it, and their DC differences.
+struct Gain {
+    u32 count, dc[3];
+    __device__ __forceinline__ Gain operator+(const Gain& other) const {
+        return {count + other.count, {dc[0] + other.dc[0], dc[1] + other.dc[1], dc[2] + other.dc[2]}};
+    }
+};
+
+// Decodes a piece without keeping anything but where it ends, what it adds, and where the first
+// block begins in it. Where the bytes make no sense it goes on at the start of an MCU.
+__device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, const u8* arena, u32* ring, const Extent& piece,
+                                      u32 entry, Gain& sums, u32& first) {
+    const u32 at_once = look_bits(o.tables), blocks = o.blocks;
+    const State state(entry);
+    Bits bits(o, arena, piece.from + state.ahead, ring);
+    const u32 limit = piece.to - bits.origin;
+    u32 k = state.k, b = state.b, choice = tables.choice[b];
+    bool stuck = false;
+    sums = {0, {0, 0, 0}};
+    while (bits.position < limit) {
+        bits.fill();
+        if (k == ~0u) {
+            if (sums.count++ == 0) first = bits.origin + bits.position;
+            const u32 window = bits.peek(), found = look(tables, choice & 8191, at_once, window, true);
+            const u32 part = choice >> 26, difference = value_of(found, window);
+            sums.dc[0] += part == 0 ? difference : 0;
+            sums.dc[1] += part == 1 ? difference : 0;
+            sums.dc[2] += part == 2 ? difference : 0;
+            bits.skip(found & 31);
+            k = (found >> 16) % 256 - 1;
+        }
+        decode_ac(tables, bits, choice >> 13 & 8191, at_once, limit, k, stuck, [](u32, u32) {});
+        if (k >= 63) {
+            if (k >= WRONG - 1) bits.skip(1);
+            b = is_sound(k) && b + 1 < blocks ? b + 1 : 0;
+            choice = tables.choice[b];
+            k = ~0u;
+        }
+    }
+    return State(bits.position - limit, b, k).code();
+}
+
+// What is known of a line before it is known what the lines before it add; then it becomes a Start.
+struct __align__(16) Followed {
+    u32 entry, exit;    // states
+    u32 first;          // the bit at which the first block begins
+    u32 unused;
+    Gain gain;
+};
+
+static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the other");
+
+enum { TILE = 256 };    // lines
+
+// Codes synchronise themselves: decoding that began at a wrong place soon goes on as if it had
+// begun at the right one (Weissenberger and Schmidt, 2018). Each line is decoded as if an MCU began
+// there, then again from where the line before ended, until no end changes. Only the lines before
+// the tile may still change them. The lines whose beginning changed are dealt to the first
+// threads, so that few warps have work.
+extern "C" __global__ void __launch_bounds__(TILE)
+jpeg_follow(Followed* followed, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ Tables tables;
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = blockDim.x / 32 * spread;
+    __shared__ u32 rings[TILE * Bits::RING];
+    __shared__ Extent extents[TILE];
+    __shared__ u32 entries[TILE], exits[TILE], list[TILE];
+    __shared__ u32 listed;
+    const u32 lane = threadIdx.x % 32;
+    u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + lane;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || blockIdx.x * group >= o.segments) continue;
-        __syncthreads();
-        build(tables, o, arena);
-        const Segment* const segments = reinterpret_cast<const Segment*>(specs_of(o, arena) + o.tables);
-        for (u32 first = blockIdx.x * group; first < o.segments; first += gridDim.x * group) {
-            const u32 i = first + warp * spread + lane;
-            if (lane < spread && i < o.segments && !decode(tables, o, segments[i], arena, coefficients)) faults[n] = 1;
+        if (o.kind == 0 || o.place != n) continue;
+        const Segment* const segments = segments_of(o, arena);
+        const u32 lines = o.bytes / LINE + 1;
+        bool built = false;
+        for (u32 tile = first_line(o) + blockIdx.x * TILE; tile < lines; tile += gridDim.x * TILE) {
+            const Line line(o, segments, tile + threadIdx.x);
+            if (!__syncthreads_or(line.any)) continue;
+            if (!built) build(tables, o, arena);
+            built = true;
+            const bool exact = line.first || threadIdx.x == 0;
+            u32 entry = ~0u;
+            extents[threadIdx.x] = line.extent;
+            exits[threadIdx.x] = 0;
+            for (;;) {
+                if (threadIdx.x == 0) listed = 0;
+                __syncthreads();
+                const u32 before = exact ? 0 : exits[threadIdx.x - 1];
+                const bool changed = line.any && before != entry;
+                const u32 lanes = __ballot_sync(~0u, changed);
+                u32 at = 0;
+                if (lane == 0) at = atomicAdd(&listed, __popc(lanes));
+                at = __shfl_sync(~0u, at, 0) + __popc(lanes & ((1u << lane) - 1));
+                if (changed) list[at] = threadIdx.x, entries[threadIdx.x] = entry = before;
+                __syncthreads();
+                if (listed == 0) break;
+                if (threadIdx.x < listed) {
+                    const u32 i = list[threadIdx.x];
+                    Followed own = {entries[i], 0, 0, 0, {0, {0, 0, 0}}};
+                    exits[i] = own.exit = follow(tables, o, arena, ring, extents[i], own.entry, own.gain, own.first);
+                    followed[o.at / LINE + tile + i] = own;
+                }
+                __syncthreads();
+            }
+            __syncthreads();
+        }
+    }
+}
+
+enum { SUMMERS = 256 };
+
+// The sum over all lines before this thread's in its segment. `carried` is what the threads before
+// the first one sum up to, and then those before the next tile.
+__device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* sums, bool* firsts, Gain& carried) {
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    Gain sum = own;
+    bool cut = first;
+    #pragma unroll
+    for (u32 distance = 1; distance < 32; distance *= 2) {
+        Gain other;
+        other.count = __shfl_up_sync(~0u, sum.count, distance);
+        for (u32 i = 0; i < 3; i++) other.dc[i] = __shfl_up_sync(~0u, sum.dc[i], distance);
+        const bool other_cut = __shfl_up_sync(~0u, cut, distance);
+        if (lane >= distance && !cut) sum = sum + other, cut = other_cut;
+    }
+    sums[threadIdx.x] = sum;
+    firsts[threadIdx.x] = cut;
+    __syncthreads();
+    Gain before = carried;      // all warps before this one
+    for (u32 i = 0; i < warp; i++) before = firsts[i * 32 + 31] ? sums[i * 32 + 31] : before + sums[i * 32 + 31];
+    if (!cut) sum = before + sum;
+    __syncthreads();
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    Gain result = threadIdx.x == 0 ? carried : sums[threadIdx.x - 1];
+    if (first) result = {0, {0, 0, 0}};
+    carried = sums[SUMMERS - 1];
+    __syncthreads();
+    return result;
+}
+
+// Where the pieces of long segments begin, once the ends of tiles fit the lines behind them.
+extern "C" __global__ void __launch_bounds__(SUMMERS)
+jpeg_starts(Start* starts, u32* faults, const u8* arena, const DecodeOps* all, u32 count) {
+    __shared__ Tables tables;
+    __shared__ u32 rings[SUMMERS * Bits::RING];
+    __shared__ Gain sums[SUMMERS];
+    __shared__ bool firsts[SUMMERS];
+    u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + threadIdx.x % 32;
+    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+        const DecodeOps& o = all[n];
+        if (o.kind == 0 || o.place != n) continue;
+        const Segment* const segments = segments_of(o, arena);
+        const u32 begin = first_line(o), lines = o.bytes / LINE + 1;
+        Start* const own_starts = starts + o.at / LINE;
+        Followed* const followed = reinterpret_cast<Followed*>(own_starts);
+        // Each thread goes through a tile as far as the end of the line before changes it. The first
+        // line of a segment is right, so in the end all are.
+        for (bool built = false, changed = true; changed; built = true) {
+            if (built) __syncthreads();
+            changed = false;
+            for (u32 tile = begin + (1 + threadIdx.x) * TILE; tile < lines; tile += SUMMERS * TILE) {
+                for (u32 i = tile; i < min(tile + TILE, lines); i++) {
+                    const Line line(o, segments, i);
+                    if (!line.any || line.first) break;
+                    // Another thread may write it: then this one comes again.
+                    const u32 entry = reinterpret_cast<volatile Followed*>(followed)[i - 1].exit;
+                    if (entry == followed[i].entry) break;
+                    changed = true;
+                    if (!built) break;
+                    Followed own = {entry, 0, 0, 0, {0, {0, 0, 0}}};
+                    own.exit = follow(tables, o, arena, ring, line.extent, entry, own.gain, own.first);
+                    followed[i] = own;
+                }
+            }
+            changed = __syncthreads_or(changed);
+            if (changed && !built) build(tables, o, arena);
+        }
+        Gain carried = {0, {0, 0, 0}};
+        for (u32 i = begin + threadIdx.x; i - threadIdx.x < lines; i += SUMMERS) {
+            const Line line(o, segments, i);
+            Followed own = {0, 0, 0, 0, {0, {0, 0, 0}}};
+            if (line.any) own = followed[i];
+            const Gain before = sum_before(own.gain, line.first, sums, firsts, carried);
+            const Segment& s = line.segment;
+            const u32 total = s.count * o.blocks, rest = line.any ? total - min(total, before.count) : 0;
+            const u32 end = (s.byte + s.bytes) * 8;
+            if (i < lines) {
+                own_starts[i] = {own.first, end, s.first * o.blocks + before.count, min(own.gain.count, rest),
+                                 {before.dc[0], before.dc[1], before.dc[2]}, 0};
+            }
+            // The segment ends before its last block begins.
+            if (line.any && line.extent.to == end && own.gain.count < rest) faults[n] = 1;
+        }
+    }
+}
+
+// --- coefficients
+
+// What the lanes of a warp need in shared memory.
+struct __align__(16) Lanes {
+    enum { STRIDE = 36 };       // words: lanes that write the same place use different banks
+    u32 blocks[32 * STRIDE];    // coefficients of each lane's block; those not decoded are 0
+    u32 ring[Bits::RING * 32];
+    uint2 full[32];             // blocks to store: lane, and place among the coefficients
+};
+
+// A block that is not kept.
+enum : u32 { NOWHERE = ~0u };
+
+// The place of a block in the scratch. What it takes from the record it keeps in registers.
+struct Place {
+    u32 x, y, b;
+    u32 mcus, blocks, row, rows, column, columns, first;
+    __device__ __forceinline__ Place(const DecodeOps& o, u32 block)
+        : mcus(o.mcus), blocks(o.blocks), row(o.row), rows(o.rows), column(o.column), columns(o.columns), first(o.block) {
+        const u32 mcu = block / blocks;
+        b = block - mcu * blocks;
+        y = mcu / mcus, x = mcu - y * mcus;
+    }
+    __device__ __forceinline__ u32 block() const {
+        const u32 down = y - row, across = x - column;
+        return down < rows && across < columns ? first + (down * columns + across) * blocks + b : u32(NOWHERE);
+    }
+    __device__ __forceinline__ void next() {
+        if (++b == blocks) {
+            b = 0;
+            if (++x == mcus) x = 0, y++;
+        }
+    }
+};
+
+// Stores the blocks of those lanes that `ends` names, and clears them. Eight lanes store one.
+__device__ __forceinline__ void store(Lanes& lanes, u32 ends, u32 block, i16* coefficients) {
+    const u32 lane = threadIdx.x % 32, count = __popc(ends);
+    if (ends >> lane & 1) lanes.full[__popc(ends & ((1u << lane) - 1))] = make_uint2(lane, block);
+    __syncwarp();
+    for (u32 i = lane / 8; i < count; i += 4) {
+        const uint2 full = lanes.full[i];
+        uint4& eight = reinterpret_cast<uint4*>(lanes.blocks + full.x * Lanes::STRIDE)[lane % 8];
+        if (full.y != NOWHERE) reinterpret_cast<uint4*>(coefficients + size_t(full.y) * 64)[lane % 8] = eight;
+        eight = make_uint4(0, 0, 0, 0);
+    }
+    __syncwarp();
+}
+
+// Decodes a piece in each lane of a warp, or none where its count is 0; false if its bytes make no
+// sense. Lanes whose block ends wait until the warp has decoded ROUNDS symbols. Then it stores
+// these blocks, and the lanes begin their next ones. Coefficients are stored in zigzag order, in
+// which `jpeg_idct` reads them.
+__device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Start& start,
+                                       const u8* arena, i16* coefficients) {
+    const u32 lane = threadIdx.x % 32, at_once = look_bits(o.tables);
+    i16* const own = reinterpret_cast<i16*>(lanes.blocks + lane * Lanes::STRIDE);
+    Bits bits(o, arena, start.bit, lanes.ring + lane);
+    const u32 end = start.end - bits.origin;
+    Place place(o, start.block);
+    u32 left = start.count, block = NOWHERE, table = 0;
+    u32 dc[3] = {start.dc[0], start.dc[1], start.dc[2]};
+    u32 k = END;        // the place of the latest coefficient
+    bool decoding = false, sound = true, stuck = false;
+    for (;;) {
+        bits.fill();
+        const bool ended = decoding && k >= 63;
+        const u32 ends = __ballot_sync(~0u, ended);
+        if (ends != 0) {
+            if (ended) sound = is_sound(k) && bits.position <= end, decoding = false;
+            store(lanes, ends, block, coefficients);
+        }
+        if (!decoding && sound && left != 0) {
+            const u32 choice = tables.choice[place.b], part = choice >> 26;
+            const u32 window = bits.peek(), found = look(tables, choice & 8191, at_once, window, true);
+            const u32 level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + value_of(found, window);
+            if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
+            own[0] = i16(level);
+            bits.skip(found & 31);
+            k = (found >> 16) % 256 - 1;
+            table = choice >> 13 & 8191;
+            block = place.block();
+            place.next();
+            left--;
+            decoding = true;
+        }
+        if (!__any_sync(~0u, decoding)) return sound;
+        decode_ac(tables, bits, table, at_once, ~0u, k, stuck, [&](u32 place, u32 value) { own[place] = i16(value); });
+    }
+}
+
+// A thread a piece: first the segments, then the lines of the long ones.
+extern "C" __global__ void __launch_bounds__(128)
+jpeg_huffman(i16* coefficients, u32* faults, const u8* arena, const DecodeOps* all, u32 count, const Start* starts) {
+    __shared__ Tables tables;
+    __shared__ Lanes warps[4];
+    Lanes& lanes = warps[threadIdx.x / 32];
+    for (u32 i = threadIdx.x % 32; i < 32 * Lanes::STRIDE; i += 32) lanes.blocks[i] = 0;
+    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+        const DecodeOps& o = all[n];
+        if (o.kind == 0) continue;
+        if (o.place != n && threadIdx.x == 0 && faults[o.place] != 0) faults[n] = 1;
+        const u32 line = first_line(o), pieces = o.segments + o.bytes / LINE + 1 - line;
+        if (blockIdx.x * blockDim.x >= pieces) continue;
+        const Segment* const segments = segments_of(o, arena);
+        bool built = false;
+        for (u32 begin = blockIdx.x * blockDim.x; begin < pieces; begin += gridDim.x * blockDim.x) {
+            const u32 i = begin + threadIdx.x;
+            Start start = {0, 0, 0, 0, {0, 0, 0}, 0};
+            if (i < o.segments) {
+                const Segment s = segments[i];
+                if (s.bytes < LONG) start = {s.byte * 8, (s.byte + s.bytes) * 8, s.first * o.blocks, s.count * o.blocks, {0, 0, 0}, 0};
+            } else if (i < pieces) {
+                start = starts[o.at / LINE + line + i - o.segments];
+            }
+            if (start.count == 0) start.bit = start.block = 0;
+            if (!__syncthreads_or(start.count != 0)) continue;
+            if (!built) build(tables, o, arena);
+            built = true;
+            if (__any_sync(~0u, start.count != 0) && !decode(tables, lanes, o, start, arena, coefficients)) faults[n] = 1;
         }
     }
 }

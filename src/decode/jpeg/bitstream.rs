@@ -25,6 +25,8 @@ pub(crate) const PARTS: usize = 3;
 const TABLE: usize = 16 + 256;
 /// Bytes of a segment's entry.
 const ENTRY: usize = 16;
+/// Bytes of a picture, at most: the device counts their bits in 32 bits.
+const MOST_BYTES: usize = 1 << 28;
 /// Blocks of a component from one restart to the next, at most. So many differences of 16 bits sum
 /// up to less than 32 bits.
 const MOST_BLOCKS: u64 = u16::MAX as u64;
@@ -129,6 +131,9 @@ impl Bitstream {
         }
         segments::collect(data, &mut self.segments, &mut self.stream)?;
         self.streamed = self.segments.last()?.bytes.end;
+        if self.len() > MOST_BYTES {
+            return None;
+        }
         // As the lanes demand it: nothing large is made of a few bytes.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;

@@ -373,6 +373,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
                         coefficients: scratch + step.coefficients,
                         planes: scratch + step.planes,
                         axes: scratch + step.axes,
+                        starts: scratch + step.starts,
                         faults: scratch + step.faults,
                         count,
                         largest,

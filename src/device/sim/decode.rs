@@ -242,3 +242,47 @@ impl Bits<'_> {
         Some(block)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::zoo;
+    use super::*;
+    use crate::order::Rng;
+
+    #[test]
+    fn the_model_of_the_kernels_gives_the_pixels_of_the_host() {
+        for (seed, size) in [(1, (32, 40)), (2, (33, 17)), (3, (1, 1)), (4, (64, 64))] {
+            let batch = zoo::random_batch(seed, size, 60, 200);
+            let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
+            let faults = decode(&batch.records, &batch.arena, size, &mut out);
+            assert!(faults.iter().all(|&fault| !fault), "sound pictures have no faults");
+            for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
+                let untouched = vec![0xa5; batch.sample_bytes()];
+                assert!(found == expected.as_ref().unwrap_or(&untouched), "sample {i} of seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_data_is_a_fault_or_gives_the_pixels_of_the_host() {
+        let (mut rng, kinds, size) = (Rng::new(5, 0, 0), zoo::kinds(), (24, 24));
+        let mut batch = zoo::Coded::new(size);
+        for i in 0..300 {
+            let (mut jpeg, picture) = zoo::random_jpeg(&mut rng, &kinds[i % kinds.len()], 100);
+            let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 10;
+            for _ in 0..1 + rng.below(3) {
+                let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+                jpeg[at] = rng.below(256) as u8;
+            }
+            let plan = zoo::random_plan(&mut rng, picture, size);
+            batch.add(&jpeg, &plan, true);
+        }
+        let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
+        let faults = decode(&batch.records, &batch.arena, size, &mut out);
+        let faulty = faults.iter().filter(|&&fault| fault).count();
+        assert!(faulty > 20 && faulty + 20 < batch.count(), "{faulty} of {}", batch.count());
+        for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
+            assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The decode kernels on a GPU: their pixels are the host's, whatever the picture; damaged data
+//! are reported.
+//!
+//! Without a driver each test prints that it was skipped, and why.
+
+use std::path::PathBuf;
+
+use super::super::sim::decode as model;
+use super::super::zoo::{self, Coded};
+use crate::cuda::internal::{Context, Decode, DecodeAt, DecodeOps, Event, Memory, Stage, Stream};
+use crate::decode::standard;
+use crate::order::Rng;
+use crate::pack::repack_jpeg;
+use crate::transform::Augment;
+
+/// A batch in device memory.
+struct Loaded {
+    context: Context,
+    stream: Stream,
+    memory: Memory,
+    at: DecodeAt,
+}
+
+impl Loaded {
+    fn new(context: &Context, batch: &Coded) -> Self {
+        let mut end = 0;
+        let mut place = |bytes: usize| {
+            let at = end;
+            end += (bytes + 256).next_multiple_of(256);
+            at
+        };
+        let count = batch.count();
+        let at = DecodeAt {
+            ops: place(batch.records.len()),
+            arena: place(batch.arena.len()),
+            coefficients: place(batch.blocks * Decode::COEFFICIENT_BYTES),
+            planes: place(batch.blocks * Decode::PLANE_BYTES),
+            axes: place(count * DecodeOps::axes_bytes(batch.size.0, batch.size.1)),
+            starts: place(DecodeOps::starts_bytes(batch.arena.len())),
+            faults: place(count * Decode::FAULT_BYTES),
+            out: place(count * batch.sample_bytes()),
+            arena_bytes: batch.arena.len(),
+            count,
+            segments: batch.segments,
+            blocks: batch.blocks,
+            columns: batch.columns,
+        };
+        let memory = Memory::new(context, end).unwrap();
+        let stream = Stream::new(context).unwrap();
+        // What an earlier batch left must not matter.
+        let poison = vec![0xa5; end];
+        for (offset, bytes) in [(0, &poison), (at.ops, &batch.records), (at.arena, &batch.arena)] {
+            // SAFETY: the bytes stay until `synchronize` below has waited.
+            unsafe { stream.upload(&memory, offset, bytes) }.unwrap();
+        }
+        stream.synchronize().unwrap();
+        Loaded { context: context.clone(), stream, memory, at }
+    }
+
+    fn run(&self, kernels: &Decode) {
+        // SAFETY: the batch's records were written for this layout, and `kernels` outlives the
+        // wait of `pixels` and `faults`.
+        unsafe { kernels.launch(&self.stream, &self.memory, self.at) }.unwrap();
+    }
+
+    /// Bytes at `offset`, and the guard of 0xa5 behind them.
+    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len + 256];
+        self.stream.download(&mut bytes, &self.memory, offset).unwrap();
+        assert!(bytes[len..].iter().all(|&byte| byte == 0xa5), "written behind the end");
+        bytes.truncate(len);
+        bytes
+    }
+
+    fn faults(&self) -> Vec<bool> {
+        let bytes = self.bytes(self.at.faults, self.at.count * Decode::FAULT_BYTES);
+        bytes.chunks(Decode::FAULT_BYTES).map(|fault| fault != [0; Decode::FAULT_BYTES]).collect()
+    }
+}
+
+fn context() -> Option<Context> {
+    match crate::cuda::stream(0) {
+        Ok(stream) => Some(Context::of(&stream).unwrap()),
+        Err(e) => {
+            eprintln!("skipped: {e}");
+            None
+        }
+    }
+}
+
+fn check(batch: &Coded, loaded: &Loaded, faults: &[bool], expected: &[Option<Vec<u8>>], name: &str) {
+    let bytes = batch.sample_bytes();
+    let out = loaded.bytes(loaded.at.out, batch.count() * bytes);
+    let untouched = vec![0xa5; bytes];
+    for (i, (found, expected)) in out.chunks(bytes).zip(expected).enumerate() {
+        let expected = expected.as_ref().unwrap_or(&untouched);
+        let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
+        assert!(faults[i] || wrong == 0, "{name}: sample {i} differs in {wrong} of {bytes} bytes");
+    }
+}
+
+#[test]
+fn the_kernels_give_the_pixels_of_the_host() {
+    let Some(context) = context() else { return };
+    let sizes = [(32, 40), (33, 17), (1, 1), (64, 64), (224, 224), (7, 300)];
+    for (seed, size) in sizes.into_iter().enumerate() {
+        for pictures in [100, 300, 600] {
+            let batch = zoo::random_batch(seed as u64 * 1000 + pictures, size, 100, pictures);
+            let loaded = Loaded::new(&context, &batch);
+            let kernels = Decode::load(&loaded.context, size).unwrap();
+            for round in 0..2 {
+                loaded.run(&kernels);
+                let faults = loaded.faults();
+                assert!(!faults.contains(&true), "sound pictures have no faults");
+                check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {pictures}, round {round}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_the_data_are_the_kernels_do_what_their_model_does() {
+    let Some(context) = context() else { return };
+    let (mut rng, size) = (Rng::new(77, 0, 0), (48, 48));
+    let mut seen = [0; 2];
+    for seed in 0..20 {
+        let mut batch = zoo::random_batch(1000 + seed, size, 100, 200);
+        for data in batch.data.clone().into_iter().filter(|data| !data.is_empty()) {
+            // A few bytes, or all of them.
+            let most = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
+            for _ in 0..most.min(data.len() as u64) {
+                batch.arena[data.start + rng.below(data.len() as u64) as usize] = rng.below(256) as u8;
+            }
+        }
+        let mut expected = vec![0xa5; batch.count() * batch.sample_bytes()];
+        let faults = model::decode(&batch.records, &batch.arena, size, &mut expected);
+        faults.iter().for_each(|&fault| seen[usize::from(fault)] += 1);
+        let expected = expected.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec())).collect::<Vec<_>>();
+        let loaded = Loaded::new(&context, &batch);
+        let kernels = Decode::load(&context, size).unwrap();
+        loaded.run(&kernels);
+        assert!(loaded.faults() == faults, "faults of seed {seed}");
+        check(&batch, &loaded, &faults, &expected, &format!("seed {seed}"));
+    }
+    assert!(seen.iter().all(|&n| n > 100), "sound and faulty: {seen:?}");
+}
+
+/// Prints how long the kernels take for crops of real photographs: those in the folder
+/// `WARPFEED_PHOTOS`, and below it.
+#[test]
+#[ignore = "a measurement"]
+fn microseconds_of_a_batch_of_photographs() {
+    let Some(context) = context() else { return };
+    let root = std::env::var_os("WARPFEED_PHOTOS").expect("WARPFEED_PHOTOS names a folder");
+    let (mut folders, mut files) = (vec![PathBuf::from(root)], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() { folders.push(entry) } else { files.push(std::fs::read(entry).unwrap()) }
+        }
+    }
+    let (size, mut rng) = ((224, 224), Rng::new(1, 0, 0));
+    let augment = Augment::train(224);
+    for packed in [false, true] {
+        let mut batch = Coded::new(size);
+        for file in files.iter().cycle().take(1000) {
+            let mut bytes = Vec::new();
+            if packed && repack_jpeg(file, &mut bytes).is_err() || batch.count() == 256 {
+                continue;
+            }
+            let file = if packed { &bytes } else { file };
+            let Ok(picture) = standard().open(file) else { continue };
+            let plan = augment.plan(picture.size(), &mut rng).unwrap();
+            batch.add(file, &plan, true);
+        }
+        let data: usize = batch.data.iter().map(|data| data.len()).sum();
+        println!(
+            "packed {packed}: {} crops, {:.1} MB of data, {} blocks, at most {} segments",
+            batch.count(),
+            data as f64 / 1e6,
+            batch.blocks,
+            batch.segments
+        );
+        let loaded = Loaded::new(&context, &batch);
+        let kernels = Decode::load(&context, size).unwrap();
+        loaded.run(&kernels);
+        let faults = loaded.faults();
+        assert!(!faults.contains(&true));
+        check(&batch, &loaded, &faults, &batch.expected, "photographs");
+        let stages = Stage::ALL.len();
+        let mut best = vec![f32::MAX; stages + 1];
+        for _ in 0..20 {
+            let events: Vec<Event> = (0..=stages).map(|_| Event::timed(&context).unwrap()).collect();
+            events[0].record(&loaded.stream).unwrap();
+            for (stage, event) in Stage::ALL.into_iter().zip(&events[1..]) {
+                // SAFETY: as in `run`.
+                unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage) }.unwrap();
+                event.record(&loaded.stream).unwrap();
+            }
+            loaded.stream.synchronize().unwrap();
+            let pairs = (0..stages).map(|i| (i, i + 1)).chain([(0, stages)]);
+            for (best, (begin, end)) in best.iter_mut().zip(pairs) {
+                *best = best.min(events[begin].elapsed_ms(&events[end]).unwrap());
+            }
+        }
+        let names = Stage::ALL.iter().map(|stage| format!("{stage:?}")).chain(["all".into()]);
+        let times: Vec<String> = names.zip(&best).map(|(name, ms)| format!("{name} {:.0} us", ms * 1e3)).collect();
+        println!("  {}", times.join(", "));
+    }
+}

@@ -1,0 +1,163 @@
+//! Batches for the decode kernels and their model: pictures of every kind that a device decodes,
+//! with the pixels that the host makes of them.
+
+use crate::cuda::{DecodeOps, Encoded};
+use crate::decode::jpeg::libjpeg::{Options, encode};
+use crate::decode::{Bitstream, Pixels, Size, standard};
+use crate::order::Rng;
+use crate::transform::{Augment, Plan, Resizer};
+
+/// A batch as it crosses the bus.
+#[derive(Default)]
+pub(super) struct Coded {
+    /// Height and width of the output.
+    pub(super) size: (usize, usize),
+    pub(super) records: Vec<u8>,
+    pub(super) arena: Vec<u8>,
+    /// Of each sample, what the host makes of it; none if it does not decode there.
+    pub(super) expected: Vec<Option<Vec<u8>>>,
+    pub(super) blocks: usize,
+    pub(super) segments: usize,
+    pub(super) columns: usize,
+    /// Bytes of the arena that are entropy-coded.
+    pub(super) data: Vec<std::ops::Range<usize>>,
+}
+
+impl Coded {
+    pub(super) fn new(size: (usize, usize)) -> Self {
+        Coded { size, ..Coded::default() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.expected.len()
+    }
+
+    pub(super) fn sample_bytes(&self) -> usize {
+        self.size.0 * self.size.1 * 3
+    }
+
+    /// Adds a picture, unless the host keeps it. `compare` says whether the host decodes it too.
+    pub(super) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
+        let Ok(mut picture) = standard().open(jpeg) else { return false };
+        let mut stream = Bitstream::default();
+        let Some(grid) = picture.bitstream(plan.region, &mut stream).filter(|_| DecodeOps::takes(plan)) else {
+            return false;
+        };
+        let at = self.arena.len();
+        let bytes = stream.len();
+        self.arena.resize((at + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
+        stream.write(&mut self.arena[at..at + bytes]);
+        let heads = grid.parts.len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
+        self.data.push(at + heads..at + bytes);
+        let ops = DecodeOps::new(&grid, plan, Encoded { place: self.count(), at, bytes, block: self.blocks });
+        let mut record = [0; DecodeOps::BYTES];
+        ops.write(&mut record);
+        self.records.extend(record);
+        self.blocks += grid.kept_blocks();
+        self.segments = self.segments.max(grid.segments as usize);
+        self.columns = self.columns.max(plan.region.width as usize);
+        let (mut pixels, mut out) = (Pixels::new(), vec![0; self.sample_bytes()]);
+        let decoded = compare && picture.decode(plan.region, &mut pixels).is_ok();
+        self.expected.push(decoded.then(|| {
+            Resizer::new().run(&pixels, plan, &mut out).expect("a plan that was made");
+            out
+        }));
+        true
+    }
+
+    /// Adds a sample that failed: that at `donor` stands in for it.
+    fn add_copy(&mut self, donor: usize) {
+        self.records.extend_from_within(donor * DecodeOps::BYTES..(donor + 1) * DecodeOps::BYTES);
+        self.expected.push(self.expected[donor].clone());
+        self.data.push(0..0);
+    }
+
+    /// Adds a sample whose pixels are in place.
+    pub(super) fn add_nothing(&mut self) {
+        self.records.extend([0; DecodeOps::BYTES]);
+        self.expected.push(None);
+        self.data.push(0..0);
+    }
+}
+
+/// Every way to write a picture that a device decodes: channels and options.
+pub(super) fn kinds() -> Vec<(usize, Options)> {
+    let of = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
+    let mut kinds = vec![(1, of([(1, 1); 3])), (1, of([(2, 2); 3])), (3, Options { rgb: true, ..of([(1, 1); 3]) })];
+    for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
+        kinds.push((3, Options::new(85, h, v)));
+    }
+    // Each part at a size of its own, and chroma finer than luma.
+    kinds.push((3, of([(2, 2), (2, 1), (1, 2)])));
+    kinds.push((3, of([(1, 1), (2, 2), (2, 2)])));
+    kinds.push((3, of([(1, 2), (2, 1), (1, 1)])));
+    kinds
+}
+
+/// A picture with smooth parts, edges and noise, of one or three samples a pixel.
+pub(super) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
+    let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
+    let mut pixels = Vec::new();
+    for y in 0..u64::from(size.height) {
+        for x in 0..u64::from(size.width) {
+            for c in 0..channels as u64 {
+                let edge = if (x / step + y / step).is_multiple_of(2) { 90 } else { 0 };
+                pixels.push(((x * (c + 1) + y * 2 + edge) % 256 / 2 + rng.below(noise) / 2) as u8);
+            }
+        }
+    }
+    pixels
+}
+
+/// A file of one of the [`kinds`], of random size, quality and restart interval.
+pub(super) fn random_jpeg(rng: &mut Rng, (channels, options): &(usize, Options), largest: u64) -> (Vec<u8>, Size) {
+    let side = |rng: &mut Rng| {
+        let most = if rng.chance(0.3) { 20 } else { largest };
+        1 + rng.below(most) as u32
+    };
+    let size = Size::new(side(rng), side(rng));
+    let mut options = options.clone();
+    options.quality = [10, 50, 85, 100][rng.below(4) as usize];
+    options.optimise = rng.chance(0.5);
+    options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
+    (encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options), size)
+}
+
+/// A plan of every sort for an output of (`height`, `width`).
+pub(super) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
+    let (height, width) = (height as u32, width as u32);
+    let augment = match rng.below(5) {
+        0 => Augment::train(224).output(width, height),
+        1 => Augment::resize(width, height),
+        2 => Augment::letterbox(width, height),
+        3 => Augment::scale_jitter(width, 0.3, 2.0).output(width, height),
+        _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
+    };
+    let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
+    // Not every augmentation is for every size of output.
+    let any = Augment::resize(width, height).flip(0.5);
+    augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a plan for any size")
+}
+
+/// A batch of `count` pictures.
+pub(super) fn random_batch(seed: u64, size: (usize, usize), count: usize, largest: u64) -> Coded {
+    let (mut rng, mut coded, kinds) = (Rng::new(seed, 0, 0), Coded::new(size), kinds());
+    for i in 0.. {
+        if coded.count() == count {
+            break;
+        }
+        if rng.chance(0.05) {
+            coded.add_nothing();
+            continue;
+        }
+        if coded.count() > 0 && rng.chance(0.05) {
+            coded.add_copy(rng.below(coded.count() as u64) as usize);
+            continue;
+        }
+        let (jpeg, picture) = random_jpeg(&mut rng, &kinds[i % kinds.len()], largest);
+        let plan = random_plan(&mut rng, picture, size);
+        let added = coded.add(&jpeg, &plan, true);
+        assert!(added || !DecodeOps::takes(&plan), "a sound picture is decoded on the device: {plan:?}");
+    }
+    coded
+}
