@@ -4,8 +4,9 @@
 //! Each PATH is a data set of JPEGs, repeated as often as it takes. Batches of 256 crops of 224
 //! pixels, f16 (N, C, H, W), on the device, decoded by the workers, by the device, and by both.
 //! There are as many workers as the process may use processors (`taskset -c 0-3`). "GPU ms" is the
-//! time of a batch between the two events around its decoding and conversion. Nothing else runs
-//! beside it, so "GPU share" is the share of the time in which the device decodes or converts.
+//! time of a batch between the events around its decoding and around its conversion, if nothing else
+//! runs on the device. "at 20,000/s" is the share of the device's time that this takes at so many
+//! images a second.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +39,7 @@ fn main() -> Result<()> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     println!("{processors} processors, {turns} turns of {seconds} s");
     for path in paths {
-        println!("{path}\n  decoded on   images/s (each turn)          GPU ms  GPU share  on the device  busy workers");
+        println!("{path}\n  decoded on   images/s (each turn)          GPU ms  at 20,000/s  on the device  busy cores");
         let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
         let mut open = choices
             .iter()
@@ -52,14 +53,15 @@ fn main() -> Result<()> {
         for (on, batches, rates) in &open {
             let stats = batches.stats();
             let each: Vec<String> = rates.iter().map(|(rate, _)| format!("{rate:.0}")).collect();
-            let convert = stats.convert.as_ref().map_or(0.0, |convert| convert.seconds / convert.count.max(1) as f64);
-            let batches_per_second = rates.iter().map(|r| r.0).fold(0.0, f64::max) / BATCH as f64;
+            let of_gpu = [&stats.device_decode, &stats.convert];
+            let gpu =
+                of_gpu.into_iter().flatten().map(|stage| stage.seconds).sum::<f64>() / stats.batches.max(1) as f64;
             println!(
-                "  {:<12} {:<30} {:>6.3} {:>9.1} % {:>12.1} % {:>13.1}",
+                "  {:<12} {:<30} {:>6.3} {:>10.1} % {:>12.1} % {:>11.1}",
                 format!("{on:?}"),
                 each.join(" "),
-                convert * 1e3,
-                convert * batches_per_second * 100.0,
+                gpu * 1e3,
+                gpu * 20_000.0 / BATCH as f64 * 100.0,
                 stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
                 rates.iter().map(|r| r.1).fold(0.0, f64::max),
             );

@@ -236,10 +236,10 @@ def test_fields_come_to_the_device_as_they_are_on_the_host() -> None:
         "batch_size": 8, "augment": Augment.resize(8, 8), "dtype": "f16",
         "fields": {"emb": Numbers("f32", [2]), "note": Rows.bytes(6), "more": MultiHot(16)},
     }  # fmt: skip
-    source = [
+    samples = [
         {"bmp": bmp(8, 8, (i, 2, 3)), "label": i, "emb": bytes([i] * 8), "note": b"n" * (i % 6), "more.txt": b"1 5"} for i in range(20)
     ]
-    source = type("Source", (), {"__len__": lambda self: 20, "__getitem__": lambda self, i: source[i]})()
+    source = type("Source", (), {"__len__": lambda self: 20, "__getitem__": lambda self, i: samples[i]})()
     for there, here in zip(Loader(source, device="cuda", **options), Loader(source, **options), strict=True):
         assert set(there) == set(here) == {"image", "label", "emb", "note", "note.count", "more"}
         for name, field in there.items():
