@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-pub fn warpfeed(dir: &Path, args: &[&str]) -> Output {
+pub(crate) fn warpfeed(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
 /// Runs it, expects exit code 0 and nothing on stderr, and returns stdout.
-pub fn ok(dir: &Path, args: &[&str]) -> String {
+pub(crate) fn ok(dir: &Path, args: &[&str]) -> String {
     let output = warpfeed(dir, args);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((output.status.code(), &*err), (Some(0), ""), "{args:?}\n{out}");
@@ -17,17 +17,17 @@ pub fn ok(dir: &Path, args: &[&str]) -> String {
 }
 
 /// Runs it, expects `code` and nothing on stdout, and returns stderr.
-pub fn fails(dir: &Path, code: i32, args: &[&str]) -> String {
+pub(crate) fn fails(dir: &Path, code: i32, args: &[&str]) -> String {
     let output = warpfeed(dir, args);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((output.status.code(), &*out), (Some(code), ""), "{args:?}\n{err}");
     err
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-pub fn json(text: &str) -> serde_json::Value {
+pub(crate) fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
