@@ -141,6 +141,9 @@
 //! Opening fails if the plan exceeds [`memory_limit`](Loader::memory_limit), or, without a limit,
 //! the memory that is available (on Linux).
 //!
+//! With few cores a GPU, [`decode_on`](Loader::decode_on) lets the device decode JPEGs of its
+//! batches, to the same bits. [`Stats::verdict`] and `warpfeed doctor` say where that helps.
+//!
 //! # What blocks
 //!
 //! `next()` waits until its batch is ready. [`Batches::stats`] counts these waits. Workers wait

@@ -352,40 +352,15 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             if decodes {
                 let time = self.flight.timing.pair(gpu)?;
                 gpu.record(&time.begin, &self.convert)?;
-                let (staging, scratch) = (staging.map_or(0, |staging| staging.offset), plan.scratch());
-                for (picture, (step, asked)) in places.decoded.iter().zip(&asked).enumerate() {
-                    let Some(largest) = *asked else {
-                        // Nothing says that a picture of it is damaged.
-                        gpu.clear(&self.convert, memory, scratch + step.faults, count * FAULT)?;
-                        continue;
-                    };
-                    let pixels = match step.pixels {
-                        At::Staging(at) => staging + at,
-                        At::Slot(at) => slot.offset + at,
-                    };
-                    let job = Decode {
-                        picture,
-                        size: step.size,
-                        records: staging + step.records,
-                        encoded: staging + step.encoded,
-                        encoded_bytes: self.shared.spec.decoding.as_ref().map_or(0, |decoding| decoding.room),
-                        pixels,
-                        coefficients: scratch + step.coefficients,
-                        planes: scratch + step.planes,
-                        axes: scratch + step.axes,
-                        starts: scratch + step.starts,
-                        faults: scratch + step.faults,
-                        count,
-                        largest,
-                    };
-                    gpu.decode(&self.convert, memory, &self.kernels, job)?;
-                }
+                let staging = staging.map_or(0, |staging| staging.offset);
+                self.decode(staging, slot.offset, count, &asked)?;
                 let numbers = places.faults.len() / FAULT;
                 let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
                 // SAFETY: the load keeps the memory until `done`, recorded below in the same stream,
                 // is done; nobody reads it before. After an error it is freed when the device has
                 // finished.
-                let fetched = unsafe { gpu.fetch(&self.convert, memory, scratch + places.faults.start, &mut faults) };
+                let fetched =
+                    unsafe { gpu.fetch(&self.convert, memory, plan.scratch() + places.faults.start, &mut faults) };
                 fetched?;
                 let done = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
                 gpu.record(&done, &self.convert)?;
@@ -419,6 +394,41 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             Load { host, done, faults: Some(faults) }
         });
         Ok(Queued { slot, decodes })
+    }
+
+    /// Queues the decoding of each picture of `count` samples. `asked` is what their records ask
+    /// for, if they ask for anything.
+    fn decode(&self, staging: usize, slot: usize, count: usize, asked: &[Option<Largest>]) -> Result<()> {
+        let Shared { gpu, memory, places, spec, plan, .. } = &*self.shared;
+        let scratch = plan.scratch();
+        for (picture, (step, asked)) in places.decoded.iter().zip(asked).enumerate() {
+            let Some(largest) = *asked else {
+                // Nothing says that a picture of it is damaged.
+                gpu.clear(&self.convert, memory, scratch + step.faults, count * FAULT)?;
+                continue;
+            };
+            let pixels = match step.pixels {
+                At::Staging(at) => staging + at,
+                At::Slot(at) => slot + at,
+            };
+            let job = Decode {
+                picture,
+                size: step.size,
+                records: staging + step.records,
+                encoded: staging + step.encoded,
+                encoded_bytes: spec.decoding.as_ref().map_or(0, |decoding| decoding.room),
+                pixels,
+                coefficients: scratch + step.coefficients,
+                planes: scratch + step.planes,
+                axes: scratch + step.axes,
+                starts: scratch + step.starts,
+                faults: scratch + step.faults,
+                count,
+                largest,
+            };
+            gpu.decode(&self.convert, memory, &self.kernels, job)?;
+        }
+        Ok(())
     }
 }
 
