@@ -1,14 +1,11 @@
 //! Promise: classes are numbered as the list that was given says, in every data set and wherever a
-//! label is used. A class that is not in the list is an error that names it. Two data sets that
-//! number a class differently are noticed.
+//! label is used. A class that is not in the list is an error that names it.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use tracing::field::{Field as TracedField, Visit};
-use tracing::{Event, Metadata, Subscriber, span};
 use warpfeed::batch::Field;
 use warpfeed::field::{Kind, Place};
 use warpfeed::pack::{Pack, Recode};
@@ -251,71 +248,4 @@ fn packing_numbers_the_classes_of_boxes_too() {
     let set: Arc<dyn Source> = Arc::new(Memory::new(vec![text]).with_classes(["cat", "dog"]));
     let e = Pack::new(&*Classes::new(LIST).unwrap().number(set).unwrap()).to(root.path().join("b.lmdb")).unwrap_err();
     assert!(e.cause().contains("npy arrays of int64 alone") && e.key() == Some("a"), "{e}");
-}
-
-/// Collects the texts of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &TracedField, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-#[test]
-fn two_sets_that_number_a_class_differently_are_noticed_once() {
-    let root = tempfile::tempdir().unwrap();
-    // Names that no other test of this process uses.
-    let train = folder(root.path(), "train", &[("noticed-a", 1), ("noticed-b", 1)]);
-    let val = folder(root.path(), "val", &[("noticed-b", 1)]);
-    let warnings = Warnings::default();
-    tracing::subscriber::with_default(warnings.clone(), || {
-        for _ in 0..2 {
-            for set in [&train, &val] {
-                small(Loader::new(set)).host().unwrap();
-            }
-        }
-    });
-    let texts = warnings.0.lock().unwrap().clone();
-    let place = format!("class \"noticed-b\" is 1 in {} and 0 in {}; ", train.display(), val.display());
-    assert!(texts.len() == 1 && texts[0].starts_with(&place) && texts[0].contains("Loader::classes_file"), "{texts:?}");
-    // With a list they agree.
-    let train = folder(root.path(), "listed/train", &[("listed-a", 1), ("listed-b", 1)]);
-    let val = folder(root.path(), "listed/val", &[("listed-b", 1)]);
-    let warnings = Warnings::default();
-    tracing::subscriber::with_default(warnings.clone(), || {
-        for set in [&train, &val] {
-            small(Loader::new(set).classes(["listed-b", "listed-a"])).host().unwrap();
-        }
-    });
-    assert!(warnings.0.lock().unwrap().is_empty());
 }

@@ -1,0 +1,92 @@
+//! Promise: two data sets that number a class differently are noticed, once, unless a list numbers
+//! them.
+//!
+//! A process of its own: loaders of other tests would push these sets out of what is remembered.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Metadata, Subscriber, span};
+use warpfeed::{Augment, Loader};
+
+/// A folder of class folders with a picture each.
+fn folder(root: &Path, name: &str, classes: &[&str]) -> PathBuf {
+    for class in classes {
+        let class = root.join(name).join(class);
+        fs::create_dir_all(&class).unwrap();
+        image::RgbImage::new(8, 8).save(class.join("0.png")).unwrap();
+    }
+    root.join(name)
+}
+
+fn small(loader: Loader) -> Loader {
+    loader.augment(Augment::pass_through(8, 8)).batch_size(4).workers(2)
+}
+
+/// Collects the texts of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn two_sets_that_number_a_class_differently_are_noticed_once() {
+    let root = tempfile::tempdir().unwrap();
+    let train = folder(root.path(), "train", &["noticed-a", "noticed-b"]);
+    let val = folder(root.path(), "val", &["noticed-b"]);
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        for _ in 0..2 {
+            for set in [&train, &val] {
+                small(Loader::new(set)).host().unwrap();
+            }
+        }
+    });
+    let texts = warnings.0.lock().unwrap().clone();
+    let place = format!("class \"noticed-b\" is 1 in {} and 0 in {}; ", train.display(), val.display());
+    assert!(texts.len() == 1 && texts[0].starts_with(&place) && texts[0].contains("Loader::classes_file"), "{texts:?}");
+    // With a list they agree.
+    let train = folder(root.path(), "listed/train", &["listed-a", "listed-b"]);
+    let val = folder(root.path(), "listed/val", &["listed-b"]);
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        for set in [&train, &val] {
+            small(Loader::new(set).classes(["listed-b", "listed-a"])).host().unwrap();
+        }
+    });
+    assert!(warnings.0.lock().unwrap().is_empty());
+}
