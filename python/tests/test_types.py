@@ -44,7 +44,9 @@ def test_the_stubs_are_those_of_the_native_part(tmp_path: Path) -> None:
 
 
 def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
-    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path), "-p", "warpfeed", cwd=tmp_path)
+    # PyTorch and ml_dtypes are optional.
+    strict = ("mypy", "--strict", "--ignore-missing-imports", "--cache-dir", str(tmp_path))
+    code, said = ran(*strict, "-p", "warpfeed", cwd=tmp_path)
     assert code == 0, said
     assert (Path(warpfeed.__file__).parent / "py.typed").exists()
 
