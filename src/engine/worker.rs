@@ -14,7 +14,7 @@ use super::waits::{Waits, Watch};
 use crate::batch::{Full, Part, Row};
 use crate::decode::{self, Bitstream, Job, MAX_GROUP, Pixels};
 use crate::error::Result;
-use crate::field::MixScratch;
+use crate::field::{ImageField, MixScratch};
 use crate::order::Pick;
 use crate::recipe::{Planned, Recipe, guarded, panicked};
 use crate::source::Sample;
@@ -151,7 +151,8 @@ impl Worker {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
-        let bitstream = (leave && recipe.leaves_pictures()).then_some(bitstream);
+        let leave = leave && recipe.fields.images.iter().any(ImageField::may_be_left);
+        let bitstream = leave.then_some(bitstream);
         let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, bitstream, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
         let mut group = desk.read(encoded, fetched, places);

@@ -121,6 +121,11 @@ impl ImageField {
         transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
     }
 
+    /// Whether a device may make it.
+    pub(crate) fn may_be_left(&self) -> bool {
+        self.decoding.is_some()
+    }
+
     /// Leaves a picture to the device: what it needs of it lies in `stream`, and `grid` describes
     /// it. `false` if it has no room, or does not make what `plan` says.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {

@@ -137,18 +137,13 @@ impl Recipe {
 }
 
 /// What a device left to the host.
+#[cfg(feature = "cuda")]
 impl Recipe {
-    /// Whether a device can make all of an image: nothing is done to it on the host.
-    pub(crate) fn leaves_pictures(&self) -> bool {
-        self.transforms.is_empty() && !self.augment.colours()
-    }
-
     /// Decodes the pictures of the sample at `place` of a full batch, whose data a device found
     /// damaged. The sample was planned and written before.
     ///
     /// # Errors
     /// If the sample can no longer be read.
-    #[cfg(feature = "cuda")]
     pub(crate) fn decode_again(&self, full: &mut Full, place: usize) -> Result<()> {
         let (mut buffers, mut pixels, mut boxes) = (vec![Vec::new(); self.retries + 1], Pixels::new(), Vec::new());
         // The sample here may stand in for one that failed.
