@@ -35,9 +35,9 @@ pub struct DecodeAt {
     pub ops: usize,
     /// Heads and entropy-coded bytes.
     pub arena: usize,
-    /// Scratch: [`Decode::COEFFICIENT_BYTES`] for each block.
+    /// Scratch: [`DecodeOps::COEFFICIENT_BYTES`] for each block.
     pub coefficients: usize,
-    /// Scratch: [`Decode::PLANE_BYTES`] for each block.
+    /// Scratch: [`DecodeOps::PLANE_BYTES`] for each block.
     pub planes: usize,
     /// Scratch: [`DecodeOps::axes_bytes`] for each sample.
     pub axes: usize,
@@ -99,13 +99,6 @@ pub struct Decode {
 }
 
 impl Decode {
-    /// Bytes of coefficients of a block.
-    pub const COEFFICIENT_BYTES: usize = 128;
-    /// Bytes of samples of a block.
-    pub const PLANE_BYTES: usize = 64;
-    /// Bytes of a fault.
-    pub const FAULT_BYTES: usize = 4;
-
     /// Loads the kernels for outputs of (`height`, `width`).
     ///
     /// # Errors
@@ -162,11 +155,11 @@ impl Decode {
         }
         let mut ops = memory.at(at.ops, count * DecodeOps::BYTES);
         let mut arena = memory.at(at.arena, at.arena_bytes);
-        let mut coefficients = memory.at(at.coefficients, blocks * Self::COEFFICIENT_BYTES);
-        let mut planes = memory.at(at.planes, blocks * Self::PLANE_BYTES);
+        let mut coefficients = memory.at(at.coefficients, blocks * DecodeOps::COEFFICIENT_BYTES);
+        let mut planes = memory.at(at.planes, blocks * DecodeOps::PLANE_BYTES);
         let mut axes = memory.at(at.axes, count * DecodeOps::axes_bytes(size.0, size.1));
         let mut starts = memory.at(at.starts, DecodeOps::starts_bytes(at.arena_bytes));
-        let mut faults = memory.at(at.faults, count * Self::FAULT_BYTES);
+        let mut faults = memory.at(at.faults, count * DecodeOps::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
         let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
         // Twice the mean of a picture: blocks of threads go on to what is left.
@@ -182,7 +175,7 @@ impl Decode {
         match stage {
             Stage::Clear => {
                 // SAFETY: the caller's promise.
-                unsafe { stream.clear(memory, at.faults, count * Self::FAULT_BYTES) }
+                unsafe { stream.clear(memory, at.faults, count * DecodeOps::FAULT_BYTES) }
             }
             Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples, height, width),
             Stage::Follow => {

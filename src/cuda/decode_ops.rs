@@ -24,6 +24,12 @@ pub(crate) struct Encoded {
 impl DecodeOps {
     /// Bytes of a record.
     pub const BYTES: usize = 256;
+    /// Bytes of the coefficients of a block.
+    pub const COEFFICIENT_BYTES: usize = 128;
+    /// Bytes of the samples of a block.
+    pub const PLANE_BYTES: usize = 64;
+    /// Bytes of a fault: a `u32`, which is not 0 if the picture is damaged.
+    pub const FAULT_BYTES: usize = 4;
     /// Bytes behind a picture's encoded bytes that the kernels may read.
     pub(crate) const SLACK: usize = 32;
     /// The most source pixels that an output pixel is made of, across or down: `MOST_TAPS` in

@@ -8,9 +8,11 @@
 //!    the ring's thread synchronises its streams before the kernels go.
 
 use super::gpu::Largest;
-use super::spec::{Array, DecodedPicture, FAULT, Origin};
+use super::spec::{Array, DecodedPicture, Origin};
 use super::{Decode, Gpu, Job, Spec};
-use crate::cuda::{self, Context, Convert, Entered, Event, Launch, Memory, Pinned, Recorded, SoftLabels, Stream};
+use crate::cuda::{
+    self, Context, Convert, DecodeOps, Entered, Event, Launch, Memory, Pinned, Recorded, SoftLabels, Stream,
+};
 use crate::error::Result;
 
 /// One NVIDIA GPU.
@@ -81,7 +83,7 @@ impl Gpu for Nvidia {
     }
 
     fn faults(&self, count: usize) -> Result<Pinned> {
-        Pinned::new(&self.0, count * FAULT)
+        Pinned::new(&self.0, count * DecodeOps::FAULT_BYTES)
     }
 
     fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
@@ -124,7 +126,7 @@ impl Gpu for Nvidia {
     }
 
     fn is_fault(&self, faults: &Pinned, index: usize) -> bool {
-        faults[index * FAULT..][..FAULT] != [0; FAULT]
+        faults[index * DecodeOps::FAULT_BYTES..][..DecodeOps::FAULT_BYTES] != [0; DecodeOps::FAULT_BYTES]
     }
 
     fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {

@@ -229,8 +229,8 @@ impl Spec {
         };
         let encoded = take(&mut places.staging_bytes, decoding.room);
         places.staged.push(Upload { span: decoding.encoded, to: encoded });
-        let coefficients = take(&mut places.scratch_bytes, decoding.blocks * COEFFICIENTS);
-        let planes = take(&mut places.scratch_bytes, decoding.blocks * SAMPLES);
+        let coefficients = take(&mut places.scratch_bytes, decoding.blocks * DecodeOps::COEFFICIENT_BYTES);
+        let planes = take(&mut places.scratch_bytes, decoding.blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.pictures.iter().map(|picture| DecodeOps::axes_bytes(picture.height, picture.width));
         let axes = take(&mut places.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
         let starts = take(&mut places.scratch_bytes, DecodeOps::starts_bytes(decoding.room));
@@ -250,7 +250,7 @@ impl Spec {
                 planes,
                 axes,
                 starts,
-                faults: take(&mut places.scratch_bytes, self.batch * FAULT),
+                faults: take(&mut places.scratch_bytes, self.batch * DecodeOps::FAULT_BYTES),
             });
         }
         places.faults = faults..places.scratch_bytes;
@@ -336,12 +336,6 @@ pub(crate) struct DecodeStep {
     /// A `u32` a sample, which is not 0 if the picture is damaged.
     pub(crate) faults: usize,
 }
-
-/// Bytes of a block's coefficients and of its samples, and of the number that says whether a
-/// picture is damaged.
-const COEFFICIENTS: usize = 128;
-const SAMPLES: usize = 64;
-pub(crate) const FAULT: usize = 4;
 
 /// A copy of host span `span` to an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

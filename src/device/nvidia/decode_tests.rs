@@ -33,11 +33,11 @@ impl Loaded {
         let at = DecodeAt {
             ops: place(batch.records.len()),
             arena: place(batch.arena.len()),
-            coefficients: place(batch.blocks * Decode::COEFFICIENT_BYTES),
-            planes: place(batch.blocks * Decode::PLANE_BYTES),
+            coefficients: place(batch.blocks * DecodeOps::COEFFICIENT_BYTES),
+            planes: place(batch.blocks * DecodeOps::PLANE_BYTES),
             axes: place(count * DecodeOps::axes_bytes(batch.size.0, batch.size.1)),
             starts: place(DecodeOps::starts_bytes(batch.arena.len())),
-            faults: place(count * Decode::FAULT_BYTES),
+            faults: place(count * DecodeOps::FAULT_BYTES),
             out: place(count * batch.sample_bytes()),
             arena_bytes: batch.arena.len(),
             count,
@@ -73,8 +73,8 @@ impl Loaded {
     }
 
     fn faults(&self) -> Vec<bool> {
-        let bytes = self.bytes(self.at.faults, self.at.count * Decode::FAULT_BYTES);
-        bytes.chunks(Decode::FAULT_BYTES).map(|fault| fault != [0; Decode::FAULT_BYTES]).collect()
+        let bytes = self.bytes(self.at.faults, self.at.count * DecodeOps::FAULT_BYTES);
+        bytes.chunks(DecodeOps::FAULT_BYTES).map(|fault| fault != [0; DecodeOps::FAULT_BYTES]).collect()
     }
 }
 

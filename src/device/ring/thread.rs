@@ -11,9 +11,10 @@ use crossbeam::channel::{Receiver, Sender};
 use super::shared::{FullSlot, Message, POLL, Shared, Slot, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
 use crate::batch::Feed;
+use crate::cuda::DecodeOps;
 use crate::decode::MAX_GROUP;
 use crate::device::gpu::Largest;
-use crate::device::spec::{At, DecodeStep, FAULT, Upload};
+use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
@@ -226,7 +227,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         let Shared { gpu, places, .. } = &*self.shared;
         let count = slot.picks.len();
         let damaged = |place: usize| {
-            let number = |step: &DecodeStep| (step.faults - places.faults.start) / FAULT + place;
+            let number = |step: &DecodeStep| (step.faults - places.faults.start) / DecodeOps::FAULT_BYTES + place;
             let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
             places.decoded.iter().any(is_fault)
         };
@@ -354,7 +355,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
                 gpu.record(&time.begin, &self.convert)?;
                 let staging = staging.map_or(0, |staging| staging.offset);
                 self.decode(staging, slot.offset, count, &asked)?;
-                let numbers = places.faults.len() / FAULT;
+                let numbers = places.faults.len() / DecodeOps::FAULT_BYTES;
                 let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
                 // SAFETY: the load keeps the memory until `done`, recorded below in the same stream,
                 // is done; nobody reads it before. After an error it is freed when the device has
@@ -404,7 +405,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         for (picture, (step, asked)) in places.decoded.iter().zip(asked).enumerate() {
             let Some(largest) = *asked else {
                 // Nothing says that a picture of it is damaged.
-                gpu.clear(&self.convert, memory, scratch + step.faults, count * FAULT)?;
+                gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
             let pixels = match step.pixels {
