@@ -154,6 +154,25 @@ fn the_file_is_whole_when_the_loader_is_dropped_in_a_window() {
 }
 
 #[test]
+fn the_file_is_whole_while_a_monitor_outlives_the_loader() {
+    let _turn = TURN.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.json");
+    let schedule = Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 };
+    let mut loader = loader(Numbers::new(700)).trace(&path, schedule).host().unwrap();
+    let monitor = loader.monitor();
+    loader.epoch(0).take(30).for_each(|batch| drop(batch.unwrap()));
+    drop(loader);
+    let whole = fs::read(&path).unwrap();
+    assert_eq!(batches_of(&rows(&events(&path))["consumer"]), (3..30).collect());
+    // Nothing listens any more, and nothing is written twice.
+    drop(span("after the loader"));
+    assert_eq!(monitor.stats().batches, 30);
+    drop(monitor);
+    assert!(fs::read(&path).unwrap() == whole);
+}
+
+#[test]
 fn windows_repeat_as_often_as_they_are_asked_to() {
     let _turn = TURN.lock();
     let dir = tempfile::tempdir().unwrap();

@@ -135,7 +135,7 @@ def test_statistics_of_a_part_have_a_verdict_and_a_page(packed: str, tmp_path: P
     assert part["batches"] == 4 and part["samples"] == 64 and part["seconds"] < loader.stats()["seconds"]
     assert "samples/s" in str(part) and str(part.verdict()) and set(part.verdict()) == set(loader.verdict())
     assert loader.device_stats() is None
-    del loader
+    loader.close()
     spans = [event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]]
     assert spans.count("of the step") >= 3
     part.report(tmp_path / "page.html", title="<the run>", trace=tmp_path / "trace.json")

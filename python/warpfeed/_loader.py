@@ -92,8 +92,8 @@ class Loader:
         pin_memory, pinned: page-locked host memory. mmap: whether tar shards are mapped.
         on_error: ``"stop"`` or ``"skip"``; with the latter ``max_skipped`` samples at most.
         retries, timeout (in seconds), memory_limit, max_pixels, max_sample_bytes: as in Rust.
-        trace: a path, or ``(path, (wait, warmup, active, repeat))``, for Perfetto. The last window is
-            in the file when the loader itself is gone.
+        trace: a path, or ``(path, (wait, warmup, active, repeat))``, for Perfetto. The file is
+            complete after each window, and when the loader is closed.
         resume: what :meth:`state_dict` gave.
 
     Raises:

@@ -314,7 +314,11 @@ impl<B> Drop for Batches<B> {
         if self.feed().is_none() {
             // Its threads are not here to be joined, and its locks may be held by them for good.
             std::mem::forget(self.feed.take());
+            return;
         }
+        drop(self.feed.take());
+        // A monitor keeps the counters; the trace is whole without its end.
+        self.shared.run.counters.end_trace();
     }
 }
 

@@ -21,7 +21,8 @@ impl Loader {
     /// of your own.
     ///
     /// The cost outside the schedule's windows is close to zero. Making the file is the last step
-    /// of opening. The file is complete after each window, and after the loader is dropped.
+    /// of opening. The file is complete after each window, and when the loader is dropped,
+    /// whoever keeps a [`Monitor`](crate::Monitor) of it.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.trace = Some((path.as_ref().to_owned(), schedule));
         self

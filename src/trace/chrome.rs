@@ -239,6 +239,22 @@ impl Trace {
         said(written);
     }
 
+    /// Ends the trace. An open window is written up to here.
+    pub(crate) fn end(&self) {
+        let now = self.at(Instant::now());
+        let mut machine = self.machine();
+        if self.on.swap(false, Relaxed) {
+            span::closed();
+        }
+        if let Phase::Active(_) = std::mem::replace(&mut machine.phase, Phase::Off) {
+            machine.closed = Some((now, 0));
+        }
+        let written = self.write(&mut machine);
+        machine.file = None;
+        drop(machine);
+        said(written);
+    }
+
     /// Takes the recorded spans and writes those in the closed window, if there is one. Returns what
     /// is to be logged: the number of spans, or why tracing ends.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
@@ -344,19 +360,7 @@ impl Event {
 }
 
 impl Drop for Trace {
-    /// An open window is written up to here.
     fn drop(&mut self) {
-        let now = self.at(Instant::now());
-        let on = std::mem::take(self.on.get_mut());
-        if on {
-            span::closed();
-        }
-        let mut machine = self.machine();
-        if let Phase::Active(_) = machine.phase {
-            machine.closed = Some((now, 0));
-        }
-        let written = self.write(&mut machine);
-        drop(machine);
-        said(written);
+        self.end();
     }
 }

@@ -117,6 +117,13 @@ impl Counters {
         assert!(self.trace.set(trace).is_ok(), "a loader has one trace");
     }
 
+    /// Ends the trace: its file is complete.
+    pub(crate) fn end_trace(&self) {
+        if let Some(trace) = self.trace() {
+            trace.end();
+        }
+    }
+
     /// The trace, if one is asked for.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.get().map(|trace| &**trace)
