@@ -14,7 +14,12 @@ fn main() {
     // As torch-sys looks for them: where LIBTORCH_INCLUDE says, or else beside the libraries.
     let root = env::var_os("LIBTORCH_INCLUDE").map_or_else(|| lib.join(".."), PathBuf::from);
     let include = root.join("include");
-    cc::Build::new()
+    let cuda = env::var_os("CARGO_FEATURE_CUDA").is_some() && lib.join("libtorch_cuda.so").exists();
+    let mut build = cc::Build::new();
+    if cuda {
+        build.define("WARPFEED_LIBTORCH_CUDA", None);
+    }
+    build
         .cpp(true)
         .std("c++17")
         .warnings(false)
@@ -25,5 +30,8 @@ fn main() {
     // What the file calls is there: torch-sys links the rest.
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
+    if cuda {
+        println!("cargo:rustc-link-lib=torch_cuda");
+    }
     println!("cargo:rustc-link-lib=c10");
 }

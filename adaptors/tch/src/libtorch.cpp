@@ -8,6 +8,12 @@
 #include <exception>
 #include <memory>
 
+#ifdef WARPFEED_LIBTORCH_CUDA
+namespace at::cuda {
+int warp_size();
+}
+#endif
+
 namespace {
 
 template <class F>
@@ -40,6 +46,12 @@ at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t l
 
 // The handle of the stream that the calling thread computes in on CUDA device `device`.
 bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length) {
+#ifdef WARPFEED_LIBTORCH_CUDA
+  // Linkers leave out a library that nobody refers to. Without this reference a program would start
+  // without libtorch's CUDA part, and find no GPU.
+  int (*volatile cuda_part)() = at::cuda::warp_size;
+  (void)cuda_part;
+#endif
   return caught(message, length, [&] {
     c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
     *stream = cuda.getStream(c10::Device(c10::DeviceType::CUDA, device)).native_handle();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release --example train                                # draws pictures of six classes
-//! cargo run --release --example train -- PATH [HELD_OUT_PATH]        # every 7th sample is held out, if no second path is given
+//! cargo run --release --example train -- PATH [HELD_OUT_PATH]        # a fifth of each class is held out, if no second path is given
 //!     --out FOLDER  --epochs N  --side PIXELS  --batch N  --widths 12,24,48  --rate R  --workers N  --stop STEPS
 //! cargo run --release --features cuda --example train -- PATH        # on the first GPU
 //! ```

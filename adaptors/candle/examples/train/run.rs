@@ -23,7 +23,7 @@ const WARM_UP: f64 = 20.0;
 /// What a run is made of.
 pub(crate) struct Settings {
     pub(crate) data: Arc<dyn Source>,
-    /// Where it is none, every seventh sample of `data` is held out.
+    /// Where it is none, a fifth of each class of `data` is held out.
     pub(crate) held_out: Option<Arc<dyn Source>>,
     pub(crate) device: Device,
     pub(crate) side: u32,
@@ -49,38 +49,34 @@ pub(crate) enum Outcome {
 pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
     let saved = saved::load(&settings.checkpoint, &settings.device)?;
     let resume = saved.as_ref().map(|saved| saved.loader.clone());
+    let [training, held_out] = settings.loaders(resume)?;
     #[cfg(feature = "cuda")]
     if settings.device.is_cuda() {
         let stream = warpfeed_candle::stream(&settings.device)?;
-        let held_out = settings.loader(true, None).prefetch(2).cuda(&stream)?;
-        return train(settings, settings.loader(false, resume).cuda(&stream)?, held_out, saved);
+        return train(settings, training.cuda(&stream)?, held_out.cuda(&stream)?, saved);
     }
-    let held_out = settings.loader(true, None).prefetch(2).host()?;
-    train(settings, settings.loader(false, resume).host()?, held_out, saved)
+    train(settings, training.host()?, held_out.host()?, saved)
 }
 
 impl Settings {
-    fn loader(&self, held_out: bool, resume: Option<Checkpoint>) -> Loader {
-        let mut loader = match (&self.held_out, held_out) {
-            (Some(apart), true) => Loader::shared_source(apart.clone()),
-            (Some(_), false) => Loader::shared_source(self.data.clone()),
-            (None, _) => Loader::shared_source(self.data.clone())
-                .subset((0..self.data.len() as u64).filter(|i| (i % 7 == 6) == held_out)),
+    /// The loaders of the training and of the held-out pictures.
+    fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
+        let data = Loader::shared_source(self.data.clone());
+        let parts = match &self.held_out {
+            Some(apart) => [data, Loader::shared_source(apart.clone())],
+            None => data.split_by_class([0.8, 0.2], 42)?,
         };
-        loader = loader
-            .batch_size(self.batch)
-            .workers(self.workers)
-            .normalize(Normalize::IMAGENET)
-            .dtype(Dtype::F32)
-            .layout(Layout::Nchw);
-        if held_out {
-            return loader.augment(Augment::eval(self.side * 8 / 7, self.side));
-        }
-        loader = loader.shuffle(42).augment(Augment::train(self.side).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
-        match resume {
-            Some(checkpoint) => loader.resume(checkpoint),
-            None => loader,
-        }
+        let [training, held_out] = parts.map(|part| {
+            let part = part.batch_size(self.batch).workers(self.workers);
+            part.normalize(Normalize::IMAGENET).dtype(Dtype::F32).layout(Layout::Nchw)
+        });
+        let training =
+            training.shuffle(42).augment(Augment::train(self.side).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
+        let training = match resume {
+            Some(checkpoint) => training.resume(checkpoint),
+            None => training,
+        };
+        Ok([training, held_out.augment(Augment::eval(self.side * 8 / 7, self.side)).prefetch(2)])
     }
 
     fn rate_at(&self, step: usize, steps: u64) -> f64 {

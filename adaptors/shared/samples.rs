@@ -1,0 +1,32 @@
+//! What the tests of every adaptor load: 50 small pictures, each with an array and with rows of
+//! numbers. The tests of the adaptors take this file in by its path.
+
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Loader};
+
+/// A picture of side 16 as `.npy` bytes, with values from the sample's number.
+fn picture(n: u64) -> Vec<u8> {
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend((0..16 * 16 * 3).map(|i| (i * 7 + n * 31) as u8));
+    bytes
+}
+
+/// The samples, with labels of three classes or without labels. Sample `n` has `n % 5` rows.
+pub(crate) fn source(labelled: bool) -> Memory {
+    let sample = |n: u64| {
+        let sample = OwnedSample::new(format!("s{n}"))
+            .field("rgb.npy", picture(n))
+            .field("place", [n as f32, -0.5].map(f32::to_le_bytes).concat())
+            .field("tokens", (0..n as i64 % 5).flat_map(|row| (10 * n as i64 + row).to_le_bytes()).collect::<Vec<_>>());
+        if labelled { sample.label(n as i64 % 3) } else { sample }
+    };
+    Memory::new((0..50).map(sample).collect())
+}
+
+/// Random crops of the labelled samples, in seven batches of eight, the last one of two.
+pub(crate) fn loader() -> Loader {
+    Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
+}

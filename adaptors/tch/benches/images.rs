@@ -1,0 +1,116 @@
+//! Images a second into tch tensors, in turns in one run:
+//!
+//! ```text
+//! cargo bench --bench images -- PATH [TURNS [BATCH]]      # photographs; 5 turns, batches of 64
+//! ```
+//!
+//! The loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224), and the same as
+//! tensors.
+//!
+//! With the feature `cuda`, on the first GPU: the loader's batches in device memory, `f16`
+//! (N, 3, 224, 224), and the same as tensors, with libtorch's stream and with one of the loader's
+//! own; and page-locked batches, `u8`, and the same uploaded by libtorch.
+//!
+//! Every picture is a random-resized crop of 224 pixels, flipped or not. An epoch has 10,000
+//! pictures or more on a GPU, and ends when all that was queued is done. Printed are medians of
+//! images a second, and ratios of medians.
+
+use std::time::Instant;
+
+#[cfg(feature = "cuda")]
+use tch::{Device, Tensor};
+use warpfeed::{Augment, Batches, Dtype, Layout, Loader, Normalize};
+use warpfeed_tch::ToTch;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let Some(path) = arguments.first() else {
+        println!("images: name a data set of photographs: cargo bench --bench images -- PATH");
+        return Ok(());
+    };
+    let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
+    let batch = arguments.get(2).map_or(Ok(64), |n| n.parse())?;
+    let loader = || Loader::new(path).batch_size(batch).shuffle(42).augment(Augment::train(224));
+    println!("batches of {batch}, medians of {turns} turns");
+    #[cfg(feature = "cuda")]
+    if warpfeed::cuda::available().is_ok() {
+        return on_the_gpu(loader, warpfeed::source::open(path)?.len() as u64, turns);
+    }
+    let mut bytes = loader().host()?;
+    let mut floats = loader().dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET).host()?;
+    print(["u8", "f32"], turns, |turn| {
+        Ok([
+            epoch(&mut bytes, turn, drop, || ())?,
+            epoch(&mut bytes, turn, tensors, || ())?,
+            epoch(&mut floats, turn, drop, || ())?,
+            epoch(&mut floats, turn, tensors, || ())?,
+        ])
+    })
+}
+
+/// Prints a line for each of `paths`: `turn` measures each without and with tensors.
+fn print<const PATHS: usize, const RATES: usize>(
+    paths: [&str; PATHS],
+    turns: u64,
+    mut turn: impl FnMut(u64) -> Result<[f64; RATES]>,
+) -> Result<()> {
+    let mut rates = [const { Vec::new() }; RATES];
+    for number in 0..=turns {
+        let now = turn(number)?;
+        // The first turn warms up.
+        if number > 0 {
+            rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
+        }
+    }
+    let medians = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    });
+    for (path, pair) in paths.iter().zip(medians.chunks(2)) {
+        println!("{path:38}: loader {:6.0}   tensors {:6.0}   ratio {:.3}", pair[0], pair[1], pair[1] / pair[0]);
+    }
+    Ok(())
+}
+
+fn tensors(batch: impl ToTch) {
+    drop(std::hint::black_box(batch.to_tch().expect("the pictures have labels")));
+}
+
+/// Images a second of an epoch until all that was queued is `done`.
+fn epoch<B>(batches: &mut Batches<B>, epoch: u64, take: impl Fn(B), done: impl Fn()) -> Result<f64> {
+    let (began, images) = (Instant::now(), batches.epoch_len(epoch));
+    for batch in batches.epoch(epoch) {
+        take(batch?);
+    }
+    done();
+    Ok(images as f64 / began.elapsed().as_secs_f64())
+}
+
+#[cfg(feature = "cuda")]
+fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<()> {
+    let loader = || loader().repeat(10_000u64.div_ceil(samples));
+    let floats = || loader().dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
+    let mut ours = floats().cuda(&warpfeed_tch::stream(0)?)?;
+    let mut apart = floats().cuda(&warpfeed::cuda::stream(0)?)?;
+    let mut host = loader().pinned(true).host()?;
+    let done = || tch::Cuda::synchronize(0);
+    let upload = |batch: warpfeed::HostBatch| {
+        let (images, labels) = batch.to_tch().expect("the pictures have labels");
+        let to = |tensor: Tensor| tensor.to_device_(Device::Cuda(0), tensor.kind(), true, false);
+        drop(std::hint::black_box((to(images), to(labels))));
+    };
+    let paths =
+        ["f16 on the device, libtorch's stream", "f16 on the device, a stream apart", "u8 page-locked, uploaded"];
+    print(paths, turns, |turn| {
+        Ok([
+            epoch(&mut ours, turn, drop, done)?,
+            epoch(&mut ours, turn, tensors, done)?,
+            epoch(&mut apart, turn, drop, done)?,
+            epoch(&mut apart, turn, tensors, done)?,
+            epoch(&mut host, turn, drop, done)?,
+            epoch(&mut host, turn, upload, done)?,
+        ])
+    })
+}
