@@ -188,6 +188,13 @@ impl Error {
         self
     }
 
+    /// The same error as one of sample `id`, whatever it named before.
+    #[must_use]
+    pub(crate) fn of_sample(mut self, id: u64) -> Self {
+        (self.0.sample, self.0.key) = (Some(id), None);
+        self
+    }
+
     /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

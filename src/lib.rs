@@ -83,6 +83,12 @@
     doc = "\n[`cuda`](Loader::cuda) opens it with batches in device memory, ordered on your stream."
 )]
 //!
+//! # Pictures in requests
+//!
+//! [`Loader::requests`] and [`Loader::decoder`] open a [`Decoder`] in place of an epoch's batches,
+//! for inference servers: each request is some encoded pictures, and its answer is one batch with
+//! the pixels of a loader.
+//!
 //! # Order and seeds
 //!
 //! The order is a function of (seed, epoch, position). The augmentation of a sample is a function
@@ -204,7 +210,8 @@ mod fuzz;
 pub use batch::{Dtype, HostBatch, Layout, Normalize, TensorView};
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
-pub use engine::{Batches, Checkpoint, DecodeOn, Epoch, Epochs, Fault, IntoIter, MemoryPlan, Monitor, OnError, Replay};
+pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter};
+pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
 pub use order::{LastBatch, Rank};

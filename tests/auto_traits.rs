@@ -41,6 +41,9 @@ fn what_users_hold_may_go_to_other_threads() {
     send::<warpfeed::Batches<warpfeed::HostBatch>>();
     send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
     send::<warpfeed::IntoIter>();
+    // Many threads ask one decoder.
+    both::<warpfeed::Decoder<warpfeed::HostBatch>>();
+    both::<warpfeed::Pending<warpfeed::HostBatch>>();
     const { assert!(!is_sync!(warpfeed::Batches<warpfeed::HostBatch>)) };
     const { assert!(is_sync!(warpfeed::HostBatch)) };
 }

@@ -1,5 +1,5 @@
 //! Promise: a loader that is used in a forked child is an error and not a hang, its batches may be
-//! dropped there, and the parent's loader goes on.
+//! dropped there, and the parent's loader goes on; a decoder too.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -35,6 +35,31 @@ fn a_loader_in_a_forked_child_says_so() {
         assert!(kept.ids().eq(ids), "the parent's batch is whole");
         drop(kept);
         assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader goes on");
+    });
+}
+
+#[test]
+fn a_decoder_in_a_forked_child_says_so() {
+    no_hang(|| {
+        let options = warpfeed::Loader::requests().codec(support::Draw).augment(warpfeed::Augment::train(16));
+        let decoder = options.workers(2).decoder().unwrap();
+        let pictures = || (0..5_u64).map(|number| number.to_le_bytes());
+        assert_eq!(decoder.decode(pictures()).unwrap().valid().filter(|valid| *valid).count(), 5);
+        // SAFETY: the child runs code that takes no lock of the parent's, and ends without
+        // returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let answer = decoder.decode(pictures());
+            drop(decoder);
+            let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if answer.is_err_and(says) { 0 } else { 1 }) }
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` a number to write to.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's exit status");
+        assert!(decoder.decode(pictures()).is_ok(), "the parent's decoder goes on");
     });
 }
 

@@ -173,9 +173,17 @@ impl HostBatch {
 
     /// Whether each sample counts. It is false for padding
     /// ([`LastBatch::Pad`](crate::LastBatch::Pad)) and for replacements of skipped samples
-    /// ([`OnError::Skip`](crate::OnError::Skip)).
+    /// ([`OnError::Skip`](crate::OnError::Skip)), and for bad pictures of a
+    /// [`Decoder`](crate::Decoder).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.full().header().picks.iter().map(|p| p.valid)
+    }
+
+    /// Why the picture at `place` could not be decoded, in a batch of a
+    /// [`Decoder`](crate::Decoder); the picture is black there. `None` for a sound picture, and in
+    /// batches of a loader.
+    pub fn error(&self, place: usize) -> Option<&Error> {
+        (place < self.len()).then(|| self.full().meta(place).fault.as_ref()).flatten()
     }
 
     /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they

@@ -119,6 +119,13 @@ impl CudaBatch {
         self.0.slot().keys[..self.len()].iter().map(String::as_str)
     }
 
+    /// Why the picture at `place` could not be decoded, in a batch of a
+    /// [`Decoder`](crate::Decoder); the picture is black there. `None` for a sound picture, and in
+    /// batches of a loader.
+    pub fn error(&self, place: usize) -> Option<&Error> {
+        self.0.slot().errors.iter().find(|(at, _)| *at == place).map(|(_, error)| error)
+    }
+
     /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)); `None`
     /// if they were not.
     pub fn mixing(&self) -> Option<&Mixing> {
@@ -126,7 +133,8 @@ impl CudaBatch {
     }
 
     /// Whether each sample counts: false for padding ([`LastBatch::Pad`](crate::LastBatch::Pad))
-    /// and for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)).
+    /// for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and for bad
+    /// pictures of a [`Decoder`](crate::Decoder).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.0.slot().picks.iter().map(|p| p.valid)
     }

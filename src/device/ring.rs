@@ -114,6 +114,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
                 number: 0,
                 picks: Vec::with_capacity(spec.batch),
                 keys: vec![String::new(); spec.batch].into(),
+                errors: Vec::new(),
                 mixing: None,
                 labelled: false,
                 ready: gpu.event()?,

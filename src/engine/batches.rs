@@ -26,7 +26,7 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 /// It belongs to the process that opened it. After `fork` the child has no worker threads. There
 /// every batch is an error, and dropping the loader frees nothing.
 pub struct Batches<B> {
-    /// Leaves in drop only.
+    /// Leaves in drop and in `into_parts` only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
     shared: Arc<Shared>,
     process: u32,
@@ -45,6 +45,11 @@ impl<B> Batches<B> {
         let first = shared.position();
         let feed = Box::new(Metered { feed, run: shared.run.clone() });
         Batches { feed: Some(feed), shared, process: std::process::id(), first, resume }
+    }
+
+    /// What makes the batches, and what may be asked of it.
+    pub(crate) fn into_parts(mut self) -> (Box<dyn Feed<Batch = B>>, Arc<Shared>) {
+        (self.feed.take().expect("it leaves here and in drop only"), self.shared.clone())
     }
 
     /// The feed, if this is the process that it belongs to.

@@ -7,6 +7,7 @@ use crossbeam::select;
 use super::crew::Giver;
 use super::filled::{Broken, Filled};
 use super::readers::{ReadStage, Task};
+use super::requests::Asked;
 use super::{Run, Settings};
 use crate::batch::Free;
 use crate::error::{Error, Result};
@@ -29,6 +30,7 @@ pub(super) struct Coordinator {
     pub(super) recipe: Arc<Recipe>,
     pub(super) run: Arc<Run>,
     pub(super) schedule: Schedule,
+    pub(super) asked: Option<Arc<dyn Asked>>,
     pub(super) started: Receiver<Start>,
     pub(super) freed: Receiver<Free>,
     pub(super) free: Sender<Free>,
@@ -54,6 +56,10 @@ impl Coordinator {
             for number in first..end {
                 let wanted = self.run.is_wanted(run);
                 let picked = if wanted { self.pick(epoch, number, &mut picks, &mut samples) } else { Ok(()) };
+                if wanted && picked.is_ok() && picks.is_empty() {
+                    // Nobody asks any more.
+                    break;
+                }
                 let since = Instant::now();
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
@@ -111,7 +117,10 @@ impl Coordinator {
     fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>, samples: &mut Vec<u64>) -> Result<()> {
         let len = self.recipe.source.len() as u64;
         guarded(|| {
-            self.schedule.fill(epoch, number, picks);
+            match &self.asked {
+                Some(asked) => asked.fill(epoch, number, picks),
+                None => self.schedule.fill(epoch, number, picks),
+            }
             Ok(())
         })
         .map_err(|e| panicked(e, || format!("the order panicked at batch {number} of epoch {epoch}")))?;

@@ -6,7 +6,7 @@ use super::{Delivery, Engine};
 use crate::batch::{Free, Full, Home, Role};
 use crate::cuda::SampleOps;
 use crate::device::FullSlot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::order::Pick;
 use crate::recipe::Recipe;
 use crate::transform::Mixing;
@@ -77,6 +77,10 @@ impl FullSlot for Crossing {
 
     fn labelled(&self) -> bool {
         self.full().header().labelled
+    }
+
+    fn fault(&self, place: usize) -> Option<&Error> {
+        self.full().meta(place).fault.as_ref()
     }
 
     fn bytes(&self, field: usize) -> &[u8] {

@@ -14,6 +14,7 @@ use super::faults::{Fault, Faults, OnError};
 use super::filled::{ANY_RUN, Broken, Filled};
 use super::pool::Pool;
 use super::readers::ReadStage;
+use super::requests::Asked;
 use super::{Bounds, MemoryPlan, Position, Run, Settings, Shared, length};
 use crate::batch::{Free, Full, Home, Keeper, Schema};
 use crate::device::CAPTURE;
@@ -36,6 +37,8 @@ pub(crate) struct Parts {
     pub(crate) prefetch: Bounds,
     /// Where it is to go on.
     pub(crate) resume: Option<Position>,
+    /// Who says what goes into a batch, in place of the schedule. Failed samples then stay in it.
+    pub(crate) asked: Option<Arc<dyn Asked>>,
     pub(crate) on_error: OnError,
     /// How long the consumer may hold every slot while asking for more.
     pub(crate) timeout: Duration,
@@ -60,6 +63,7 @@ pub(crate) struct Engine {
     number: u64,
     next: u64,
     end: u64,
+    asked: bool,
     on_error: OnError,
     faults: Arc<Mutex<Faults>>,
     timeout: Duration,
@@ -78,7 +82,8 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts the threads. There are as many `slots` as may be in use at most.
     pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
-        let Parts { recipe, run, schedule, on_error, timeout, resume, .. } = parts;
+        let Parts { recipe, run, schedule, asked, on_error, timeout, resume, .. } = parts;
+        let is_asked = asked.is_some();
         let count = slots.len();
         let (recipe, run) = (Arc::new(recipe), Arc::new(run));
         let settings = run.settings.clone();
@@ -105,6 +110,7 @@ impl Engine {
             recipe: recipe.clone(),
             run: run.clone(),
             schedule: schedule.clone(),
+            asked,
             started,
             freed,
             free: home.free.clone(),
@@ -141,6 +147,7 @@ impl Engine {
             number: 0,
             next: 0,
             end: 0,
+            asked: is_asked,
             on_error,
             faults: Arc::default(),
             timeout,
@@ -330,7 +337,7 @@ impl Engine {
     /// Applies the policy for failed samples.
     fn judge(&mut self, full: Full) -> Result<Full> {
         let failed = || (0..full.len()).filter_map(|place| Some((place, full.meta(place).fault.clone()?)));
-        let Some((_, first)) = failed().next() else { return Ok(full) };
+        let Some((_, first)) = failed().next().filter(|_| !self.asked) else { return Ok(full) };
         let error = match self.on_error {
             OnError::Stop => first,
             OnError::Skip { max_skipped } => {

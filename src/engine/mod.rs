@@ -20,6 +20,8 @@
 //! 12. `length`: how many batches an epoch has, asked of an order that may be the user's.
 //! 13. `balance`: whether workers or the device decode.
 //! 14. `faults`: what happens to a sample that fails for good, and the list of those.
+//! 15. `requests`: pictures as somebody asks for them, a batch a request; `decoder`: what the user
+//!     asks.
 
 mod balance;
 mod batches;
@@ -27,6 +29,7 @@ mod coordinator;
 mod crew;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod decoder;
 mod delivery;
 #[allow(clippy::module_inception)]
 mod engine;
@@ -41,6 +44,7 @@ mod metered;
 mod monitor;
 mod pool;
 mod readers;
+mod requests;
 mod resume;
 mod run;
 mod scratch;
@@ -52,6 +56,7 @@ mod worker;
 pub(crate) use balance::Balance;
 pub use balance::DecodeOn;
 pub use batches::{Batches, Epoch, Replay};
+pub use decoder::{Decoder, Pending};
 pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};
 pub use epochs::{Epochs, IntoIter};
@@ -60,6 +65,7 @@ pub(crate) use length::some_batches;
 pub use memory::MemoryPlan;
 pub use monitor::Monitor;
 pub(crate) use monitor::Shared;
+pub(crate) use requests::{Asked, Requests};
 pub use resume::Checkpoint;
 pub(crate) use resume::Position;
 pub(crate) use run::{READERS, Run};

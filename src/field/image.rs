@@ -186,6 +186,18 @@ impl ImageField {
         Ok(())
     }
 
+    /// Makes the picture at `place` of a full batch black.
+    pub(crate) fn blank(&self, full: &mut Full, place: usize) {
+        // A device leaves the pixels as they are.
+        for span in self.records.into_iter().chain(self.decoding) {
+            let each = full.schema().spans[span].sample_bytes;
+            full.bytes_mut(span)[place * each..][..each].fill(0);
+        }
+        let (black, each) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
+        let written = self.writer.write(&black, None, &mut full.bytes_mut(self.span)[place * each..][..each]);
+        written.expect("an image, and its place, have their size");
+    }
+
     /// Mixes the waiting images of a full batch.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let MixScratch { own, last, erase } = scratch;

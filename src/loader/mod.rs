@@ -6,7 +6,7 @@
 //! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
 //!    `classes`, `speed`, `limits`, `observe`.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: for batches on a
-//!    device.
+//!    device; `decoder`: for pictures that come in requests.
 //! 4. `memory`: the memory that is available, and what a loader may take of it; `processors`: how
 //!    many processors it may use.
 
@@ -17,6 +17,7 @@ mod batching;
 mod classes;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod decoder;
 mod fields;
 mod input;
 mod labels;

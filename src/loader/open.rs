@@ -144,7 +144,8 @@ impl Loader {
             seed: self.seed,
             retries: self.retries,
             sample_bytes: self.max_sample_bytes,
-            stand_in: matches!(self.on_error, OnError::Skip { .. }),
+            blank: self.asked.is_some(),
+            stand_in: self.asked.is_none() && matches!(self.on_error, OnError::Skip { .. }),
         };
         let run = Run::new(
             Arc::new(Settings::new(processors, workers, prefetch)),
@@ -173,6 +174,7 @@ impl Loader {
             schema,
             prefetch,
             resume,
+            asked: self.asked,
             on_error: self.on_error,
             timeout: self.timeout,
             trace: self.trace,

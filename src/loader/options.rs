@@ -8,7 +8,7 @@ use super::sampling::Sampling;
 use super::share::{Place, Share};
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;
-use crate::engine::{Checkpoint, DecodeOn, OnError};
+use crate::engine::{Asked, Checkpoint, DecodeOn, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
 #[cfg(doc)]
@@ -51,6 +51,7 @@ use crate::transform::{Augment, Transform};
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
 /// | opening | [`host`](Loader::host), `cuda` |
+/// | pictures in requests | [`requests`](Loader::requests), [`decoder`](Loader::decoder), `cuda_decoder` |
 #[must_use = "a loader does nothing until it is opened with `host` or iterated"]
 #[derive(Clone)]
 pub struct Loader {
@@ -86,6 +87,8 @@ pub struct Loader {
     pub(super) trace: Option<(PathBuf, trace::Schedule)>,
     pub(super) soft_labels: Option<(usize, f32)>,
     pub(super) unlabelled: bool,
+    /// Who says what goes into a batch, in place of the order.
+    pub(super) asked: Option<Arc<dyn Asked>>,
 }
 
 impl std::fmt::Debug for Loader {
@@ -202,6 +205,7 @@ impl Loader {
             trace: None,
             soft_labels: None,
             unlabelled: false,
+            asked: None,
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Recipe {
     pub(crate) sample_bytes: u64,
     /// Whether a sample that fails is replaced by another of its batch.
     pub(crate) stand_in: bool,
+    /// Whether a sample that fails is black, and stays in its batch with its error.
+    pub(crate) blank: bool,
 }
 
 /// An image of a sample: its header is read, and its plan is made.
@@ -129,6 +131,9 @@ impl Recipe {
         if self.stand_in {
             replace_faulty(full);
         }
+        if self.blank {
+            blank_faulty(&self.fields, full);
+        }
         if let Err(e) = guarded(|| self.fields.mix(full, scratch)) {
             full.meta_mut(0).fault = Some(e);
         }
@@ -161,6 +166,16 @@ impl Recipe {
             .map_err(|e| self.blame(pick.sample, sample.key(), e))?;
         }
         Ok(())
+    }
+}
+
+/// Makes each failed sample black. Its error names its place in the batch.
+fn blank_faulty(fields: &Fields, full: &mut Full) {
+    for place in 0..full.len() {
+        let Some(fault) = full.meta_mut(place).fault.take() else { continue };
+        full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
+        full.header_mut().picks[place].valid = false;
+        fields.images.iter().for_each(|field| field.blank(full, place));
     }
 }
 

@@ -32,6 +32,10 @@ pub(crate) trait FullSlot: Send + 'static {
     fn mixing(&self) -> Option<Mixing>;
     /// Whether the labels may be read.
     fn labelled(&self) -> bool;
+    /// Why the sample at `place` is not what was asked for, if it is not.
+    fn fault(&self, _place: usize) -> Option<&Error> {
+        None
+    }
     /// Bytes of span `span` of the host's schema, all samples.
     fn bytes(&self, span: usize) -> &[u8];
     /// Decodes the pictures of the sample at `place` on the host. The device found its data damaged.
@@ -70,6 +74,8 @@ pub(crate) struct Slot<G: Gpu> {
     pub(crate) picks: Vec<Pick>,
     /// As many as the largest batch has samples. Their memory is kept too.
     pub(crate) keys: Box<[String]>,
+    /// Samples that are not what was asked for, by their places.
+    pub(crate) errors: Vec<(usize, Error)>,
     pub(crate) mixing: Option<Mixing>,
     pub(crate) labelled: bool,
     pub(super) ready: G::Event,

@@ -292,6 +292,8 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         slot.picks.clear();
         slot.picks.extend_from_slice(host.picks());
         let count = slot.picks.len();
+        slot.errors.clear();
+        slot.errors.extend((0..count).filter_map(|place| Some((place, host.fault(place)?.clone()))));
         (slot.mixing, slot.labelled) = (host.mixing(), host.labelled());
         for (place, key) in slot.keys[..count].iter_mut().enumerate() {
             key.clear();

@@ -9,7 +9,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::*;
 use crate::batch::Feed;
 use crate::device::sim::{Mistake, Sim};
-use crate::engine::OnError;
+use crate::engine::{Decoder, OnError};
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
 use crate::transform::Augment;
@@ -67,16 +67,20 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
     ring.start(epoch, first);
     let mut batches = Vec::new();
     while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
-        let batch = batch?;
-        sim.synchronize(&batch.shared.consumer)?;
-        let (slot, shared) = (batch.slot(), &batch.shared);
-        let images = shared.spec.images().unwrap();
-        let bytes = slot.picks.len() * shared.spec.arrays[images].field.sample_bytes();
-        let at = slot.offset + shared.places.arrays[images];
-        batches.push(shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect());
+        batches.push(pixels(&sim, &batch?));
     }
     let left = shared.run.counters.stats().decoded_on_device;
     Ok((batches, left))
+}
+
+/// The pixels of a batch on the simulated device, when its work is done.
+fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
+    sim.synchronize(&batch.shared.consumer).unwrap();
+    let (slot, shared) = (batch.slot(), &batch.shared);
+    let images = shared.spec.images().unwrap();
+    let bytes = slot.picks.len() * shared.spec.arrays[images].field.sample_bytes();
+    let at = slot.offset + shared.places.arrays[images];
+    shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
 }
 
 fn on_host(loader: Loader, epoch: u64) -> Vec<Vec<u8>> {
@@ -166,4 +170,71 @@ fn pictures_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
     let (batches, left) = on_device(loader.decode_on(DecodeOn::Gpu), 0, 0).unwrap();
     assert!(batches == expected);
     assert!((1..48).contains(&left), "{left}");
+}
+
+/// A decoder on the simulated device.
+fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
+    let options = Loader::requests().batch_size(8).workers(2).augment(Augment::eval(40, 36));
+    let (loader, requests) = options.for_requests().unwrap();
+    let OnDevice { ring, shared, .. } =
+        loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
+    Decoder::new(requests, Box::new(ring), shared).unwrap()
+}
+
+#[test]
+fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_picture() {
+    let mut pictures = pictures(true);
+    let expected =
+        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+    let sim = Sim::new(Mistake::None, 20);
+    let decoder = decoder(&sim);
+    // All at once, so that several are under way.
+    let ask = |pictures: &[Vec<u8>]| -> Vec<_> {
+        pictures.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect()
+    };
+    for _ in 0..3 {
+        for (answer, expected) in ask(&pictures).into_iter().zip(&expected) {
+            let batch = answer.wait().unwrap();
+            assert!(pixels(&sim, &batch) == *expected && batch.slot().errors.is_empty());
+        }
+    }
+    let left = decoder.stats().decoded_on_device;
+    assert!(left > 3 * 24, "{left} pictures of 144");
+    for bad in (2..48).step_by(5) {
+        pictures[bad].truncate(200);
+    }
+    for (number, (answer, expected)) in ask(&pictures).into_iter().zip(&expected).enumerate() {
+        let batch = answer.wait().unwrap();
+        let (found, each) = (pixels(&sim, &batch), expected.len() / 8);
+        let errors = &batch.slot().errors;
+        for place in 0..8 {
+            let (found, error) = (&found[place * each..][..each], errors.iter().find(|(at, _)| *at == place));
+            if (8 * number + place) % 5 == 2 {
+                assert!(found.iter().all(|value| *value == 0), "a bad picture is black");
+                assert!(error.unwrap().1.to_string().starts_with(&format!("sample {place}: decode: ")));
+            } else {
+                assert!(error.is_none() && *found == expected[place * each..][..each]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
+    let pictures = pictures(true);
+    for turn in 0..20 {
+        let sim = Sim::new(Mistake::None, 200);
+        let decoder = decoder(&sim);
+        let kept = decoder.decode(pictures[..8].to_vec()).unwrap();
+        let before = pixels(&sim, &kept);
+        let pending: Vec<_> = pictures.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
+        std::thread::sleep(Duration::from_micros(turn * 300));
+        drop(decoder);
+        for answer in pending {
+            if let Err(e) = answer.wait() {
+                assert!(e.to_string().contains("the decoder was dropped"), "{e}");
+            }
+        }
+        assert!(pixels(&sim, &kept) == before, "a batch that is held stays as it is");
+    }
 }

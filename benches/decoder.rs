@@ -1,0 +1,100 @@
+//! A decoder of requests: `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
+//!
+//! Requests of 1, 8, 64 and 256 JPEGs of the data set PATH, as eval crops of 224 pixels, normalised
+//! f16 (N, C, H, W), in device memory: with the device's decoder, and with the workers' alone.
+//! Without a driver in host memory. "alone" is one request at a time, from the call until the
+//! batch lies in memory: median and 99th percentile in ms, and images a second. "under way" keeps
+//! four requests submitted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpfeed::{Augment, DecodeOn, Decoder, Dtype, Layout, Loader, Normalize, Result, cuda, source};
+
+const UNDER_WAY: usize = 4;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let option = |name: &str, default: f64| {
+        let at = arguments.iter().position(|a| a == name);
+        at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
+    };
+    let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
+    let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {
+        println!("skipped: give a data set of JPEGs");
+        return Ok(());
+    };
+    let source = source::open(path)?;
+    let mut scratch = Vec::new();
+    let picture = |index| Ok(Arc::from(source.read(index, &mut scratch)?.field("jpg").unwrap_or_default()));
+    let pictures = (0..source.len()).map(picture).collect::<Result<Vec<Arc<[u8]>>>>()?;
+    let bytes: usize = pictures.iter().map(|picture| picture.len()).sum();
+    println!("{} pictures of {} bytes on average", pictures.len(), bytes / pictures.len());
+    println!(
+        "{:<22} {:>7} {:>10} {:>10} {:>12} {:>16} {:>14}",
+        "", "request", "median ms", "99 % ms", "images/s", "under way: images/s", "on the device"
+    );
+    let stream = cuda::stream(0);
+    for size in [1, 8, 64, 256] {
+        let options = |on| {
+            let options = Loader::requests().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(on);
+            let options = options.augment(Augment::eval(256, 224)).normalize(Normalize::IMAGENET);
+            options.dtype(Dtype::F16).layout(Layout::Nchw)
+        };
+        match &stream {
+            Ok(stream) => {
+                for on in [DecodeOn::Gpu, DecodeOn::Cpu] {
+                    let decoder = options(on).cuda_decoder(stream)?;
+                    let synchronize = || stream.synchronize().expect("the stream lives");
+                    measure(&format!("{on:?}"), &decoder, &pictures, size, seconds, synchronize)?;
+                }
+            }
+            Err(_) => measure("host memory", &options(DecodeOn::Cpu).decoder()?, &pictures, size, seconds, || ())?,
+        }
+    }
+    Ok(())
+}
+
+fn measure<B: Send + 'static>(
+    name: &str,
+    decoder: &Decoder<B>,
+    pictures: &[Arc<[u8]>],
+    size: usize,
+    seconds: f64,
+    synchronize: impl Fn(),
+) -> Result<()> {
+    let mut all = pictures.iter().cycle().cloned();
+    let mut request = || all.by_ref().take(size).collect::<Vec<_>>();
+    for _ in 0..10 {
+        decoder.decode(request())?;
+    }
+    let (begin, mut took) = (Instant::now(), Vec::new());
+    while begin.elapsed().as_secs_f64() < seconds {
+        let (pictures, since) = (request(), Instant::now());
+        let batch = decoder.decode(pictures)?;
+        synchronize();
+        took.push(since.elapsed());
+        drop(batch);
+    }
+    let alone = (took.len() * size) as f64 / took.iter().sum::<Duration>().as_secs_f64();
+    took.sort();
+    let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+
+    let mut pending: VecDeque<_> = (0..UNDER_WAY).map(|_| decoder.submit(request())).collect::<Result<_>>()?;
+    let (begin, mut count) = (Instant::now(), 0);
+    while begin.elapsed().as_secs_f64() < seconds {
+        drop(pending.pop_front().expect("as many as were submitted").wait()?);
+        pending.push_back(decoder.submit(request())?);
+        count += size;
+    }
+    let rate = count as f64 / begin.elapsed().as_secs_f64();
+    let stats = decoder.stats();
+    println!(
+        "{name:<22} {size:>7} {:>10.2} {:>10.2} {alone:>12.0} {rate:>16.0} {:>14.1} %",
+        at(0.5),
+        at(0.99),
+        stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
+    );
+    Ok(())
+}

@@ -1,0 +1,67 @@
+"""nvJPEG, by torchvision's `decode_jpeg(device="cuda")`, beside `cargo bench --bench decoder`:
+`python decoder.py FOLDER [--seconds N]`.
+
+Requests of 1, 8, 64 and 256 JPEGs below FOLDER, one request at a time, from the call until the
+device has finished. "decode" is `decode_jpeg` of the list. "batch" adds what the decoder does too:
+shorter side to 256 (antialiased), centre crop of 224, f16, normalised, one tensor (N, C, H, W).
+Pictures that `decode_jpeg` refuses are left out and counted.
+"""
+
+import argparse
+import itertools
+import pathlib
+import time
+
+import torch
+import torchvision
+from torchvision.io import ImageReadMode, decode_jpeg
+from torchvision.transforms.v2 import functional as F
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=pathlib.Path)
+parser.add_argument("--seconds", type=float, default=2.0)
+arguments = parser.parse_args()
+
+MEAN = torch.tensor([0.485, 0.456, 0.406], device="cuda").view(1, 3, 1, 1) * 255
+STD = torch.tensor([0.229, 0.224, 0.225], device="cuda").view(1, 3, 1, 1) * 255
+
+
+def decode(pictures):
+    return decode_jpeg(pictures, mode=ImageReadMode.RGB, device="cuda")
+
+
+def batch(pictures):
+    crops = [F.center_crop(F.resize(image, [256], antialias=True), [224, 224]) for image in decode(pictures)]
+    return ((torch.stack(crops).float() - MEAN) / STD).half()
+
+
+def is_decoded(picture):
+    try:
+        decode([picture])
+        return True
+    except RuntimeError:
+        return False
+
+
+files = sorted(path for path in arguments.folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+found = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) for path in files]
+pictures = [picture for picture in found if is_decoded(picture)]
+print(f"torch {torch.__version__}, torchvision {torchvision.__version__}: {len(pictures)} of {len(found)} pictures are decoded")
+print(f"{'':10} {'request':>7} {'median ms':>10} {'99 % ms':>10} {'images/s':>12}")
+for size in (1, 8, 64, 256):
+    for name, make in (("decode", decode), ("batch", batch)):
+        endless = itertools.cycle(pictures)
+        for _ in range(5):
+            make(list(itertools.islice(endless, size)))
+        torch.cuda.synchronize()
+        took = []
+        while sum(took) < arguments.seconds:
+            request = list(itertools.islice(endless, size))
+            since = time.perf_counter()
+            made = make(request)
+            torch.cuda.synchronize()
+            took.append(time.perf_counter() - since)
+            del made
+        took.sort()
+        at = lambda share: took[int(len(took) * share)] * 1e3  # noqa: E731
+        print(f"{name:10} {size:7} {at(0.5):10.2f} {at(0.99):10.2f} {len(took) * size / sum(took):12.0f}", flush=True)

@@ -1,0 +1,171 @@
+//! A small inference server without a network: `cargo run --release --example serve`.
+//!
+//! Eight clients send encoded pictures, some of them bad, through a channel. A thread collects what
+//! comes into requests of at most 16 pictures, or of what came within 2 ms. A decoder makes a batch
+//! of each, on the GPU if there is one. A model answers each client: here it is the mean of the
+//! normalised picture. Each answer is compared with that of a loader over the same files.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use warpfeed::source::{self, Source};
+use warpfeed::{Augment, Decoder, Error, Loader, Normalize, Pending, Result, cuda};
+
+const CLIENTS: usize = 8;
+const PICTURES_EACH: usize = 200;
+const MOST: usize = 16;
+const LONGEST: Duration = Duration::from_millis(2);
+
+/// A picture of a client, and where its answer goes.
+struct Upload {
+    picture: Vec<u8>,
+    answer: Sender<Result<f32>>,
+}
+
+fn main() -> Result<()> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
+    let pictures = source::open(folder)?;
+    let expected = expected(folder)?;
+    match cuda::stream(0) {
+        Ok(stream) => serve(&pixels(Loader::requests()).cuda_decoder(&stream)?, &*pictures, &expected, |batch| {
+            // A real model's kernels would be queued in `stream` here.
+            Ok((0..batch.len())
+                .map(|place| batch.error(place).cloned())
+                .zip(means(&batch.images().download()?))
+                .collect())
+        }),
+        Err(e) => {
+            println!("no GPU, so pictures are decoded in host memory: {e}");
+            serve(&pixels(Loader::requests()).decoder()?, &*pictures, &expected, |batch| {
+                Ok((0..batch.len())
+                    .map(|place| batch.error(place).cloned())
+                    .zip(means(batch.images().bytes()))
+                    .collect())
+            })
+        }
+    }
+}
+
+/// What training and serving have in common.
+fn pixels(loader: Loader) -> Loader {
+    loader.batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET)
+}
+
+/// The answer for each picture of the data set.
+fn expected(folder: &str) -> Result<Vec<f32>> {
+    let mut batches = pixels(Loader::new(folder)).host()?;
+    let all = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
+    Ok(all.collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// The mean of each f32 picture.
+fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
+    let mean = move |picture: &[u8]| picture.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
+    bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
+}
+
+/// For each picture of a batch: why it is bad, if it is, and what the model says of it.
+type Answers = Vec<(Option<Error>, f32)>;
+
+fn serve<B: Send + 'static>(
+    decoder: &Decoder<B>,
+    pictures: &dyn Source,
+    expected: &[f32],
+    model: impl Fn(B) -> Result<Answers> + Sync,
+) -> Result<()> {
+    let (uploads, received) = channel::<Upload>();
+    // The model works on one batch while the decoder makes the next ones.
+    let (submitted, batches) = sync_channel::<(Pending<B>, Vec<Sender<Result<f32>>>)>(2);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while let Some(request) = collect(&received) {
+                let (pictures, answers): (Vec<_>, Vec<_>) =
+                    request.into_iter().map(|upload| (upload.picture, upload.answer)).unzip();
+                let pending = decoder.submit(pictures).expect("from 1 to 16 pictures");
+                if submitted.send((pending, answers)).is_err() {
+                    break;
+                }
+            }
+        });
+        scope.spawn(|| {
+            for (pending, answers) in batches {
+                match pending.wait().and_then(&model) {
+                    Ok(found) => {
+                        for (answer, (error, mean)) in answers.into_iter().zip(found) {
+                            let _ = answer.send(error.map_or(Ok(mean), Err));
+                        }
+                    }
+                    Err(e) => answers.into_iter().for_each(|answer| drop(answer.send(Err(e.clone())))),
+                }
+            }
+        });
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let uploads = uploads.clone();
+                scope.spawn(move || run_client(client, pictures, expected, &uploads))
+            })
+            .collect();
+        drop(uploads);
+        let mut took = Vec::new();
+        for client in clients {
+            took.extend(client.join().expect("a client does not panic")?);
+        }
+        took.sort();
+        let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+        let stats = decoder.stats();
+        println!(
+            "{} pictures in {} batches, {} decoded by the GPU; answers after {:.1} ms (median), {:.1} ms (99 %); all are right",
+            took.len(),
+            stats.batches,
+            stats.decoded_on_device,
+            at(0.5),
+            at(0.99),
+        );
+        Ok(())
+    })
+}
+
+/// What comes within [`LONGEST`] of the first upload, at most [`MOST`] pictures. `None` when all
+/// clients have gone.
+fn collect(received: &Receiver<Upload>) -> Option<Vec<Upload>> {
+    let mut request = vec![received.recv().ok()?];
+    let since = Instant::now();
+    while request.len() < MOST {
+        match received.recv_timeout(LONGEST.saturating_sub(since.elapsed())) {
+            Ok(upload) => request.push(upload),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Some(request)
+}
+
+/// Sends pictures one after the other and checks the answers. Gives the time that each took.
+fn run_client(
+    client: usize,
+    pictures: &dyn Source,
+    expected: &[f32],
+    uploads: &Sender<Upload>,
+) -> Result<Vec<Duration>> {
+    let (mut scratch, mut took) = (Vec::new(), Vec::new());
+    for turn in 0..PICTURES_EACH {
+        let number = (client * 37 + turn * 5) % expected.len();
+        let sample = pictures.read(number, &mut scratch)?;
+        let mut picture = sample.fields()[0].1.to_vec();
+        let bad = (client + turn) % 25 == 24;
+        if bad {
+            picture.truncate(picture.len() / 2);
+        }
+        let (answer, answered) = channel();
+        let since = Instant::now();
+        uploads.send(Upload { picture, answer }).expect("the server runs");
+        let answer = answered.recv().expect("the server answers");
+        took.push(since.elapsed());
+        match answer {
+            Ok(mean) if !bad && mean == expected[number] => {}
+            Err(e) if bad && e.to_string().contains("decode: ") => {}
+            answer => panic!("picture {number}, bad {bad}: {answer:?}, expected {}", expected[number]),
+        }
+    }
+    Ok(took)
+}

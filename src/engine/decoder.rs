@@ -1,0 +1,247 @@
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::memory::MemoryPlan;
+use super::monitor::Shared;
+use super::requests::{Reply, Requests};
+use crate::batch::Feed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::recipe::guarded;
+use crate::trace::Stats;
+
+/// How often a wait for a batch looks whether the decoder is still wanted.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Decodes pictures that come in requests, for inference servers. A request is some encoded
+/// pictures, and its answer is one batch, with the pixels that a loader with the same options gives.
+///
+/// [`Loader::requests`](crate::Loader::requests) has the options,
+/// [`Loader::decoder`](crate::Loader::decoder) opens a decoder whose batches lie in host memory.
+#[cfg_attr(
+    feature = "cuda",
+    doc = "[`Loader::cuda_decoder`](crate::Loader::cuda_decoder) opens one whose batches lie in device memory."
+)]
+///
+/// ```
+/// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Loader, Normalize};
+///
+/// # fn main() -> warpfeed::Result<()> {
+/// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
+/// # let source = warpfeed::source::open(folder)?;
+/// # let read = |index| Ok::<_, warpfeed::Error>(source.read(index, &mut Vec::new())?.field("jpg").unwrap().to_vec());
+/// let options = Loader::requests().batch_size(64).augment(Augment::eval(72, 64));
+/// let options = options.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
+/// let decoder: Decoder<HostBatch> = options.decoder()?;
+///
+/// let uploads: Vec<Vec<u8>> = vec![read(0)?, b"no picture".to_vec(), read(1)?];
+/// let batch = decoder.decode(uploads)?;
+/// assert_eq!(batch.images().shape(), [3, 3, 64, 64]);
+/// // A bad picture spoils its own place only.
+/// assert!(batch.error(0).is_none() && batch.error(2).is_none());
+/// assert!(batch.error(1).unwrap().to_string().starts_with("sample 1: decode: "));
+/// assert!(batch.valid().eq([true, false, true]));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// - **Pictures** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs,
+///   progressive, turned or CMYK ones too, PNG, WebP and others. They are told by their first bytes.
+/// - **Bad pictures** are black in the batch. [`HostBatch::error`](crate::HostBatch::error) says
+///   why, and [`HostBatch::valid`](crate::HostBatch::valid) is false there.
+/// - **Threads.** [`decode`](Decoder::decode) may be called by many threads at once. While one
+///   request is on the device, workers already prepare the next. Answers come in the order of the
+///   requests.
+/// - **No waiting.** [`submit`](Decoder::submit) returns at once, and gives a [`Pending`] that is
+///   waited for, or awaited as a future.
+/// - **Memory** is allocated on opening and reused; [`memory_plan`](Decoder::memory_plan) says how
+///   much. The bytes of a request are kept until it is answered.
+///   [`prefetch`](crate::Loader::prefetch) sets the number of requests under way, 3 by default. On a
+///   device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. If you hold
+///   all of them, a request waits, and is an error after [`timeout`](crate::Loader::timeout).
+///
+/// Dropping the decoder ends its threads. Requests that it has not answered become errors. Batches
+/// that you hold stay valid.
+pub struct Decoder<B> {
+    requests: Arc<Requests<B>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    process: u32,
+}
+
+impl<B: Send + 'static> Decoder<B> {
+    /// Answers `requests` with batches of `feed`, which is asked for what these say.
+    pub(crate) fn new(requests: Arc<Requests<B>>, feed: Box<dyn Feed<Batch = B>>, shared: Arc<Shared>) -> Result<Self> {
+        let server = Server { requests: requests.clone(), feed };
+        let thread = std::thread::Builder::new()
+            .name("warpfeed-answer".into())
+            .spawn(move || server.serve())
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
+        Ok(Decoder { requests, shared, thread: Some(thread), process: std::process::id() })
+    }
+
+    /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it waits until
+    /// the pictures are decoded, since only then is known which of them are damaged; work that your
+    /// stream has been given is not waited for.
+    ///
+    /// `P` is whatever owns the bytes: `Vec<u8>`, `Arc<[u8]>`, `bytes::Bytes`. They are not copied
+    /// by the calling thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for no picture, and for more than
+    /// [`max_batch`](Decoder::max_batch). [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all
+    /// batches that the decoder has room for are alive.
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
+    /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver. A bad picture is
+    /// no error of the batch.
+    pub fn decode<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<B>
+    where
+        P: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        self.submit(pictures)?.wait()
+    }
+
+    /// Begins to decode `pictures`, and returns at once. If the answer is dropped, the batch is
+    /// made all the same, and its memory is used again.
+    ///
+    /// ```
+    /// # fn main() -> warpfeed::Result<()> {
+    /// # let decoder = warpfeed::Loader::requests().decoder()?;
+    /// # let [first, second] = [vec![b"first".to_vec()], vec![b"second".to_vec()]];
+    /// let (first, second) = (decoder.submit(first)?, decoder.submit(second)?);
+    /// let batches = [first.wait()?, second.wait()?];
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for no picture, for more than
+    /// [`max_batch`](Decoder::max_batch), and in another process than the one that opened the
+    /// decoder. All other errors are those of the answer.
+    pub fn submit<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<Pending<B>>
+    where
+        P: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        if std::process::id() != self.process {
+            let (process, here) = (self.process, std::process::id());
+            return Err(Error::config(format!(
+                "the decoder was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
+            )));
+        }
+        let pictures = pictures.into_iter().map(|picture| Box::new(picture) as Box<_>).collect();
+        Ok(Pending(self.requests.ask(pictures)?))
+    }
+}
+
+impl<B> Decoder<B> {
+    /// The most pictures of a request: [`batch_size`](crate::Loader::batch_size).
+    pub fn max_batch(&self) -> usize {
+        self.requests.most()
+    }
+
+    /// The memory that the decoder holds.
+    pub fn memory_plan(&self) -> MemoryPlan {
+        self.shared.memory
+    }
+
+    /// What the decoder has done so far, stage by stage.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+}
+
+impl<B> Drop for Decoder<B> {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        // After `fork` the thread is not here, and may have held locks.
+        if std::process::id() == self.process {
+            self.requests.close();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<B> fmt::Debug for Decoder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder").field("max_batch", &self.max_batch()).field("plan", &self.memory_plan()).finish()
+    }
+}
+
+/// The answer to a request of a [`Decoder`], while it is being made. It is a future too.
+#[must_use = "dropping it throws the batch away"]
+pub struct Pending<B>(Arc<Reply<B>>);
+
+impl<B> Pending<B> {
+    /// Waits for the batch.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`], and if the decoder is dropped before.
+    pub fn wait(self) -> Result<B> {
+        self.0.wait()
+    }
+
+    /// Whether [`wait`](Pending::wait) would return at once.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready_within(Duration::ZERO)
+    }
+
+    /// Waits for the batch, at most for `timeout`. Whether [`wait`](Pending::wait) would now return
+    /// at once.
+    pub fn is_ready_within(&self, timeout: Duration) -> bool {
+        self.0.is_given(timeout)
+    }
+}
+
+impl<B> Future for Pending<B> {
+    type Output = Result<B>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<B>> {
+        self.0.poll(context)
+    }
+}
+
+impl<B> fmt::Debug for Pending<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("is_ready", &self.is_ready()).finish()
+    }
+}
+
+/// Takes batches and hands them to who asked for them.
+struct Server<B> {
+    requests: Arc<Requests<B>>,
+    feed: Box<dyn Feed<Batch = B>>,
+}
+
+impl<B> Server<B> {
+    fn serve(mut self) {
+        self.feed.start(0, 0);
+        while let Some(number) = self.requests.next() {
+            let requests = &self.requests;
+            let came = self.feed.next(&mut || (!requests.is_closed()).then_some(TICK));
+            let batch = came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended")));
+            if requests.is_closed() {
+                break;
+            }
+            let failed = batch.is_err();
+            // Who is woken is the user's code.
+            let _ = guarded(|| {
+                requests.answer(batch);
+                Ok(())
+            });
+            if failed {
+                // What was under way for the requests behind it is begun again.
+                let epoch = requests.begin_anew();
+                self.feed.start(epoch, number + 1);
+            }
+        }
+    }
+}
+
+impl<B> Drop for Server<B> {
+    fn drop(&mut self) {
+        self.requests.give_up();
+    }
+}

@@ -1,0 +1,396 @@
+//! Promise: a decoder answers each request with the pixels of a loader, reports bad pictures one by
+//! one, and reuses its memory, whoever asks and whatever is dropped.
+//!
+//! Each promise is tried in host memory, and on a device where there is a driver.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_2_1, F_2_2, F_4_1};
+use jpeg_encoder::{ColorType, Encoder};
+use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Decoder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError};
+
+/// What the tests look at in an answer.
+trait Answer: Send + 'static {
+    fn bytes(&self) -> Vec<u8>;
+    fn address(&self) -> u64;
+    fn error(&self, place: usize) -> Option<String>;
+    fn valid(&self) -> Vec<bool>;
+}
+
+impl Answer for HostBatch {
+    fn bytes(&self) -> Vec<u8> {
+        self.images().bytes().to_vec()
+    }
+
+    fn address(&self) -> u64 {
+        self.images().bytes().as_ptr() as u64
+    }
+
+    fn error(&self, place: usize) -> Option<String> {
+        self.error(place).map(ToString::to_string)
+    }
+
+    fn valid(&self) -> Vec<bool> {
+        self.valid().collect()
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Answer for warpfeed::CudaBatch {
+    fn bytes(&self) -> Vec<u8> {
+        self.images().download().unwrap()
+    }
+
+    fn address(&self) -> u64 {
+        self.images().device_ptr()
+    }
+
+    fn error(&self, place: usize) -> Option<String> {
+        self.error(place).map(ToString::to_string)
+    }
+
+    fn valid(&self) -> Vec<bool> {
+        self.valid().collect()
+    }
+}
+
+/// Calls a check with what opens a decoder: in host memory, and on a device if there is one.
+macro_rules! everywhere {
+    ($check:ident) => {{
+        $check(|loader: Loader| loader.decoder().unwrap());
+        #[cfg(feature = "cuda")]
+        match warpfeed::cuda::stream(0) {
+            Ok(stream) => $check(|loader: Loader| loader.cuda_decoder(&stream).unwrap()),
+            Err(e) => eprintln!("skipped on a device: {e}"),
+        }
+    }};
+}
+
+/// Drawn JPEGs.
+fn drawn(count: u64) -> Vec<Vec<u8>> {
+    let picture = |n: u64| {
+        let mut rng = Rng::new(n, 7, 7);
+        let (width, height) = (30 + rng.below(200) as u16, 30 + rng.below(200) as u16);
+        let mut pixels = Vec::new();
+        for y in 0..height {
+            for x in 0..width {
+                let noise = rng.below(60) as u16;
+                pixels.extend([x + noise, y + noise, (x ^ y) + noise].map(|v| v.min(255) as u8));
+            }
+        }
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&mut bytes, 40 + (n % 60) as u8);
+        encoder.set_sampling_factor([F_2_2, F_2_1, F_1_1, F_1_2, F_4_1][n as usize % 5]);
+        encoder.set_progressive(n % 9 == 8);
+        if n % 3 == 1 {
+            encoder.set_restart_interval(1 + rng.below(20) as u16);
+        }
+        encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
+        bytes
+    };
+    (0..count).map(picture).collect()
+}
+
+/// JPEGs of many kinds, turned and damaged ones too, files made elsewhere, PNG and WebP.
+fn zoo() -> Vec<Vec<u8>> {
+    let mut all = drawn(40);
+    // In the data, where a decoder loses its way.
+    for picture in all.iter_mut().skip(5).step_by(7) {
+        let at = picture.len() * 3 / 4;
+        picture[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
+    }
+    let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+    let turned = [&all[0][..2], exif, &all[0][2..]].concat();
+    all.push(turned);
+    for format in [image::ImageFormat::Png, image::ImageFormat::WebP, image::ImageFormat::Bmp] {
+        let picture = image::RgbImage::from_fn(90, 70, |x, y| image::Rgb([x as u8, y as u8, (x * y) as u8]));
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, format).unwrap();
+        all.push(bytes.into_inner());
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/jpeg_kinds");
+    for name in ["cmyk", "cmyk_progressive", "ycck", "sampling_1x3", "sampling_3x2", "sampling_chroma_larger"] {
+        all.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
+    }
+    // Larger than the room that a device has for the pictures of a small batch.
+    let mut large = Vec::new();
+    let pixels: Vec<u8> = (0..1500 * 1500 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    Encoder::new(&mut large, 90).encode(&pixels, 1500, 1500, ColorType::Rgb).unwrap();
+    all.push(large);
+    all
+}
+
+fn pixels(loader: Loader) -> Loader {
+    loader.batch_size(8).workers(2).augment(Augment::eval(72, 64))
+}
+
+/// The bytes of each picture in a loader's batches.
+fn of_loader(pictures: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
+    let samples = pictures.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
+    let mut batches = with(Loader::source(Memory::new(samples))).host().unwrap();
+    let each = |batch: HostBatch| {
+        let bytes = batch.images().bytes();
+        bytes.chunks(bytes.len() / batch.len()).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    batches.epoch(0).flat_map(|batch| each(batch.unwrap())).collect()
+}
+
+#[test]
+fn a_decoder_gives_the_pixels_of_a_loader() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let zoo = zoo();
+        let formats = [
+            (Dtype::U8, Layout::Nhwc),
+            (Dtype::U8, Layout::Nchw),
+            (Dtype::F16, Layout::Nchw),
+            (Dtype::Bf16, Layout::Nhwc),
+            (Dtype::F32, Layout::Nchw),
+        ];
+        for (dtype, layout) in formats {
+            let with = |loader| {
+                let loader = pixels(loader).dtype(dtype).layout(layout);
+                if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
+            };
+            let (expected, decoder) = (of_loader(&zoo, with), open(with(Loader::requests())));
+            // Requests of one, two, ... eight pictures, all submitted before the first is taken.
+            let mut rest = &zoo[..];
+            let mut answers = Vec::new();
+            while !rest.is_empty() {
+                let (request, left) = rest.split_at(rest.len().min(1 + answers.len() % 8));
+                answers.push(decoder.submit(request.to_vec()).unwrap());
+                rest = left;
+            }
+            let found = answers.into_iter().flat_map(|answer| {
+                let batch = answer.wait().unwrap();
+                assert!((0..batch.valid().len()).all(|place| batch.error(place).is_none()));
+                assert!(batch.valid().iter().all(|valid| *valid));
+                let bytes = batch.bytes();
+                bytes.chunks(bytes.len() / batch.valid().len()).map(<[u8]>::to_vec).collect::<Vec<_>>()
+            });
+            let found: Vec<_> = found.collect();
+            assert_eq!(found.len(), expected.len());
+            for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert!(found == expected, "picture {place}, {dtype:?} {layout:?}");
+            }
+        }
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn one_bad_picture_does_not_spoil_the_others() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let with = |loader| pixels(loader).normalize(Normalize::IMAGENET);
+        let decoder = open(with(Loader::requests()).max_pixels(1 << 16));
+        let good = drawn(4);
+        let black = image::RgbImage::new(64, 64);
+        let mut png = std::io::Cursor::new(Vec::new());
+        black.write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let expected = of_loader(&[&good[..], &[png.into_inner()]].concat(), with);
+        let short = good[1][..good[1].len() / 2].to_vec();
+        let huge = {
+            let mut bytes = Vec::new();
+            Encoder::new(&mut bytes, 50).encode(&[9; 300 * 300], 300, 300, ColorType::Luma).unwrap();
+            bytes
+        };
+        let bad: [(Vec<u8>, &str); 4] = [
+            (b"no picture".to_vec(), "decode: "),
+            (Vec::new(), "decode: "),
+            (short, "decode: jpeg ends at byte "),
+            (huge, "decode: "),
+        ];
+        for (bad, cause) in &bad {
+            // Twice, so that each slot has held a sound picture where the bad one is now.
+            for _ in 0..8 {
+                decoder.decode(good.clone()).unwrap();
+            }
+            let batch = decoder.decode([good[0].clone(), good[1].clone(), bad.clone(), good[3].clone()]).unwrap();
+            let errors: Vec<_> = (0..4).map(|place| batch.error(place)).collect();
+            let error = errors[2].as_ref().unwrap_or_else(|| panic!("no error of {cause:?}"));
+            assert!(error.starts_with(&format!("sample 2: {cause}")), "{error}");
+            assert!([0, 1, 3].iter().all(|place| errors[*place].is_none()), "{errors:?}");
+            assert_eq!(batch.valid(), [true, true, false, true]);
+            let bytes = batch.bytes();
+            let each: Vec<_> = bytes.chunks(bytes.len() / 4).collect();
+            for (place, of) in [(0, 0), (1, 1), (2, 4), (3, 3)] {
+                assert!(each[place] == expected[of], "{cause:?}: place {place} is that of picture {of}; 4 is black");
+            }
+        }
+        let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();
+        assert!((0..8).all(|place| batch.error(place).is_some()), "a batch of bad pictures only is a batch");
+        assert!(batch.error(8).is_none());
+        assert!(decoder.decode(good).unwrap().valid().iter().all(|valid| *valid));
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn memory_is_reused() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let decoder = open(pixels(Loader::requests()).prefetch(2));
+        let (pictures, plan) = (drawn(8), decoder.memory_plan());
+        let mut addresses = HashSet::new();
+        for turn in 0..100 {
+            addresses.insert(decoder.decode(pictures[..1 + turn % 8].to_vec()).unwrap().address());
+        }
+        assert!(addresses.len() <= plan.slots, "{} places of batches with {plan}", addresses.len());
+        assert_eq!(decoder.memory_plan(), plan);
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let pictures = drawn(24);
+        let (expected, decoder) = (of_loader(&pictures, pixels), open(pixels(Loader::requests()).prefetch(6)));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (decoder, pictures, expected) = (&decoder, &pictures, &expected);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(thread, 3, 3);
+                    for _ in 0..30 {
+                        let places: Vec<_> = (0..=rng.below(7)).map(|_| rng.below(24) as usize).collect();
+                        let batch = decoder.decode(places.iter().map(|place| pictures[*place].clone())).unwrap();
+                        let wanted = places.iter().map(|place| &expected[*place][..]).collect::<Vec<_>>().concat();
+                        assert!(batch.bytes() == wanted, "thread {thread}: {places:?}");
+                    }
+                });
+            }
+        });
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_decoder_may_be_dropped_while_work_is_under_way_and_batches_stay_valid() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let pictures = drawn(8);
+        let expected = of_loader(&pictures, pixels).concat();
+        for turn in 0..12 {
+            let decoder = open(pixels(Loader::requests()));
+            let kept = decoder.decode(pictures.clone()).unwrap();
+            let pending: Vec<_> = (0..6).map(|_| decoder.submit(pictures.clone()).unwrap()).collect();
+            // Answers that nobody takes.
+            drop(decoder.submit(pictures.clone()).unwrap());
+            std::thread::sleep(Duration::from_millis(turn % 6));
+            let since = Instant::now();
+            drop(decoder);
+            assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+            for answer in pending {
+                match answer.wait() {
+                    Ok(batch) => assert!(batch.bytes() == expected),
+                    Err(e) => assert!(e.to_string().contains("the decoder was dropped"), "{e}"),
+                }
+            }
+            assert!(kept.bytes() == expected);
+        }
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_request_that_finds_every_batch_held_is_an_error_and_the_next_ones_are_answered() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let decoder = open(pixels(Loader::requests()).prefetch(1).timeout(Duration::from_millis(200)));
+        let pictures = drawn(3);
+        let expected = of_loader(&pictures, pixels).concat();
+        let mut held = Vec::new();
+        let error = loop {
+            match decoder.decode(pictures.clone()) {
+                Ok(batch) => held.push(batch),
+                Err(e) => break e,
+            }
+        };
+        assert!(held.len() >= 2 && error.kind() == ErrorKind::Timeout, "{}: {error}", held.len());
+        let waiting: Vec<_> = (0..3).map(|_| decoder.submit(pictures.clone()).unwrap()).collect();
+        assert!(held.drain(..).all(|batch| batch.bytes() == expected));
+        for answer in waiting {
+            // The first may have been given up already.
+            match answer.wait() {
+                Ok(batch) => assert!(batch.bytes() == expected),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Timeout),
+            }
+        }
+        assert!(decoder.decode(pictures).unwrap().bytes() == expected);
+    }
+    everywhere!(check);
+}
+
+/// Wakes a thread.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn an_answer_is_awaited_as_a_future() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let decoder = open(pixels(Loader::requests()));
+        let (pictures, waker) = (drawn(8), Waker::from(Arc::new(Unpark(std::thread::current()))));
+        let expected = of_loader(&pictures, pixels).concat();
+        let answer = decoder.submit(pictures.clone()).unwrap();
+        assert!(answer.is_ready_within(Duration::from_secs(30)) && answer.is_ready());
+        drop(answer);
+        for _ in 0..20 {
+            let mut answer = pin!(decoder.submit(pictures.clone()).unwrap());
+            let batch = loop {
+                match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(batch) => break batch.unwrap(),
+                    Poll::Pending => std::thread::park(),
+                }
+            };
+            assert!(batch.bytes() == expected);
+        }
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_panic_of_the_users_code_is_an_error_of_its_picture() {
+    #[derive(Clone)]
+    struct Bytes(Vec<u8>, bool);
+    impl AsRef<[u8]> for Bytes {
+        fn as_ref(&self) -> &[u8] {
+            assert!(!self.1, "these bytes are not to be had");
+            &self.0
+        }
+    }
+    let decoder = pixels(Loader::requests()).decoder().unwrap();
+    let pictures: Vec<_> = drawn(3).into_iter().enumerate().map(|(n, bytes)| Bytes(bytes, n == 1)).collect();
+    for _ in 0..3 {
+        let batch = decoder.decode(pictures.clone()).unwrap();
+        assert!(batch.valid().eq([true, false, true]));
+        assert_eq!(batch.error(1).unwrap().kind(), ErrorKind::Panic);
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    let decoder = pixels(Loader::requests()).on_error(OnError::Skip { max_skipped: 0 }).decoder().unwrap();
+    assert_eq!(decoder.max_batch(), 8);
+    let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();
+    assert_eq!(refused(0), "config: a request of 0 pictures; the decoder takes from 1 to 8");
+    assert_eq!(refused(9), "config: a request of 9 pictures; the decoder takes from 1 to 8");
+    let options = Loader::requests;
+    for (name, loader) in [
+        ("shuffle", options().shuffle(3)),
+        ("rank", options().rank(0, 2)),
+        ("soft_labels", options().soft_labels(10, 0.1)),
+        ("field and without", options().without("image")),
+        ("repeat and skip", options().repeat(2)),
+    ] {
+        assert_eq!(loader.decoder().unwrap_err().to_string(), format!("config: {name}: a decoder has no use for it"));
+    }
+    let error = options().host().unwrap_err().to_string();
+    assert!(error.contains("the requests source has no samples"), "{error}");
+}
