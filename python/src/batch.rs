@@ -4,7 +4,7 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use warpfeed::HostBatch;
 
-use crate::error::Raised as _;
+use crate::error::{Raised as _, raised};
 use crate::tensor::Tensor;
 
 /// Fields of up to this many bytes a batch are copied, so that whoever keeps labels keeps no batch.
@@ -95,6 +95,13 @@ impl Batch {
     /// Whether each sample counts.
     fn valid(&self) -> Vec<bool> {
         of!(&self.delivered, batch => batch.valid().collect())
+    }
+
+    /// Why each bad picture of a decoder's batch could not be decoded, by its place.
+    fn errors(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
+        let error = |place| of!(&self.delivered, batch => batch.error(place).cloned());
+        let error = |place| Some((place, raised(py, &error(place)?).into_value(py).into_any()));
+        (0..self.__len__()).filter_map(error).collect()
     }
 
     /// The weight of the mixing and its rectangle (x, y, width, height), if the batch was mixed.

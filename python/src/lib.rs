@@ -4,7 +4,7 @@
 //!    `source`: a data set, or a Python object, becomes a source; `order`: a function becomes an
 //!    order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
-//!    DLPack.
+//!    DLPack. `decoder`: the same batches, a request each.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`.
 //! 4. `stats`: what is made of statistics, and the program's own spans; `pack`: packs a data set.
 //! 5. `program`: the command line, and what needs no loader.
@@ -12,6 +12,7 @@
 mod augment;
 mod batch;
 mod core;
+mod decoder;
 mod error;
 mod fields;
 mod log;
@@ -31,6 +32,8 @@ mod _warpfeed {
     use super::batch::Batch;
     #[pymodule_export]
     use super::core::Core;
+    #[pymodule_export]
+    use super::decoder::{Answer, DecoderCore};
     #[pymodule_export]
     use super::log::{drain_log, start_log};
     #[pymodule_export]

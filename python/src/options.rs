@@ -23,6 +23,11 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     if let Some(order) = order {
         loader = loader.order(order.clone());
     }
+    set_all(loader, options)
+}
+
+/// The same loader with the `options` that are setters.
+pub(crate) fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
         if name != "data" && name != "order" {

@@ -15,6 +15,7 @@
 
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
+from ._decoder import Decoded, Decoder
 from ._error import WarpfeedError
 from ._fields import Boxes, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows
 from ._loader import Loader
@@ -34,6 +35,8 @@ __all__ = [
     "Coco",
     "ColorJitter",
     "Concat",
+    "Decoded",
+    "Decoder",
     "FieldBatch",
     "Image",
     "Label",
