@@ -118,7 +118,7 @@ fn zoo() -> Vec<Vec<u8>> {
     for name in ["cmyk", "cmyk_progressive", "ycck", "sampling_1x3", "sampling_3x2", "sampling_chroma_larger"] {
         all.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
     }
-    // Larger than the room that a device has for the pictures of a small batch.
+    // As large as all others of its request together.
     let mut large = Vec::new();
     let pixels: Vec<u8> = (0..1500 * 1500 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     Encoder::new(&mut large, 90).encode(&pixels, 1500, 1500, ColorType::Rgb).unwrap();

@@ -15,6 +15,9 @@ use crate::field::{Device, FieldKind, Inner, Room, Written};
 /// take about half of it.
 const ENCODED_BYTES: usize = 128 << 10;
 const BLOCKS: usize = 10 << 10;
+/// Such pictures that a decoder has room for at least, however small its requests are. A photograph
+/// of 12 megapixels takes about as much.
+const LEAST_ROOM: usize = 32;
 
 /// A loader that is open on a device.
 pub(super) struct OnDevice<G: Gpu, B> {
@@ -83,7 +86,8 @@ impl Loader {
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
         let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let decoding = leaves.then_some(Room { bytes: ENCODED_BYTES, blocks: BLOCKS });
+        let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
+        let decoding = leaves.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS });
         let mut parts = self.open(host, Some(Device { records, decoding }), true, beside)?;
 
         let spec = spec(&parts.schema);

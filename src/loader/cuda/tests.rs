@@ -220,6 +220,22 @@ fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_pi
 }
 
 #[test]
+fn a_request_of_one_large_picture_is_decoded_by_the_device() {
+    let mut large = Vec::new();
+    let rgb: Vec<u8> = (0..1000 * 1000 * 3_u32).map(|i| (i / 3000 * 7 + i % 3000) as u8).collect();
+    Encoder::new(&mut large, 80).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
+    let sim = Sim::new(Mistake::None, 20);
+    let (loader, requests) = Loader::requests().batch_size(1).workers(1).for_requests().unwrap();
+    let OnDevice { ring, shared, .. } =
+        loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
+    let decoder = Decoder::new(requests, Box::new(ring), shared).unwrap();
+    let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
+    let expected = on_host(Loader::source(samples), 0);
+    assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
+    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has room for more than a usual picture");
+}
+
+#[test]
 fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
     let pictures = pictures(true);
     for turn in 0..20 {
