@@ -17,7 +17,7 @@ use crate::trace::Stats;
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decodes pictures that come in requests, for inference servers. A request is some encoded
-/// pictures, and its answer is one batch, with the pixels that a loader with the same options gives.
+/// pictures. Its answer is one batch, with the pixels that a loader with the same options gives.
 ///
 /// [`Loader::requests`](crate::Loader::requests) has the options,
 /// [`Loader::decoder`](crate::Loader::decoder) opens a decoder whose batches lie in host memory.
@@ -48,8 +48,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// # }
 /// ```
 ///
-/// - **Pictures** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs,
-///   progressive, turned or CMYK ones too, PNG, WebP and others. They are told by their first bytes.
+/// - **Pictures** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs
+///   (progressive, turned or CMYK ones too), PNG, WebP and others, told by their first bytes.
 /// - **Bad pictures** are black in the batch. [`HostBatch::error`](crate::HostBatch::error) says
 ///   why, and [`HostBatch::valid`](crate::HostBatch::valid) is false there.
 /// - **Threads.** [`decode`](Decoder::decode) may be called by many threads at once. While one
@@ -59,9 +59,14 @@ const TICK: Duration = Duration::from_millis(20);
 ///   waited for, or awaited as a future.
 /// - **Memory** is allocated on opening and reused; [`memory_plan`](Decoder::memory_plan) says how
 ///   much. The bytes of a request are kept until it is answered.
-///   [`prefetch`](crate::Loader::prefetch) sets the number of requests under way, 3 by default. On a
-///   device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. If you hold
-///   all of them, a request waits, and is an error after [`timeout`](crate::Loader::timeout).
+///   [`prefetch`](crate::Loader::prefetch) sets the number of requests under way, 3 by default. On
+///   a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. If you
+///   hold all of them, a request waits, and is an error after [`timeout`](crate::Loader::timeout).
+/// - **Large pictures** are decoded by the device too, as far as those of a request have room there
+///   together: 10,240 blocks of 64 samples for each of the
+///   [`batch_size`](crate::Loader::batch_size) pictures, and 327,680 at least. That is a photograph
+///   of 12 megapixels. Workers decode the others, to the same bits.
+///   [`max_pixels`](crate::Loader::max_pixels) refuses what nobody should upload.
 ///
 /// Dropping the decoder ends its threads. Requests that it has not answered become errors. Batches
 /// that you hold stay valid.
