@@ -9,9 +9,8 @@ use crate::error::{Error, Result};
 /// Rewrites the JPEG `bytes` so that parts of it can be decoded alone, and appends the result to
 /// `out`. The coefficients are the same, so every decoder gives the same pixels.
 ///
-/// The result is a baseline JPEG of one scan with a restart marker every `k` MCUs, where `k`
-/// divides the row. A row has up to 8 segments of at least 32 pixels each. If no divisor fits, a
-/// segment is the whole row. A Huffman table is the standard one, unless a table made for the
+/// The result is a baseline JPEG of one scan with a restart marker every 32 to 64 pixels of a row of
+/// MCUs: at about an eighth of the row. A Huffman table is the standard one, unless a table made for the
 /// picture saves more than 512 bytes. Decoders keep the standard tables; in a small picture,
 /// building another table takes longer than reading the bytes it saves.
 ///
@@ -73,11 +72,11 @@ fn grid(header: &Header) -> Result<Grid> {
 /// MCUs in a restart segment, for `across` MCUs of `width` pixels in a row.
 ///
 /// A segment costs about five bytes: its marker, the bits that fill the last byte, and the DC
-/// differences that begin at zero. Narrower segments fit crops more closely; wider ones cost less.
-/// Below 32 pixels (4 blocks) the cost exceeds 3 % at usual qualities.
+/// differences that begin at zero. Narrower segments fit crops more closely, and more of them are
+/// decoded at a time; wider ones cost less. Below 32 pixels (4 blocks) the cost exceeds 3 % at
+/// usual qualities.
 fn interval(across: u32, width: u32) -> u32 {
-    let fits = |&n: &u32| across.is_multiple_of(n) && across / n * width >= 32;
-    across / (2..=8).rev().find(fits).unwrap_or(1)
+    across.div_ceil(8).clamp(32 / width, 64 / width).min(across)
 }
 
 /// Copies the application segments before the first scan that are worth keeping.

@@ -72,7 +72,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    let segments = (grid.across / grid.interval * grid.down) as usize;
+    let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
     // About one byte in 256 is ff and takes a stuffed zero. If there are more, the buffer grows.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     for (i, tokens) in tokens.segments().enumerate() {
