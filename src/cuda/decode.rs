@@ -18,8 +18,12 @@ use crate::error::{Error, Result};
 
 /// Threads a block; the kernels are compiled with that bound.
 const BLOCK: u32 = 128;
-/// Threads of a block of `jpeg_follow` and of `jpeg_starts`: `TILE` and `SUMMERS` in `jpeg.cu`.
-const TILE: u32 = 256;
+/// Threads of a block of `jpeg_follow`: `TILE` in `jpeg.cu`.
+const TILE: u32 = 128;
+/// Threads of a block of `jpeg_starts`: `SUMMERS` in `jpeg.cu`.
+const SUMMERS: u32 = 256;
+/// Huffman tables of a sample: `MOST_TABLES` in `jpeg.cu`.
+const TABLES: u32 = 4;
 /// Bytes of the arena that are a piece of a long segment.
 const LINE: usize = DecodeOps::LINE;
 /// Rows of the output that a block of `jpeg_resize` makes: `ROWS` in `jpeg.cu`.
@@ -41,6 +45,8 @@ pub struct DecodeAt {
     pub planes: usize,
     /// Scratch: [`DecodeOps::axes_bytes`] for each sample.
     pub axes: usize,
+    /// Scratch: [`DecodeOps::TABLES_BYTES`] for each sample.
+    pub tables: usize,
     /// Scratch: [`DecodeOps::starts_bytes`] for the arena.
     pub starts: usize,
     /// A u32 a sample: 0, or 1 if its data make no sense. Its pixels are then unspecified.
@@ -66,6 +72,8 @@ pub enum Stage {
     Clear,
     /// The resize filter of each axis.
     Axes,
+    /// The Huffman tables of each sample.
+    Tables,
     /// Where decoding stands at each line of long segments.
     Follow,
     /// Where the pieces of long segments begin.
@@ -80,8 +88,16 @@ pub enum Stage {
 
 impl Stage {
     /// In their order.
-    pub const ALL: [Stage; 7] =
-        [Stage::Clear, Stage::Axes, Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Resize];
+    pub const ALL: [Stage; 8] = [
+        Stage::Clear,
+        Stage::Axes,
+        Stage::Tables,
+        Stage::Follow,
+        Stage::Starts,
+        Stage::Huffman,
+        Stage::Idct,
+        Stage::Resize,
+    ];
 }
 
 /// The kernels that decode JPEGs, crop, resize and flip them, for one size of output.
@@ -89,6 +105,7 @@ impl Stage {
 /// Pixels equal those of the host path, bit for bit.
 pub struct Decode {
     axes: Kernel,
+    tables: Kernel,
     follow: Kernel,
     starts: Kernel,
     huffman: Kernel,
@@ -111,6 +128,7 @@ impl Decode {
         let load = |name: &str| Kernel::load(context, name.into());
         Ok(Decode {
             axes: load("jpeg_axes")?,
+            tables: load("jpeg_tables")?,
             follow: load("jpeg_follow")?,
             starts: load("jpeg_starts")?,
             huffman: load("jpeg_huffman")?,
@@ -147,7 +165,7 @@ impl Decode {
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub unsafe fn launch_stage(&self, stream: &Stream, memory: &Memory, at: DecodeAt, stage: Stage) -> Result<()> {
         let (count, blocks, size) = (at.count, at.blocks, (self.height, self.width));
-        let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.starts, at.faults, at.out];
+        let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.tables, at.starts, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
         assert!(at.columns <= DecodeOps::MOST_COLUMNS as usize, "a region of {} columns", at.columns);
         if count == 0 || blocks == 0 && stage != Stage::Clear {
@@ -158,6 +176,7 @@ impl Decode {
         let mut coefficients = memory.at(at.coefficients, blocks * DecodeOps::COEFFICIENT_BYTES);
         let mut planes = memory.at(at.planes, blocks * DecodeOps::PLANE_BYTES);
         let mut axes = memory.at(at.axes, count * DecodeOps::axes_bytes(size.0, size.1));
+        let mut tables = memory.at(at.tables, count * DecodeOps::TABLES_BYTES);
         let mut starts = memory.at(at.starts, DecodeOps::starts_bytes(at.arena_bytes));
         let mut faults = memory.at(at.faults, count * DecodeOps::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
@@ -178,14 +197,15 @@ impl Decode {
                 unsafe { stream.clear(memory, at.faults, count * DecodeOps::FAULT_BYTES) }
             }
             Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples, height, width),
+            Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, samples),
             Stage::Follow => {
                 let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
-                queue!(follow, groups, TILE, 0, starts, arena, ops, samples)
+                queue!(follow, groups, TILE, 0, starts, tables, arena, ops, samples)
             }
-            Stage::Starts => queue!(starts, 1, TILE, 0, starts, faults, arena, ops, samples),
+            Stage::Starts => queue!(starts, 1, SUMMERS, 0, starts, faults, tables, arena, ops, samples),
             Stage::Huffman => {
                 let groups = (at.segments + lines).div_ceil(BLOCK as usize).clamp(1, 64);
-                queue!(huffman, groups, BLOCK, 0, coefficients, faults, arena, ops, samples, starts)
+                queue!(huffman, groups, BLOCK, 0, coefficients, faults, tables, arena, ops, samples, starts)
             }
             Stage::Idct => {
                 let groups = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
@@ -209,7 +229,9 @@ mod tests {
 
     #[test]
     fn every_entry_point_is_in_the_ptx_and_constants_are_those_of_the_source() {
-        for name in ["jpeg_axes", "jpeg_follow", "jpeg_starts", "jpeg_huffman", "jpeg_idct", "jpeg_resize"] {
+        for name in
+            ["jpeg_axes", "jpeg_tables", "jpeg_follow", "jpeg_starts", "jpeg_huffman", "jpeg_idct", "jpeg_resize"]
+        {
             let text = entry_text(name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
             assert_eq!(text.matches(".visible .entry").count(), 1);
             assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
@@ -219,8 +241,10 @@ mod tests {
         assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
         assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
         assert!(source.contains(&format!("enum {{ TILE = {TILE} }};")));
-        assert!(source.contains(&format!("enum {{ SUMMERS = {TILE} }};")));
+        assert!(source.contains(&format!("enum {{ SUMMERS = {SUMMERS} }};")));
         assert!(source.contains(&format!("enum {{ LINE = {LINE} }};")));
+        assert!(source.contains(&format!("enum {{ MOST_TABLES = {TABLES}, ")));
+        assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 96 + 240);
         // `Strip` lies beside the widest line.
         let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);

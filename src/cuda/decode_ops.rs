@@ -46,10 +46,14 @@ impl DecodeOps {
         axis(height) + axis(width)
     }
 
-    /// Bytes of the arena that are a piece of a long segment: `LINE` in `kernels/jpeg.cu`.
-    pub(crate) const LINE: usize = 128;
+    /// Bytes that the Huffman tables of a sample take, as the kernels look codes up: `Built` in
+    /// `kernels/jpeg.cu`.
+    pub const TABLES_BYTES: usize = 38_192;
 
-    /// Bytes of scratch in which the kernels note where the pieces of an arena begin: a quarter of
+    /// Bytes of the arena that are a piece of a long segment: `LINE` in `kernels/jpeg.cu`.
+    pub(crate) const LINE: usize = 256;
+
+    /// Bytes of scratch in which the kernels note where the pieces of an arena begin: an eighth of
     /// the arena. `Start` in `kernels/jpeg.cu` has 32 bytes.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE + 1) * 32
@@ -73,7 +77,7 @@ impl DecodeOps {
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Self {
         let mut words = [0; Self::BYTES / 4];
         let mut put = |at: usize, values: &[u32]| words[at..at + values.len()].copy_from_slice(values);
-        let Grid { segments, mcus_across, first, mcus, blocks, colour, tables, parts } = grid;
+        let Grid { segments, mcus_across, first, mcus, blocks, colour, tables, parts, .. } = grid;
         let Encoded { place, at, bytes, block } = encoded;
         put(0, &[1, *segments, at as u32, bytes as u32, block as u32, *mcus_across]);
         put(6, &[first.0, mcus.0, first.1, mcus.1, *blocks, *colour, parts.len() as u32, *tables]);
@@ -84,6 +88,7 @@ impl DecodeOps {
             put(16 + 8 * i, &words);
             put(40 + i, &[part.dc | part.ac << 8]);
         }
+        put(43, &[grid.longest]);
         let (region, shown) = (plan.region, plan.shown());
         put(44, &[region.x, region.y, region.width, region.height]);
         put(48, &[shown.x, shown.y, shown.width, shown.height]);

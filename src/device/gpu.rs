@@ -109,6 +109,7 @@ pub(crate) struct Decode {
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
+    pub(crate) tables: usize,
     pub(crate) starts: usize,
     pub(crate) faults: usize,
     /// Number of samples.

@@ -131,7 +131,18 @@ impl Gpu for Nvidia {
 
     fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
         let Decode {
-            records, encoded, encoded_bytes, pixels, coefficients, planes, axes, starts, faults, count, ..
+            records,
+            encoded,
+            encoded_bytes,
+            pixels,
+            coefficients,
+            planes,
+            axes,
+            tables,
+            starts,
+            faults,
+            count,
+            ..
         } = job;
         let Largest { segments, columns, blocks } = job.largest;
         let (segments, columns) = (segments as usize, columns as usize);
@@ -142,6 +153,7 @@ impl Gpu for Nvidia {
             coefficients,
             planes,
             axes,
+            tables,
             starts,
             faults,
             out: pixels,

@@ -234,6 +234,7 @@ impl Spec {
         let sizes = decoding.pictures.iter().map(|picture| DecodeOps::axes_bytes(picture.height, picture.width));
         let axes = take(&mut places.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
         let starts = take(&mut places.scratch_bytes, DecodeOps::starts_bytes(decoding.room));
+        let tables = take(&mut places.scratch_bytes, self.batch * DecodeOps::TABLES_BYTES);
         let faults = places.scratch_bytes;
         for picture in &decoding.pictures {
             let records = take(&mut places.staging_bytes, self.batch * DecodeOps::BYTES);
@@ -249,6 +250,7 @@ impl Spec {
                 coefficients,
                 planes,
                 axes,
+                tables,
                 starts,
                 faults: take(&mut places.scratch_bytes, self.batch * DecodeOps::FAULT_BYTES),
             });
@@ -332,6 +334,7 @@ pub(crate) struct DecodeStep {
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
+    pub(crate) tables: usize,
     pub(crate) starts: usize,
     /// A `u32` a sample, which is not 0 if the picture is damaged.
     pub(crate) faults: usize,

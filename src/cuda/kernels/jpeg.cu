@@ -1,9 +1,10 @@
 // Baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, colour, crop, resize
 // and flip.
 //
-// Six entry points, one after the other in a stream. blockIdx.y is the sample; samples whose
+// Seven entry points, one after the other in a stream. blockIdx.y is the sample; samples whose
 // pixels are in place already are skipped.
 //   jpeg_axes      the resize filter of each axis, as tables
+//   jpeg_tables    the Huffman tables, as the next three look codes up
 //   jpeg_follow    where decoding stands at each line of the long segments, a thread a line
 //   jpeg_starts    from that, the blocks that begin in each line
 //   jpeg_huffman   entropy-coded bytes to coefficients, a thread a short segment or a line
@@ -54,7 +55,7 @@ struct __align__(16) DecodeOps {
     u32 kept;           // blocks
     Part parts[3];
     u32 choice[3];      // of each part: DC table | AC table << 8
-    u32 unused_too;
+    u32 longest;        // bytes of the longest segment
     uint4 region;       // what the resize may read of the stored picture: x, y, width, height
     uint4 shown;        // where in the output the picture lands, after flips
     u32 mirrored, flipped;
@@ -108,7 +109,6 @@ __device__ __forceinline__ u32 weigh(double middle, double radius, double narrow
     return first;
 }
 
-// blockIdx.x is the axis.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u32 width) {
     __shared__ u64 largest;
@@ -168,80 +168,159 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
-enum { MOST_TABLES = 6, MOST_BLOCKS = 10, LOOK_ENTRIES = 4096 };
+// Segments of fewer bytes are decoded in one piece. So are all of a sample whose longest has fewer
+// than WORTH bytes: it takes longer to find where pieces begin.
+enum { LONG = 1024, WORTH = 2048 };
 
-// What a code stands for: bits of the code and of the value behind it, at most 31 | bits of the
-// value << 8 | places in the block that it goes on by << 16 | bits of the code << 24. 0 in a table
-// says that the code is longer than the bits looked up at once.
-enum { END = 128, WRONG = 200 };    // goes on by so many: the block ends; there is no such code
-__device__ __forceinline__ u32 meaning(u32 length, u32 symbol, bool dc) {
+enum { MOST_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
+// Bits that are looked up at once.
+enum { DC_BITS = 9, AC_BITS = 11 };
+// Codes this long or longer may need more than these bits.
+enum { LONG_CODE = 9 };
+
+// Where decoding stands in a block: 1 + the place of the latest coefficient; 0 before the DC
+// difference. The block is complete from DONE on. It ends soundly at DONE, or by a code for that.
+// ASIDE takes what is no coefficient.
+enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
+
+// What a table has for the next bits: bits of the code and of the value behind it | what the
+// decoder goes on by in the block << 8 | what to add to these bits for the value << 16.
+//
+// The bits looked up hold the code and the value's first bit, its sign. STUCK stands for codes of
+// which they do not: the decoder looks for these one length after another.
+__device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looked, bool dc) {
     const u32 size = symbol & 15, run = dc ? 0 : symbol >> 4;
-    const u32 advance = size == 0 && run < 15 && !dc ? u32(END) : run + 1;
-    return (length + size) | size << 8 | advance << 16 | length << 24;
+    if (length + (size != 0) > bits) return STUCK << 8;
+    const u32 advance = size == 0 && run < 15 && !dc ? u32(ENDED) : run + 1;
+    const u32 code = looked >> (bits - length), negative = size != 0 && !(looked >> (bits - length - 1) & 1);
+    return (length + size) | advance << 8 | (negative * (1 - (1u << size)) - (code << size)) << 16;
 }
 
-struct Tables {
-    // Of each table, what it has for the first `bits` bits.
-    u32 look[LOOK_ENTRIES];
-    // Of each length: one past its last code, at the top of 16 bits; and what to add to a code for
-    // its symbol's index.
-    u32 limit[MOST_TABLES][17];
-    u32 offset[MOST_TABLES][17];
+// A sample's tables. The first kernel writes them, others copy them to shared memory.
+struct __align__(16) Tables {
+    u32 dc[2 << DC_BITS];
+    // Of each length from LONG_CODE on: one past its last code, at the top of 16 bits; and what to
+    // add to a code for its symbol's index.
+    u32 limit[MOST_TABLES][17 - LONG_CODE];
+    u32 offset[MOST_TABLES][17 - LONG_CODE];
     u8 symbols[MOST_TABLES][256];
-    // Of each block in an MCU: where its DC table begins in `look` | its AC table << 13 | part << 26
-    u32 choice[MOST_BLOCKS];
+    // Of each block in an MCU: where its table begins in `dc`, and in `ac` << 12 | the numbers of both
+    // tables << 24 and << 26 | part << 28
+    u32 choice[12];
+    u32 ac[2 << AC_BITS];
+
+    __device__ __forceinline__ static u32 dc_of(u32 choice) { return choice & 4095; }
+    __device__ __forceinline__ static u32 ac_of(u32 choice) { return choice >> 12 & 4095; }
+    __device__ __forceinline__ static u32 part_of(u32 choice) { return choice >> 28; }
+    __device__ __forceinline__ static u32 number_of(u32 choice, bool dc) { return choice >> (dc ? 24 : 26) & 3; }
+
+    // The code that 16 bits begin with, of LONG_CODE or more bits: bits of the code | symbol << 8. 0
+    // if there is none.
+    __device__ __forceinline__ u32 find(u32 table, u32 window) const {
+        u32 length = LONG_CODE;
+        #pragma unroll
+        for (u32 i = 0; i < 17 - LONG_CODE; i++) length += window >= limit[table][i];
+        if (length > 16) return 0;
+        const u32 index = (window >> (16 - length)) + offset[table][length - LONG_CODE];
+        return length | u32(symbols[table][index & 255]) << 8;
+    }
 };
 
-// Bits that are looked up at once: few tables have room for more.
-__device__ __forceinline__ u32 look_bits(u32 tables) { return tables <= 2 ? 11 : tables <= 4 ? 10 : 9; }
+// What the first kernel makes of a sample's tables.
+struct __align__(16) Built {
+    Tables tables;
+    // In place of `ac` where values are not asked for: one symbol, as there | two symbols << 16, if the
+    // bits hold both, or else the one.
+    u32 twice[2 << AC_BITS];
 
-// The code that 16 bits begin with, if it has `from` or more bits.
-template <u32 From> __device__ __forceinline__ u32 find(const Tables& tables, u32 table, u32 window, bool dc) {
-    u32 length = From;
-    #pragma unroll
-    for (u32 shorter = From; shorter <= 16; shorter++) length += window >= tables.limit[table][shorter];
-    if (length > 16) return u32(WRONG) << 16;
-    const u32 index = (window >> (16 - length)) + tables.offset[table][length];
-    return meaning(length, tables.symbols[table][index & 255], dc);
-}
-
-// All threads of a block.
-__device__ __forceinline__ void build(Tables& tables, const DecodeOps& o, const u8* arena) {
-    const Spec* const specs = specs_of(o, arena);
-    const u32 count = min(o.tables, u32(MOST_TABLES)), bits = look_bits(count);
-    u32 dc = 0;     // a bit for each table of DC differences
-    for (u32 part = 0; part < o.count; part++) dc |= 1u << (o.choice[part] & 255);
-    for (u32 i = threadIdx.x; i < count * 256; i += blockDim.x) {
-        tables.symbols[i / 256][i % 256] = specs[i / 256].symbols[i % 256];
+    // All threads of a block: with `twice` in place of `ac`, or as it is.
+    template <bool Twice> __device__ __forceinline__ void copy(Tables& to) const {
+        enum { ALL = sizeof(Tables) / 16, AC = sizeof(tables.ac) / 16 };
+        for (u32 i = threadIdx.x; i < ALL; i += blockDim.x) {
+            const uint4* const from = reinterpret_cast<const uint4*>(this) + i + (Twice && i >= ALL - AC ? AC : 0);
+            reinterpret_cast<uint4*>(&to)[i] = __ldg(from);
+        }
+        __syncthreads();
     }
-    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-        u32 code = 0, index = 0;
-        for (u32 length = 1; length <= 16; length++) {
-            const u32 codes = specs[i].counts[length - 1];
-            tables.offset[i][length] = index - code;
-            code += codes, index += codes;
-            tables.limit[i][length] = code << (16 - length);
-            code <<= 1;
+};
+
+static_assert(sizeof(Built) == 38192, "as DecodeOps::TABLES_BYTES");
+
+// blockIdx.x is the table.
+extern "C" __global__ void __launch_bounds__(128)
+jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) {
+    __shared__ u32 limits[17], offsets[17];
+    const u32 table = blockIdx.x;
+    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+        const DecodeOps& o = all[n];
+        if (o.kind == 0) continue;
+        Tables& tables = all_built[n].tables;
+        const Spec& spec = specs_of(o, arena)[table];
+        u32 dc = 0;     // a bit for each table of DC differences
+        for (u32 part = 0; part < o.count; part++) dc |= 1u << (o.choice[part] & 3);
+        const auto begin_of = [&](u32 table) {
+            const u32 before = (1u << table) - 1;
+            return dc >> table & 1 ? __popc(dc & before) << DC_BITS : __popc(~dc & before) << AC_BITS;
+        };
+        __syncthreads();
+        if (table == 0 && threadIdx.x < MOST_BLOCKS) {
+            const u32 i = threadIdx.x, part = o.count == 3 && i >= o.parts[1].first ? (i >= o.parts[2].first ? 2 : 1) : 0;
+            const u32 dc_table = o.choice[part] & 3, ac_table = o.choice[part] >> 8 & 3;
+            tables.choice[i] = begin_of(dc_table) | begin_of(ac_table) << 12 | dc_table << 24 | ac_table << 26 | part << 28;
+        }
+        if (table >= o.tables) continue;
+        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) tables.symbols[table][i] = spec.symbols[i];
+        if (threadIdx.x == 0) {
+            u32 code = 0, index = 0;
+            for (u32 length = 1; length <= 16; length++) {
+                const u32 codes = spec.counts[length - 1];
+                offsets[length] = index - code;
+                code += codes, index += codes;
+                limits[length] = code << (16 - length);
+                code <<= 1;
+            }
+        }
+        __syncthreads();
+        if (threadIdx.x < 17 - LONG_CODE) {
+            tables.offset[table][threadIdx.x] = offsets[LONG_CODE + threadIdx.x];
+            tables.limit[table][threadIdx.x] = limits[LONG_CODE + threadIdx.x];
+        }
+        const bool is_dc = dc >> table & 1;
+        const u32 bits = is_dc ? DC_BITS : AC_BITS;
+        // The symbol that `bits` bits begin with.
+        const auto find = [&](u32 looked) {
+            const u32 window = looked << (16 - bits);
+            u32 length = 1;
+            #pragma unroll
+            for (u32 shorter = 1; shorter <= AC_BITS; shorter++) length += window >= limits[shorter];
+            if (length > bits) return u32(STUCK << 8);
+            const u32 index = (window >> (16 - length)) + offsets[length];
+            return entry(length, spec.symbols[index & 255], bits, looked, is_dc);
+        };
+        u32* const look = (is_dc ? tables.dc : tables.ac) + begin_of(table);
+        u32* const twice = all_built[n].twice + begin_of(table);
+        const bool skips = !is_dc && o.longest >= WORTH;
+        for (u32 i = threadIdx.x; i < 1u << bits; i += blockDim.x) {
+            const u32 found = find(i), one = found & 0xffff, taken = found & 31;
+            look[i] = found;
+            if (!skips) continue;
+            u32 two = one;
+            if (one >> 8 < ENDED && taken < bits) {
+                const u32 next = find(i << taken & ((1u << bits) - 1)) & 0xffff;
+                if (next >> 8 < STUCK && taken + (next & 31) <= bits) two += next;
+            }
+            twice[i] = one | two << 16;
         }
     }
-    for (u32 i = threadIdx.x; i < MOST_BLOCKS; i += blockDim.x) {
-        const u32 part = o.count == 3 && i >= o.parts[1].first ? (i >= o.parts[2].first ? 2 : 1) : 0;
-        const u32 choice = o.choice[part];
-        tables.choice[i] = (choice & 255) << bits | (choice >> 8) << bits << 13 | part << 26;
-    }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < count << bits; i += blockDim.x) {
-        const u32 table = i >> bits, found = find<1>(tables, table, i << (16 - bits) & 0xffff, dc >> table & 1);
-        tables.look[i] = found >> 24 <= bits && found >> 16 != WRONG ? found : 0;
-    }
-    __syncthreads();
 }
 
 // The bits of a lane's piece. Global memory is read 16 bytes at a time, long before they are
 // needed: a lane that waits lets its warp wait. In between they are words in shared memory.
 struct Bits {
     enum { RING = 16 };     // words
-    enum { ROUNDS = 6 }; // AC symbols between calls of `fill`; two more may come
+    // The most that a lane takes from one call of `fill` to the next: three words by looking up,
+    // then a code that is looked for.
+    enum { WINDOW = 96, MOST = WINDOW + 31 };
 
     const uint4* chunks;
     u32 last;           // no chunk behind this one is read
@@ -250,8 +329,8 @@ struct Bits {
     uint4 ahead;        // the words behind them
     u32 origin;         // the first bit of the first chunk
     u32 position;       // bits from there
-    u32 now, next, behind;  // the word that `position` is in, and two more
 
+    __device__ __forceinline__ Bits() {}
     // From bit `bit` of the sample's bytes on.
     __device__ __forceinline__ Bits(const DecodeOps& o, const u8* arena, u32 bit, u32* ring) : ring(ring) {
         chunks = reinterpret_cast<const uint4*>(arena + o.at) + bit / 128;
@@ -259,13 +338,14 @@ struct Bits {
         origin = bit / 128 * 128;
         position = bit % 128;
         filled = 0;
+        // One reads what the other has brought near.
+        asm volatile("prefetch.global.L1 [%0];" :: "l"(chunks + min(2u, last)));
         ahead = __ldg(chunks);
         put();
         put();
-        now = word(0), next = word(1), behind = word(2);
+        fill();
     }
     __device__ __forceinline__ u32& at(u32 i) { return ring[i % RING * 32]; }
-    __device__ __forceinline__ u32 word(u32 i) { return at(position / 32 + i); }
     __device__ __forceinline__ void put() {
         at(filled) = __byte_perm(ahead.x, 0, 0x0123);
         at(filled + 1) = __byte_perm(ahead.y, 0, 0x0123);
@@ -274,61 +354,103 @@ struct Bits {
         filled += 4;
         ahead = __ldg(chunks + min(filled / 4, last));
     }
-    // ROUNDS + 2 symbols begin a new word as many times at most, so that many words are needed
-    // behind the first three.
+    // What is taken until the next call is four words at most, so the ring stays filled.
     __device__ __forceinline__ void fill() {
-        static_assert(ROUNDS + 5 <= RING, "a chunk has room behind what is still needed");
-        while (filled - position / 32 < ROUNDS + 5) put();
+        static_assert(31 + MOST < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
+        if (filled - position / 32 < 6) put();
     }
-    __device__ __forceinline__ u32 peek() const { return __funnelshift_l(next, now, position); }
-    // At most 31.
-    __device__ __forceinline__ void skip(u32 count) {
-        const bool crosses = position % 32 + count >= 32;
-        position += count;
-        now = crosses ? next : now;
-        next = crosses ? behind : next;
-        if (crosses) behind = word(2);
+    __device__ __forceinline__ u32 peek() {
+        const u32 i = position / 32;
+        return __funnelshift_l(at(i + 1), at(i), position);
     }
 };
 
-// The value in `window` behind the code (EXTEND in T.81 F.2.2.1).
-__device__ __forceinline__ u32 value_of(u32 found, u32 window) {
-    const u32 size = found >> 8 & 15, behind = window << (found >> 24);
-    const u32 negative = ~u32(int(behind) >> 31);
-    return (behind >> 1 >> (31 - size)) + (negative & (1 - (1u << size)));
-}
+// Decoding of a lane between two calls of `fill`: the next bits, and where it stands.
+struct Rounds {
+    // Bits that are shifted out by the table's entry, which is trusted to name at most 25.
+    u32 high, middle, low;
+    // 128 - the bits that may still be taken | the place in the block << 8
+    u32 stand;
+    u32 budget;
+    // Bits of a code and value that are looked up.
+    enum { MOST = 25 };
 
-__device__ __forceinline__ u32 look(const Tables& tables, u32 table, u32 bits, u32 window, bool dc) {
-    const u32 found = tables.look[table + (window >> (32 - bits))];
-    return found ? found : find<10>(tables, table >> bits, window >> 16, dc);
-}
-
-// Up to ROUNDS symbols of AC coefficients, while the block goes on and the position is below
-// `limit`. `k` is the place of the latest coefficient. `each` gets places and values. A lane waits
-// at a code that is longer than what is looked up at once: it is `stuck` until the next call.
-template <class Each>
-__device__ __forceinline__ void decode_ac(const Tables& tables, Bits& bits, u32 table, u32 look_bits, u32 limit, u32& k, bool& stuck,
-                                          Each each) {
-    if (stuck) {
-        const u32 window = bits.peek(), found = find<10>(tables, table >> look_bits, window >> 16, false);
-        bits.skip(found & 31);
-        k += found >> 16 & 255;
-        if (k < 64) each(k, value_of(found, window));
+    __device__ __forceinline__ Rounds(Bits& bits, u32 place, u32 left) {
+        const u32 i = bits.position / 32, shift = bits.position;
+        const u32 a = bits.at(i), b = bits.at(i + 1), c = bits.at(i + 2), d = bits.at(i + 3);
+        high = __funnelshift_l(b, a, shift), middle = __funnelshift_l(c, b, shift), low = __funnelshift_l(d, c, shift);
+        budget = min(u32(Bits::WINDOW - MOST), left);
+        stand = 128 - budget | place << 8;
     }
-    #pragma unroll
-    for (u32 round = 0; round < Bits::ROUNDS; round++) {
-        const bool on = k < 63 && bits.position < limit;
-        const u32 window = bits.peek(), looked = tables.look[table + (window >> (32 - look_bits))];
-        const u32 found = on ? looked : 0;
-        bits.skip(found & 31);
-        k += found >> 16 & 255;
-        if (found != 0 && k < 64) each(k, value_of(found, window));
-        stuck = on && looked == 0;
+    __device__ __forceinline__ bool on() const { return (stand & 0xc080) == 0; }
+    __device__ __forceinline__ void step(u32 found) {
+        high = __funnelshift_l(middle, high, found), middle = __funnelshift_l(low, middle, found), low = __funnelshift_l(0, low, found);
+        stand += found & 0xff1f;
     }
+    // One symbol, if the block and the bits go on. Returns the place, from 1 on, that gets the value, or
+    // ASIDE.
+    __device__ __forceinline__ u32 round(const u32* look, u32 shift, u32& value) {
+        const bool was_on = on();
+        const u32 looked = look[high >> shift], found = was_on ? looked : 0;
+        value = __funnelshift_l(high, 0, found) + (found >> 16);
+        step(found);
+        return was_on && stand < ASIDE << 8 ? stand >> 8 : ASIDE;
+    }
+    // One or two symbols of which only the bits matter. Near to the end of the block or of the bits
+    // it is one.
+    __device__ __forceinline__ void skip(const u32* look) {
+        const bool near = ((stand + (17 << 8 | AC_BITS)) & 0xc080) != 0;
+        const u32 looked = look[high >> (32 - AC_BITS)] >> (near ? 0 : 16);
+        step(on() ? looked : 0);
+    }
+    __device__ __forceinline__ void begin() { stand &= 255; }
+    __device__ __forceinline__ u32 place() const { return stand >> 8; }
+    __device__ __forceinline__ u32 taken() const { return (stand & 255) - (128 - budget); }
+};
+
+// Symbols of a block between two calls of `fill`: so many if the blocks of all lanes have no more,
+// and so many else.
+enum { FEW = 2, ROUNDS = 10 };
+
+// A code that is looked for, and the value behind it. False if there is none.
+__device__ __forceinline__ bool find_one(const Tables& tables, Bits& bits, u32 choice, u32& place, u32& value) {
+    place -= STUCK;
+    const u32 window = bits.peek(), found = tables.find(Tables::number_of(choice, place == 0), window >> 16);
+    if (found == 0) return false;
+    const u32 length = found & 255, size = found >> 8 & 15, run = place == 0 ? 0 : found >> 12;
+    // EXTEND in T.81 F.2.2.1.
+    const u32 behind = window << length, negative = ~u32(int(behind) >> 31);
+    value = (behind >> 1 >> (31 - size)) + (negative & (1 - (1u << size)));
+    place += size == 0 && run < 15 && place != 0 ? u32(ENDED) : run + 1;
+    bits.position += length + size;
+    return true;
 }
 
-// Whether a block may end with this `k`: not with too long a run, nor where there is no code.
-__device__ __forceinline__ bool is_sound(u32 k) { return k == 63 || (k >= END && k < END + 63); }
+// Up to ROUNDS symbols of a block, while it goes on; `own` gets its coefficients. False if there is no
+// such code.
+__device__ __forceinline__ bool decode_some(const Tables& tables, Bits& bits, u32 choice, u32& place, i16* own) {
+    const bool dc = place == 0;
+    const u32* const ac = tables.ac + Tables::ac_of(choice);
+    const auto keep = [&](u32 place, u32 value) { own[int(place) - 1] = i16(value); };
+    Rounds rounds(bits, place, ~0u);
+    u32 value = 0, at = rounds.round(dc ? tables.dc + Tables::dc_of(choice) : ac, 32 - (dc ? DC_BITS : AC_BITS), value);
+    keep(at, value);
+    const auto some = [&](u32 rest) {
+        #pragma unroll
+        for (u32 i = 0; i < rest; i++) at = rounds.round(ac, 32 - AC_BITS, value), keep(at, value);
+    };
+    some(FEW - 1);
+    if (__any_sync(~0u, rounds.on())) some(ROUNDS - FEW);
+    place = rounds.place();
+    bits.position += rounds.taken();
+    if (place < STUCK) return true;
+    const bool sense = find_one(tables, bits, choice, place, value);
+    keep(sense ? min(place, u32(ASIDE)) : ASIDE, value);
+    return sense;
+}
+
+// Whether a block may end at this place: not with too long a run.
+__device__ __forceinline__ bool is_sound(u32 place) { return place == DONE || place >= ENDED; }
 
 // A piece of a segment: blocks whose decoding begins at a known bit, with known DC coefficients
 // before them.
@@ -341,10 +463,8 @@ struct __align__(16) Start {
 
 // --- where pieces of long segments begin
 
-// Segments of fewer bytes are decoded in one piece.
-enum { LONG = 1024 };
 // Bytes of a piece. The scratch has a Start for each such line of the arena.
-enum { LINE = 128 };
+enum { LINE = 256 };
 
 // The first line that may have a piece.
 __device__ __forceinline__ u32 first_line(const DecodeOps& o) {
@@ -377,10 +497,10 @@ struct Line {
 // Where decoding stands at the end of a piece: bits behind it | block in the MCU << 8 | places of
 // the block that are done << 16. 0 is the start of an MCU.
 struct State {
-    u32 ahead, b, k;
-    __device__ __forceinline__ State(u32 code) : ahead(code & 255), b(code >> 8 & 255), k((code >> 16) - 1) {}
-    __device__ __forceinline__ State(u32 ahead, u32 b, u32 k) : ahead(ahead), b(b), k(k) {}
-    __device__ __forceinline__ u32 code() const { return ahead | b << 8 | (k + 1) << 16; }
+    u32 ahead, b, place;
+    __device__ __forceinline__ State(u32 code) : ahead(code & 255), b(code >> 8 & 255), place(code >> 16) {}
+    __device__ __forceinline__ State(u32 ahead, u32 b, u32 place) : ahead(ahead), b(b), place(place) {}
+    __device__ __forceinline__ u32 code() const { return ahead | b << 8 | place << 16; }
 };
 
 // What a piece adds: blocks that begin in it, and their DC differences.
@@ -391,38 +511,63 @@ struct Gain {
     }
 };
 
+__device__ __forceinline__ void add(Gain& sums, u32 part, u32 difference) {
+    sums.dc[0] += part == 0 ? difference : 0;
+    sums.dc[1] += part == 1 ? difference : 0;
+    sums.dc[2] += part == 2 ? difference : 0;
+}
+
+enum { TURNS = 3, SKIPS = 3 };
+
 // Decodes a piece without keeping anything but where it ends, what it adds, and where the first
 // block begins in it. Where the bytes make no sense it goes on at the start of an MCU.
 __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, const u8* arena, u32* ring, const Extent& piece,
                                       u32 entry, Gain& sums, u32& first) {
-    const u32 at_once = look_bits(o.tables), blocks = o.blocks;
+    const u32 blocks = o.blocks;
     const State state(entry);
     Bits bits(o, arena, piece.from + state.ahead, ring);
     const u32 limit = piece.to - bits.origin;
-    u32 k = state.k, b = state.b, choice = tables.choice[b];
-    bool stuck = false;
+    u32 place = state.place, b = state.b, choice = tables.choice[b];
     sums = {0, {0, 0, 0}};
     while (bits.position < limit) {
         bits.fill();
-        if (k == ~0u) {
-            if (sums.count++ == 0) first = bits.origin + bits.position;
-            const u32 window = bits.peek(), found = look(tables, choice & 8191, at_once, window, true);
-            const u32 part = choice >> 26, difference = value_of(found, window);
-            sums.dc[0] += part == 0 ? difference : 0;
-            sums.dc[1] += part == 1 ? difference : 0;
-            sums.dc[2] += part == 2 ? difference : 0;
-            bits.skip(found & 31);
-            k = (found >> 16) % 256 - 1;
+        Rounds rounds(bits, place, limit - bits.position);
+        // A turn decodes a small block, or some of a large one.
+        #pragma unroll 1
+        for (u32 turn = 0; turn < TURNS; turn++) {
+            place = rounds.place();
+            if (place == 0 && rounds.on()) {
+                if (sums.count++ == 0) first = bits.origin + bits.position + rounds.taken();
+                u32 value = 0;
+                const u32 at = rounds.round(tables.dc + Tables::dc_of(choice), 32 - DC_BITS, value);
+                add(sums, Tables::part_of(choice), at == 1 ? value : 0);
+            }
+            const u32* const ac = tables.ac + Tables::ac_of(choice);
+            #pragma unroll
+            for (u32 i = 0; i < SKIPS; i++) rounds.skip(ac);
+            place = rounds.place();
+            if (place >= DONE && place < STUCK) {
+                b = is_sound(place) && b + 1 < blocks ? b + 1 : 0;
+                choice = tables.choice[b];
+                place = 0;
+                rounds.begin();
+            }
         }
-        decode_ac(tables, bits, choice >> 13 & 8191, at_once, limit, k, stuck, [](u32, u32) {});
-        if (k >= 63) {
-            if (k >= WRONG - 1) bits.skip(1);
-            b = is_sound(k) && b + 1 < blocks ? b + 1 : 0;
-            choice = tables.choice[b];
-            k = ~0u;
+        bits.position += rounds.taken();
+        if (place >= STUCK) {
+            const bool dc = place == STUCK;
+            u32 value = 0;
+            const bool sense = find_one(tables, bits, choice, place, value);
+            if (!sense) bits.position++;
+            if (dc && sense) add(sums, Tables::part_of(choice), value);
+            if (!sense || place >= DONE) {
+                b = sense && is_sound(place) && b + 1 < blocks ? b + 1 : 0;
+                choice = tables.choice[b];
+                place = 0;
+            }
         }
     }
-    return State(bits.position - limit, b, k).code();
+    return State(bits.position - limit, b, place).code();
 }
 
 // What is known of a line before it is known what the lines before it add; then it becomes a Start.
@@ -435,7 +580,7 @@ struct __align__(16) Followed {
 
 static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the other");
 
-enum { TILE = 256 };    // lines
+enum { TILE = 128 };    // lines
 
 // Codes synchronise themselves: decoding that began at a wrong place soon goes on as if it had
 // begun at the right one (Weissenberger and Schmidt, 2018). Each line is decoded as if an MCU began
@@ -443,7 +588,7 @@ enum { TILE = 256 };    // lines
 // the tile may still change them. The lines whose beginning changed are dealt to the first
 // threads, so that few warps have work.
 extern "C" __global__ void __launch_bounds__(TILE)
-jpeg_follow(Followed* followed, const u8* arena, const DecodeOps* all, u32 count) {
+jpeg_follow(Followed* followed, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ Tables tables;
     __shared__ u32 rings[TILE * Bits::RING];
     __shared__ Extent extents[TILE];
@@ -453,15 +598,15 @@ jpeg_follow(Followed* followed, const u8* arena, const DecodeOps* all, u32 count
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + lane;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.place != n) continue;
+        if (o.kind == 0 || o.longest < WORTH || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE + 1;
-        bool built = false;
+        bool copied = false;
         for (u32 tile = first_line(o) + blockIdx.x * TILE; tile < lines; tile += gridDim.x * TILE) {
             const Line line(o, segments, tile + threadIdx.x);
             if (!__syncthreads_or(line.any)) continue;
-            if (!built) build(tables, o, arena);
-            built = true;
+            if (!copied) built[n].copy<true>(tables);
+            copied = true;
             const bool exact = line.first || threadIdx.x == 0;
             u32 entry = ~0u;
             extents[threadIdx.x] = line.extent;
@@ -525,7 +670,7 @@ __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* su
 
 // Where the pieces of long segments begin, once the ends of tiles fit the lines behind them.
 extern "C" __global__ void __launch_bounds__(SUMMERS)
-jpeg_starts(Start* starts, u32* faults, const u8* arena, const DecodeOps* all, u32 count) {
+jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ Tables tables;
     __shared__ u32 rings[SUMMERS * Bits::RING];
     __shared__ Gain sums[SUMMERS];
@@ -533,15 +678,15 @@ jpeg_starts(Start* starts, u32* faults, const u8* arena, const DecodeOps* all, u
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + threadIdx.x % 32;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.place != n) continue;
+        if (o.kind == 0 || o.longest < WORTH || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 begin = first_line(o), lines = o.bytes / LINE + 1;
         Start* const own_starts = starts + o.at / LINE;
         Followed* const followed = reinterpret_cast<Followed*>(own_starts);
         // Each thread goes through a tile as far as the end of the line before changes it. The first
         // line of a segment is right, so in the end all are.
-        for (bool built = false, changed = true; changed; built = true) {
-            if (built) __syncthreads();
+        for (bool copied = false, changed = true; changed; copied = true) {
+            if (copied) __syncthreads();
             changed = false;
             for (u32 tile = begin + (1 + threadIdx.x) * TILE; tile < lines; tile += SUMMERS * TILE) {
                 for (u32 i = tile; i < min(tile + TILE, lines); i++) {
@@ -551,14 +696,14 @@ jpeg_starts(Start* starts, u32* faults, const u8* arena, const DecodeOps* all, u
                     const u32 entry = reinterpret_cast<volatile Followed*>(followed)[i - 1].exit;
                     if (entry == followed[i].entry) break;
                     changed = true;
-                    if (!built) break;
+                    if (!copied) break;
                     Followed own = {entry, 0, 0, 0, {0, {0, 0, 0}}};
                     own.exit = follow(tables, o, arena, ring, line.extent, entry, own.gain, own.first);
                     followed[i] = own;
                 }
             }
             changed = __syncthreads_or(changed);
-            if (changed && !built) build(tables, o, arena);
+            if (changed && !copied) built[n].copy<true>(tables);
         }
         Gain carried = {0, {0, 0, 0}};
         for (u32 i = begin + threadIdx.x; i - threadIdx.x < lines; i += SUMMERS) {
@@ -583,10 +728,9 @@ jpeg_starts(Start* starts, u32* faults, const u8* arena, const DecodeOps* all, u
 
 // What the lanes of a warp need in shared memory.
 struct __align__(16) Lanes {
-    enum { STRIDE = 36 };       // words: lanes that write the same place use different banks
-    u32 blocks[32 * STRIDE];    // coefficients of each lane's block; those not decoded are 0
+    enum { STRIDE = 36 };       // words: lanes read and write blocks 16 bytes at a time, in different banks
+    u32 blocks[32 * STRIDE];    // coefficients of each lane's block, those not decoded are 0; and ASIDE
     u32 ring[Bits::RING * 32];
-    uint2 full[32];             // blocks to store: lane, and place among the coefficients
 };
 
 // A block that is not kept.
@@ -614,65 +758,80 @@ struct Place {
     }
 };
 
-// Stores the blocks of those lanes that `ends` names, and clears them. Eight lanes store one.
-__device__ __forceinline__ void store(Lanes& lanes, u32 ends, u32 block, i16* coefficients) {
-    const u32 lane = threadIdx.x % 32, count = __popc(ends);
-    if (ends >> lane & 1) lanes.full[__popc(ends & ((1u << lane) - 1))] = make_uint2(lane, block);
-    __syncwarp();
-    for (u32 i = lane / 8; i < count; i += 4) {
-        const uint2 full = lanes.full[i];
-        uint4& eight = reinterpret_cast<uint4*>(lanes.blocks + full.x * Lanes::STRIDE)[lane % 8];
-        if (full.y != NOWHERE) reinterpret_cast<uint4*>(coefficients + size_t(full.y) * 64)[lane % 8] = eight;
-        eight = make_uint4(0, 0, 0, 0);
+// Where the pieces of a sample begin: first its segments, then the lines of the long ones.
+struct Pieces {
+    const Segment* segments;
+    const Start* starts;    // of the first line
+    u32 short_ones, count, blocks;
+    bool in_one;
+    __device__ __forceinline__ Pieces(const DecodeOps& o, const u8* arena, const Start* all)
+        : segments(segments_of(o, arena)), starts(all + o.at / LINE + first_line(o)), short_ones(o.segments), blocks(o.blocks), in_one(o.longest < WORTH) {
+        count = short_ones + (in_one ? 0 : o.bytes / LINE + 1 - first_line(o));
     }
-    __syncwarp();
-}
+    // Of no blocks where there is none.
+    __device__ __forceinline__ Start operator[](u32 i) const {
+        if (i >= short_ones) return starts[i - short_ones];
+        const Segment s = segments[i];
+        return {s.byte * 8, (s.byte + s.bytes) * 8, s.first * blocks, in_one || s.bytes < LONG ? s.count * blocks : 0, {0, 0, 0}, 0};
+    }
+};
 
-// Decodes a piece in each lane of a warp, or none where its count is 0; false if its bytes make no
-// sense. Lanes whose block ends wait until the warp has decoded ROUNDS symbols. Then it stores
-// these blocks, and the lanes begin their next ones. Coefficients are stored in zigzag order, in
-// which `jpeg_idct` reads them.
-__device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Start& start,
-                                       const u8* arena, i16* coefficients) {
-    const u32 lane = threadIdx.x % 32, at_once = look_bits(o.tables);
-    i16* const own = reinterpret_cast<i16*>(lanes.blocks + lane * Lanes::STRIDE);
-    Bits bits(o, arena, start.bit, lanes.ring + lane);
-    const u32 end = start.end - bits.origin;
-    Place place(o, start.block);
-    u32 left = start.count, block = NOWHERE, table = 0;
-    u32 dc[3] = {start.dc[0], start.dc[1], start.dc[2]};
-    u32 k = END;        // the place of the latest coefficient
-    bool decoding = false, sound = true, stuck = false;
+// Decodes pieces `i`, `i + step` and so on; false if the bytes of one make no sense. Lanes
+// whose block ends wait until the warp has decoded ROUNDS symbols. Then they store these blocks and
+// begin their next ones. Coefficients are stored in zigzag order, in which `jpeg_idct` reads them.
+__device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Pieces& pieces, u32 i,
+                                       u32 step, const u8* arena, i16* coefficients) {
+    const u32 lane = threadIdx.x % 32;
+    uint4* const eights = reinterpret_cast<uint4*>(lanes.blocks + lane * Lanes::STRIDE);
+    i16* const own = reinterpret_cast<i16*>(eights);
+    Bits bits(o, arena, 0, lanes.ring + lane);
+    Place at(o, 0);
+    u32 left = 0, last = 0, block = NOWHERE, choice = 0, place = ENDED;
+    u32 dc[3] = {0, 0, 0};
+    bool sound = true;
     for (;;) {
         bits.fill();
-        const bool ended = decoding && k >= 63;
-        const u32 ends = __ballot_sync(~0u, ended);
-        if (ends != 0) {
-            if (ended) sound = is_sound(k) && bits.position <= end, decoding = false;
-            store(lanes, ends, block, coefficients);
+        if (place >= DONE) {
+            if (place != ENDED) {
+                // The block that was begun.
+                const u32 part = Tables::part_of(choice), level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + u32(own[0]);
+                if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
+                own[0] = i16(level);
+                uint4* const to = reinterpret_cast<uint4*>(coefficients) + size_t(block) * 8;
+                #pragma unroll
+                for (u32 k = 0; k < 8; k++) {
+                    if (block != NOWHERE) to[k] = eights[k];
+                    eights[k] = make_uint4(0, 0, 0, 0);
+                }
+                if (!is_sound(place) || bits.position > last) sound = false, left = 0;
+            }
+            place = ENDED;
+            while (left == 0 && i < pieces.count) {
+                const Start start = pieces[i];
+                i += step;
+                if (start.count == 0) continue;
+                left = start.count;
+                bits = Bits(o, arena, start.bit, lanes.ring + lane);
+                last = start.end - bits.origin;
+                at = Place(o, start.block);
+                dc[0] = start.dc[0], dc[1] = start.dc[1], dc[2] = start.dc[2];
+            }
+            if (left != 0) {
+                choice = tables.choice[at.b];
+                block = at.block();
+                at.next();
+                left--;
+                place = 0;
+            }
         }
-        if (!decoding && sound && left != 0) {
-            const u32 choice = tables.choice[place.b], part = choice >> 26;
-            const u32 window = bits.peek(), found = look(tables, choice & 8191, at_once, window, true);
-            const u32 level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + value_of(found, window);
-            if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
-            own[0] = i16(level);
-            bits.skip(found & 31);
-            k = (found >> 16) % 256 - 1;
-            table = choice >> 13 & 8191;
-            block = place.block();
-            place.next();
-            left--;
-            decoding = true;
-        }
-        if (!__any_sync(~0u, decoding)) return sound;
-        decode_ac(tables, bits, table, at_once, ~0u, k, stuck, [&](u32 place, u32 value) { own[place] = i16(value); });
+        if (!__any_sync(~0u, place != ENDED)) return sound;
+        if (!decode_some(tables, bits, choice, place, own)) place = ASIDE;
     }
 }
 
-// A thread a piece: first the segments, then the lines of the long ones.
+// Each thread takes one piece of a sample after the other.
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_huffman(i16* coefficients, u32* faults, const u8* arena, const DecodeOps* all, u32 count, const Start* starts) {
+jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count, const Start* starts) {
     __shared__ Tables tables;
     __shared__ Lanes warps[4];
     Lanes& lanes = warps[threadIdx.x / 32];
@@ -681,25 +840,12 @@ jpeg_huffman(i16* coefficients, u32* faults, const u8* arena, const DecodeOps* a
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
         if (o.place != n && threadIdx.x == 0 && faults[o.place] != 0) faults[n] = 1;
-        const u32 line = first_line(o), pieces = o.segments + o.bytes / LINE + 1 - line;
-        if (blockIdx.x * blockDim.x >= pieces) continue;
-        const Segment* const segments = segments_of(o, arena);
-        bool built = false;
-        for (u32 begin = blockIdx.x * blockDim.x; begin < pieces; begin += gridDim.x * blockDim.x) {
-            const u32 i = begin + threadIdx.x;
-            Start start = {0, 0, 0, 0, {0, 0, 0}, 0};
-            if (i < o.segments) {
-                const Segment s = segments[i];
-                if (s.bytes < LONG) start = {s.byte * 8, (s.byte + s.bytes) * 8, s.first * o.blocks, s.count * o.blocks, {0, 0, 0}, 0};
-            } else if (i < pieces) {
-                start = starts[o.at / LINE + line + i - o.segments];
-            }
-            if (start.count == 0) start.bit = start.block = 0;
-            if (!__syncthreads_or(start.count != 0)) continue;
-            if (!built) build(tables, o, arena);
-            built = true;
-            if (__any_sync(~0u, start.count != 0) && !decode(tables, lanes, o, start, arena, coefficients)) faults[n] = 1;
-        }
+        const Pieces pieces(o, arena, starts);
+        const u32 first = blockIdx.x * blockDim.x;
+        if (first >= pieces.count) continue;
+        __syncthreads();
+        built[n].copy<false>(tables);
+        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, gridDim.x * blockDim.x, arena, coefficients)) faults[n] = 1;
     }
 }
 

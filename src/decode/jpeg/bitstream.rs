@@ -21,6 +21,8 @@ use crate::decode::Rect;
 
 /// Components that a device takes: of CMYK it takes none.
 pub(crate) const PARTS: usize = 3;
+/// Huffman tables of each kind that a device takes: as many as a baseline JPEG may have.
+const TABLES: usize = 2;
 /// Bytes of a Huffman table: 16 counts and 256 symbols.
 const TABLE: usize = 16 + 256;
 /// Bytes of a segment's entry.
@@ -35,6 +37,8 @@ const MOST_BLOCKS: u64 = u16::MAX as u64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grid {
     pub(crate) segments: u32,
+    /// Bytes of the longest of them.
+    pub(crate) longest: u32,
     /// MCUs in a row of the picture.
     pub(crate) mcus_across: u32,
     /// First column and row of the MCUs to keep, and how many.
@@ -84,7 +88,7 @@ pub(crate) struct Bitstream {
     /// Bytes of it that count.
     streamed: usize,
     quant: ArrayVec<[u16; 64], PARTS>,
-    tables: ArrayVec<(Spec, bool), { 2 * PARTS }>,
+    tables: ArrayVec<(Spec, bool), { 2 * TABLES }>,
 }
 
 impl Bitstream {
@@ -160,6 +164,7 @@ impl Bitstream {
         });
         Grid {
             segments: self.segments.len() as u32,
+            longest: self.segments.iter().map(|segment| segment.bytes.len()).max().unwrap_or(0) as u32,
             mcus_across: layout.mcus.0,
             first: (window.columns.start, window.rows.start),
             mcus: (window.columns.len() as u32, window.rows.len() as u32),
@@ -170,13 +175,16 @@ impl Bitstream {
         }
     }
 
-    /// The number of a table, which must be sound.
+    /// The number of a table, which must be sound. `None` also if there are too many.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
         if let Some(known) = known {
             return Some(known as u32);
         }
         drop(spec.codes(ac).ok()?);
+        if self.tables.iter().filter(|(_, class)| *class == ac).count() == TABLES {
+            return None;
+        }
         self.tables.push((spec, ac));
         Some(self.tables.len() as u32 - 1)
     }

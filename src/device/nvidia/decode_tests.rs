@@ -36,6 +36,7 @@ impl Loaded {
             coefficients: place(batch.blocks * DecodeOps::COEFFICIENT_BYTES),
             planes: place(batch.blocks * DecodeOps::PLANE_BYTES),
             axes: place(count * DecodeOps::axes_bytes(batch.size.0, batch.size.1)),
+            tables: place(count * DecodeOps::TABLES_BYTES),
             starts: place(DecodeOps::starts_bytes(batch.arena.len())),
             faults: place(count * DecodeOps::FAULT_BYTES),
             out: place(count * batch.sample_bytes()),

@@ -424,6 +424,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
                 coefficients: scratch + step.coefficients,
                 planes: scratch + step.planes,
                 axes: scratch + step.axes,
+                tables: scratch + step.tables,
                 starts: scratch + step.starts,
                 faults: scratch + step.faults,
                 count,
