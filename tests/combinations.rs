@@ -317,6 +317,8 @@ fn choices_that_cannot_work_are_refused() {
     refused(make().subset([1, 2]).weights([1.0; 10]), "10 weights for the 2 samples of the subset");
     refused(make().weights([0.0; 10]), "all 10 are 0");
     refused(make().repeat(0), "repeat(0)");
+    refused(make().decode_share(1.5), "decode_share(1.5)");
+    refused(make().decode_share(f64::NAN), "decode_share(NaN)");
     refused(make().shuffle_window(0), "shuffle_window(0)");
     let unlabelled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
     refused(Loader::source(unlabelled).balanced(), "sample 1 (b): source: no label, which balanced() needs");

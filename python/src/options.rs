@@ -106,6 +106,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             "auto" => DecodeOn::Auto,
             other => return Err(unknown("decode_on", other, "\"cpu\", \"gpu\" and \"auto\"")),
         }),
+        "decode_share" => loader.decode_share(value.extract()?),
         "mmap" => loader.mmap(value.extract()?),
         "index" => loader.index(value.extract()?),
         "table" => loader.table(source::columns(value)?),

@@ -88,7 +88,8 @@ class Loader:
         num_workers, workers: threads; 0 is one a core. prefetch: batches ahead; 0 is found.
         decode_on: ``"cpu"``, ``"gpu"`` or ``"auto"``: where JPEGs of batches on a device are decoded,
             to the same bits. ``"auto"`` takes the device while the threads alone are too slow; it
-            is fast on packed files. Batches in host memory ignore it.
+            is fast on packed files. Batches in host memory ignore it. decode_share: the most of the
+            device's time that this may take, from 0 to 1.
         pin_memory, pinned: page-locked host memory. mmap: whether tar shards are mapped.
         on_error: ``"stop"`` or ``"skip"``; with the latter ``max_skipped`` samples at most.
         retries, timeout (in seconds), memory_limit, max_pixels, max_sample_bytes: as in Rust.
@@ -142,6 +143,7 @@ class Loader:
         workers: int | None = None,
         prefetch: int = 0,
         decode_on: str = "cpu",
+        decode_share: float = 1.0,
         pin_memory: bool | None = None,
         pinned: bool | None = None,
         mmap: bool = True,
@@ -230,6 +232,7 @@ class Loader:
         options["workers"] = _one("num_workers", num_workers, "workers", workers) or 0
         options["prefetch"] = prefetch
         options["decode_on"] = decode_on
+        options["decode_share"] = decode_share
         options["pinned"] = bool(_one("pin_memory", pin_memory, "pinned", pinned))
         options["mmap"] = mmap
         options["index"] = index

@@ -145,7 +145,7 @@ impl Crew {
             }
             let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let worker = worker.get_or_insert_with(|| Worker::new(self.recipe.clone(), self.run.clone(), index));
-            let leave = self.run.balance.device_now();
+            let leave = self.run.balance.device_now(self.run.counters.device_decode.ns());
             let Some(full) = worker.run(task, &self.stage.waits, leave) else { return Ok(()) };
             if self.run.is_wanted(full.header().run) {
                 let _ = self.filled.send(Ok(full));

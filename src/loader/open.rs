@@ -94,6 +94,10 @@ impl Loader {
         beside: impl Fn(&Schema, usize) -> usize,
     ) -> Result<Parts> {
         check_retries(self.retries)?;
+        if !(0.0..=1.0).contains(&self.decode_share) {
+            let share = self.decode_share;
+            return Err(Error::config(format!("decode_share({share}): a share of the device's time is from 0 to 1")));
+        }
         let rank = match self.place {
             Place::Given { rank, world } => Rank::new(rank, world)?,
             Place::Environment => Rank::of_launcher()?,
@@ -150,7 +154,7 @@ impl Loader {
         let run = Run::new(
             Arc::new(Settings::new(processors, workers, prefetch)),
             Scratch::new(scratch),
-            Balance::new(self.decode_on),
+            Balance::new(self.decode_on, self.decode_share),
         );
         let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let slots = Settings::slots_for(prefetch.most);

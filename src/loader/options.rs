@@ -47,7 +47,7 @@ use crate::transform::{Augment, Transform};
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
 /// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
-/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`mmap`](Loader::mmap) |
+/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`decode_share`](Loader::decode_share), [`mmap`](Loader::mmap) |
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
 /// | opening | [`host`](Loader::host), `cuda` |
@@ -70,6 +70,7 @@ pub struct Loader {
     pub(super) pinned: bool,
     pub(super) prefetch: usize,
     pub(super) decode_on: DecodeOn,
+    pub(super) decode_share: f64,
     pub(super) codecs: Codecs,
     pub(super) augment: Augment,
     pub(super) transforms: Vec<Arc<dyn Transform>>,
@@ -189,6 +190,7 @@ impl Loader {
             pinned: false,
             prefetch: 0,
             decode_on: DecodeOn::default(),
+            decode_share: 1.0,
             codecs: Codecs::new(),
             augment: Augment::eval(256, 224),
             transforms: Vec::new(),
