@@ -446,7 +446,7 @@ fn a_report_is_one_file_that_needs_no_network() {
 
 #[test]
 #[ignore = "takes 15 s: cargo test --test cli -- --ignored doctor"]
-fn doctor_ends_with_a_line_of_rust() {
+fn doctor_ends_with_a_line_of_rust_and_one_of_python() {
     let dir = tree();
     let args = ["doctor", "set", "--batch-size", "4", "--size", "32"];
     let shown = ok(dir.path(), &args);
@@ -454,7 +454,10 @@ fn doctor_ends_with_a_line_of_rust() {
     {
         assert!(shown.contains(word), "no {word:?} in {shown}");
     }
-    let last = shown.trim_end().lines().last().unwrap();
+    let mut lines = shown.trim_end().lines().rev();
+    let (python, last) = (lines.next().unwrap(), lines.next().unwrap());
+    let begin = "warpfeed.Loader(\"set\", batch_size=4, shuffle=42, augment=warpfeed.Augment.train(32), num_workers=";
+    assert!(python.starts_with(begin) && python.ends_with(')'), "{python}");
     assert!(
         last.starts_with("Loader::new(\"set\").batch_size(4).shuffle(42).augment(Augment::train(32)).workers("),
         "{last}"

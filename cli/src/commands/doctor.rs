@@ -75,18 +75,22 @@ impl Args {
             0 => stats.verdict(),
             _ => self.load(&source, workers, prefetch, self.measured.step())?.verdict(),
         };
-        let settings = format!(
-            "Loader::new({:?}).batch_size({}).shuffle(42).augment(Augment::train({})).workers({workers}).prefetch({prefetch}){}",
-            self.measured.path.display().to_string(),
-            self.measured.batch_size,
-            self.measured.size,
-            match (&gpu, &decoding) {
-                // What the workers give takes none of the device's time.
-                (Ok(_), Ok(stats)) if stats.samples_per_second() > 1.2 * best =>
-                    ".decode_on(DecodeOn::Auto).cuda(&stream)?",
-                (Ok(_), _) => ".cuda(&stream)?",
-                (Err(_), _) => ".host()?",
+        let (ending, options) = match (&gpu, &decoding) {
+            // What the workers give takes none of the device's time.
+            (Ok(_), Ok(stats)) if stats.samples_per_second() > 1.2 * best => {
+                (".decode_on(DecodeOn::Auto).cuda(&stream)?", ", device=\"cuda\", decode_on=\"auto\"")
             }
+            (Ok(_), _) => (".cuda(&stream)?", ", device=\"cuda\""),
+            (Err(_), _) => (".host()?", ""),
+        };
+        let (path, batch, side) =
+            (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
+        let settings = format!(
+            "Loader::new({path:?}).batch_size({batch}).shuffle(42).augment(Augment::train({side})).workers({workers}).prefetch({prefetch}){ending}"
+        );
+        let python = format!(
+            "warpfeed.Loader({path:?}, batch_size={batch}, shuffle=42, augment=warpfeed.Augment.train({side}), \
+             num_workers={workers}, prefetch={prefetch}{options})"
         );
 
         let mut out = std::io::stdout().lock();
@@ -100,6 +104,7 @@ impl Args {
                 "alone": sample.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
                 "decoded_on_device_per_second": decoding.as_ref().ok().map(Stats::samples_per_second),
                 "runs": runs, "verdict": verdict, "settings": settings,
+                "settings_python": python,
             });
             writeln!(out, "{report}")?;
             return Ok(ExitCode::SUCCESS);
@@ -133,7 +138,7 @@ impl Args {
             Err(e) if gpu.is_ok() => writeln!(out, "decoded by GPU   not measured: {e}")?,
             Err(_) => {}
         }
-        writeln!(out, "\n{verdict}\n\n{settings}")?;
+        writeln!(out, "\n{verdict}\n\n{settings}\n{python}")?;
         Ok(ExitCode::SUCCESS)
     }
 
