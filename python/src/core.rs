@@ -9,6 +9,7 @@ use crate::batch::{Batch, Delivered};
 use crate::error::{Raised as _, raised};
 use crate::options;
 use crate::order::PythonOrder;
+use crate::words::in_python;
 
 /// How long a wait lasts at most before signals are looked for.
 const SLICE: Duration = Duration::from_millis(50);
@@ -337,7 +338,7 @@ impl Core {
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.here().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());
-        Ok((json(&verdict), verdict.to_string()))
+        Ok((json(&verdict), in_python(&verdict.to_string())))
     }
 
     /// Where the run stands, as JSON.

@@ -3,6 +3,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use warpfeed::{Error, ErrorKind};
 
+use crate::words::in_python;
+
 /// The class `warpfeed.WarpfeedError`.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -24,7 +26,7 @@ fn kind(kind: ErrorKind) -> String {
 /// The Python exception of an error of the loader. An exception of a Python source is its cause.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
-    let args = (error.to_string(), kind(error.kind()), error.sample(), error.key(), path, error.os_code());
+    let args = (in_python(&error.to_string()), kind(error.kind()), error.sample(), error.key(), path, error.os_code());
     let exception = class(py).and_then(|class| class.call1(args));
     let raised = exception.map_or_else(|e| e, PyErr::from_value);
     let mut source = std::error::Error::source(error);

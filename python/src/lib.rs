@@ -5,7 +5,8 @@
 //!    order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack. `decoder`: the same batches, a request each.
-//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`.
+//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`;
+//!    `words`: both name things as Python does.
 //! 4. `stats`: what is made of statistics, and the program's own spans; `pack`: packs a data set.
 //! 5. `program`: the command line, and what needs no loader.
 
@@ -24,6 +25,7 @@ mod source;
 mod stats;
 #[allow(unsafe_code)]
 mod tensor;
+mod words;
 
 /// The module `warpfeed._warpfeed`.
 #[pyo3::pymodule]

@@ -8,6 +8,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::words::in_python;
+
 /// Messages that wait for a thread that is attached to the interpreter. Worker threads must not
 /// wait for the interpreter to say something.
 static WAITING: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
@@ -61,7 +63,7 @@ impl Subscriber for Collected {
             if waiting.len() == MOST {
                 waiting.pop_front();
             }
-            waiting.push_back((level, format!("{}{}", line.message, line.values)));
+            waiting.push_back((level, in_python(&format!("{}{}", line.message, line.values))));
             ANY.store(true, Ordering::Relaxed);
         }
     }

@@ -8,6 +8,7 @@ use warpfeed::{Stats, trace};
 
 use crate::core::json;
 use crate::error::Raised as _;
+use crate::words::in_python;
 
 fn read(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not the statistics of a loader: {e}")))
@@ -24,7 +25,7 @@ pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     let verdict = read(stats)?.verdict();
-    Ok((json(&verdict), verdict.to_string()))
+    Ok((json(&verdict), in_python(&verdict.to_string())))
 }
 
 /// Writes the page about a run.

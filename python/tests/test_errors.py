@@ -3,6 +3,7 @@ Python source is an error with its exception as the cause."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import shutil
 import subprocess
@@ -83,7 +84,7 @@ def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -
         ({"rank": 2, "world_size": 2}, WarpfeedError, "rank 2 of a world of 2"),
         ({"num_workers": 2, "workers": 3}, ValueError, "are the same"),
         ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side of 200"),
-        ({"augment": Augment.eval(256, 224).ratio(1, 1)}, WarpfeedError, "ratio needs the random crop"),
+        ({"augment": Augment.eval(256, 224).ratio(1, 1)}, WarpfeedError, "ratio needs .* of Augment\\.train"),
         ({"subset": [64]}, WarpfeedError, "subset: place 0 is sample 64"),
         ({"balanced": True, "weights": [1] * 64}, WarpfeedError, "each decides the order"),
         ({"memory_limit": 1000}, WarpfeedError, "memory"),
@@ -97,6 +98,38 @@ def test_what_cannot_work_is_refused_with_a_sentence(mini: str, options: dict, e
         Loader(mini, **{"output": "numpy", **options})
 
 
+def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
+    if not has_driver():
+        with pytest.raises(WarpfeedError, match='; use device="cpu" for batches in host memory'):
+            Loader(mini, device="cuda", output="dlpack")
+    passed = Loader(mini, batch_size=16, augment=Augment.pass_through(8, 8), output="numpy")
+    with pytest.raises(WarpfeedError, match="but Augment.pass_through says 8x8"):
+        list(passed)
+    # In a process that remembers no other sets.
+    for name in ("one/b", "one/z", "two/z"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "0.bmp").write_bytes(bmp(8, 8, (0, 0, 0)))
+    said = ran(
+        """
+        import logging, sys, warpfeed
+        logging.basicConfig(stream=sys.stdout)
+        for path in sys.argv[1:]:
+            warpfeed.Loader(path, output="numpy").close()
+        """,
+        str(tmp_path / "one"), str(tmp_path / "two"),
+    )  # fmt: skip
+    assert "give each loader the same list: classes=[...] or classes_file=" in said and "::" not in said
+
+
+def has_driver() -> bool:
+    """Whether this machine has an NVIDIA driver."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def test_augment_begins_with_a_crop_and_does_not_change() -> None:
     with pytest.raises(TypeError, match="begin with Augment.train"):
         Augment()
@@ -106,7 +139,9 @@ def test_augment_begins_with_a_crop_and_does_not_change() -> None:
 
 def test_a_python_source_gives_bytes_pairs_or_dicts() -> None:
     for give in ["bytes", "pair", "dict"]:
-        loader = Loader(Pictures(40, give), batch_size=16, augment=Augment.resize(8, 8), output="numpy", unlabelled=True)
+        loader = Loader(
+            Pictures(40, give), batch_size=16, augment=Augment.resize(8, 8), output="numpy", unlabelled=True
+        )
         seen = {}
         for batch in loader:
             for id, image, label in zip(batch.ids, *batch, strict=True):
