@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,8 @@ pub(crate) struct Core {
     state: Mutex<State>,
     monitor: Monitor,
     process: u32,
+    /// Set before the loader is closed, so that a `next` that waits gives up and lets go of `state`.
+    closing: AtomicBool,
     /// Whether batches get memory of their own. Left open: those that the loader has no slot left
     /// for.
     copy: Option<bool>,
@@ -147,7 +150,8 @@ impl Core {
             Some(ordinal) => py.detach(|| on_device(loader, ordinal, stream, prefetch)).raised(py)?,
         };
         let state = Mutex::new(State { open, turn: 0, lent: Vec::new() });
-        Ok(Core { state, monitor, process: std::process::id(), copy, slots, device, order })
+        let (process, closing) = (std::process::id(), AtomicBool::new(false));
+        Ok(Core { state, monitor, process, closing, copy, slots, device, order })
     }
 
     /// Begins `epoch`, at batch `first` if that is given. Gives the number that `next` is called
@@ -195,10 +199,14 @@ impl Core {
     #[pyo3(signature = (turn, stream=0))]
     fn next(&self, py: Python<'_>, turn: u64, stream: usize) -> PyResult<Option<Batch>> {
         self.here().raised(py)?;
-        let mut interrupted = None;
+        let (mut interrupted, mut closing) = (None, false);
         let delivered = py.detach(|| {
             let mut looked = Instant::now();
             let mut idle = || {
+                closing = self.closing.load(Ordering::Relaxed);
+                if closing {
+                    return None;
+                }
                 if looked.elapsed() >= SLICE {
                     looked = Instant::now();
                     // Nothing where the interpreter is shutting down: then nobody waits any more.
@@ -236,6 +244,7 @@ impl Core {
         });
         match (interrupted, delivered) {
             (Some(signal), _) => Err(signal),
+            (None, None) if closing => closed().raised(py),
             (None, None) => Ok(None),
             (None, Some(batch)) => batch.raised(py).map(Some),
         }
@@ -253,9 +262,11 @@ impl Core {
         }
     }
 
-    /// Ends all threads. Batches that are held stay valid.
+    /// Ends all threads. Batches that are held stay valid. A `next` that waits on another thread
+    /// gets the error of a closed loader.
     fn close(&self, py: Python<'_>) {
         if self.is_in_its_process() {
+            self.closing.store(true, Ordering::Relaxed);
             py.detach(|| {
                 let open = std::mem::replace(&mut self.lock().open, Open::Closed);
                 drop(open);

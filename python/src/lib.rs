@@ -27,8 +27,9 @@ mod stats;
 mod tensor;
 mod words;
 
-/// The module `warpfeed._warpfeed`.
-#[pyo3::pymodule]
+/// The module `warpfeed._warpfeed`. It does not ask for the interpreter's lock: what several threads
+/// may reach is frozen, behind a mutex or an atomic, and a [`stats::Span`] refuses other threads.
+#[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]
     use super::batch::Batch;

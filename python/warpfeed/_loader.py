@@ -22,12 +22,21 @@ __all__ = ["Loader"]
 
 _log = logging.getLogger("warpfeed")
 _warpfeed.start_log()
-_open: weakref.WeakSet[Loader] = weakref.WeakSet()
+# By address. A dict, for a set of weak references may not be listed while other threads open loaders.
+_open: dict[int, weakref.ref[Loader]] = {}
+
+
+def _note(loader: Loader) -> None:
+    """Notes an open loader."""
+    key, leave = id(loader), _open.pop
+    _open[key] = weakref.ref(loader, lambda _: leave(key, None))
 
 
 def _close_all() -> None:
-    for loader in list(_open):
-        loader.close()
+    for reference in list(_open.values()):
+        loader = reference()
+        if loader is not None:
+            loader.close()
 
 
 # Before the interpreter goes: threads that read a Python source need it.
@@ -274,7 +283,7 @@ class Loader:
         self._core = _warpfeed.Core(options, copy, ordinal, self._stream())
         self._lock = threading.Lock()
         self._next_epoch: int = self._core.first_epoch()
-        _open.add(self)
+        _note(self)
         #: The number of samples and the classes.
         self.dataset = Dataset(self._core.source_len(), self._core.classes())
 

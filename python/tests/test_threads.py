@@ -1,0 +1,249 @@
+"""Promise: loaders and batches may be used from any thread, with and without the interpreter's lock.
+The free-threaded build stays free-threaded. `close` ends the waits of other threads."""
+
+from __future__ import annotations
+
+import sysconfig
+import threading
+import time
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+import warpfeed
+from conftest import Pictures, contents, ran
+from warpfeed import Augment, Loader, WarpfeedError
+
+THREADS = 8
+FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+OPTIONS: dict[str, Any] = {"batch_size": 8, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+
+
+def at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
+    """What `work(number)` gives on so many threads, which begin together."""
+    begin = threading.Barrier(count)
+    given: list[Any] = [None] * count
+
+    def run(number: int) -> None:
+        begin.wait()
+        try:
+            given[number] = work(number)
+        except BaseException as e:
+            given[number] = e
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread hangs"
+    for value in given:
+        if isinstance(value, BaseException):
+            raise value
+    return given
+
+
+@pytest.mark.skipif(not FREE, reason="this interpreter always has its lock")
+def test_importing_and_loading_leave_the_interpreter_without_its_lock(packed: str) -> None:
+    out = ran(
+        """
+        import sys, warpfeed
+        for images, labels in warpfeed.Loader(sys.argv[1], batch_size=8, output="numpy"):
+            pass
+        print(sys._is_gil_enabled())
+        """,
+        packed,
+    )
+    assert out == "False\n"
+
+
+def test_each_thread_may_have_a_loader(packed: str) -> None:
+    expected = contents(Loader(packed, **OPTIONS), epochs=3)
+    for found in at_once(lambda _: contents(Loader(packed, num_workers=1, **OPTIONS), epochs=3)):
+        assert found == expected
+
+
+def test_threads_that_share_an_iterator_share_its_epoch(packed: str) -> None:
+    loader = Loader(packed, **OPTIONS)
+    for epoch in range(20):
+        it = iter(loader)
+        parts = at_once(lambda _, it=it: [(batch.epoch, batch.ids) for batch in it])
+        seen = [batch for part in parts for batch in part]
+        assert {number for number, _ in seen} == {epoch}
+        assert sorted(id for _, ids in seen for id in ids) == list(range(64))
+
+
+def test_threads_read_the_same_batch_at_once(packed: str) -> None:
+    loader = Loader(packed, **{**OPTIONS, "output": "dlpack", "copy": False}, prefetch=2)
+    expected = [images.copy() for images, _ in Loader(packed, **OPTIONS)]
+    for batch, wanted in zip(loader, expected, strict=True):
+        shared = [batch]
+        del batch
+
+        def read(number: int, shared: list[Any] = shared) -> tuple[Any, list[int], list[str]]:
+            tensor = shared[0].images
+            array = np.from_dlpack(tensor) if number % 2 else np.asarray(tensor)
+            return array, shared[0].ids, shared[0].keys_of_samples
+
+        arrays = at_once(read)
+        for array, ids, keys in arrays:
+            assert np.array_equal(array, wanted) and (ids, keys) == arrays[0][1:]
+        assert len({array.ctypes.data for array, _, _ in arrays}) == 1
+        # The slot goes back when the last of them is gone, whichever thread that is.
+        at_once(lambda number, arrays=arrays: arrays.__setitem__(number, None))
+        del arrays, array, shared
+
+
+def test_a_loader_is_asked_about_while_others_iterate(packed: str) -> None:
+    loader = Loader(packed, **OPTIONS, num_workers=2)
+    ends = threading.Event()
+
+    def work(number: int) -> int:
+        if number == 0:
+            samples = sum(len(images) for _ in range(30) for images, _ in loader)
+            ends.set()
+            return samples
+        asked = 0
+        while not ends.is_set() or asked == 0:
+            state, stats = loader.state_dict(), loader.stats()
+            assert state and stats["samples"] >= 0 and str(loader.verdict())
+            assert len(loader) == 8 and loader.classes() and loader.part(3) == 0
+            asked += 1
+        return asked
+
+    samples, *asked = at_once(work)
+    assert samples == 30 * 64 and min(asked) > 0
+
+
+def test_threads_that_begin_epochs_take_turns(packed: str) -> None:
+    asked = []
+
+    def order(epoch: int) -> list[int]:
+        asked.append(epoch)
+        return list(range(epoch % 7, 64))
+
+    loader = Loader(packed, order=order, **{**OPTIONS, "shuffle": False})
+
+    def work(_: int) -> int:
+        begun = 0
+        for _ in range(20):
+            try:
+                for batch in loader:
+                    begun += batch.number == 0
+                    assert len(batch.ids) <= 8 and batch.ids[0] >= batch.epoch % 7
+            except WarpfeedError as e:
+                assert "a newer iterator" in str(e)
+        return begun
+
+    assert 1 <= sum(at_once(work)) <= 20 * THREADS
+    assert loader.epoch == 20 * THREADS and set(asked) <= set(range(20 * THREADS + 1))
+
+
+def test_threads_open_and_close_loaders(packed: str) -> None:
+    def work(number: int) -> None:
+        for turn in range(5):
+            with Loader(packed, num_workers=1, **OPTIONS) as loader:
+                it = iter(loader)
+                first = next(it)
+                if turn % 2:
+                    loader.close()
+                assert first.images.shape == (8, 32, 32, 3)
+
+    at_once(work)
+
+
+class Waits(Pictures):
+    """A source whose samples from `first` on wait until they are let go."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(400)
+        self.first, self.go = first, threading.Event()
+
+    def __getitem__(self, index: int) -> object:
+        if index >= self.first:
+            self.go.wait(60)
+        return super().__getitem__(index)
+
+
+def test_close_ends_the_waits_of_other_threads() -> None:
+    source = Waits(16)
+    loader = Loader(source, **{**OPTIONS, "shuffle": False}, num_workers=2)
+    it = iter(loader)
+    next(it), next(it)
+    said: list[str] = []
+
+    def wait() -> None:
+        with pytest.raises(WarpfeedError) as raised:
+            next(it)
+        said.append(str(raised.value))
+
+    waiting = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.2)
+    assert all(thread.is_alive() for thread in waiting)
+    closing = threading.Thread(target=loader.close)
+    closing.start()
+    # No sample has come: it is `close` that ends them. It waits for the reads itself.
+    for thread in waiting:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert all("closed" in text for text in said) and len(said) == 3
+    source.go.set()
+    closing.join(10)
+    assert not closing.is_alive()
+    loader.close()
+
+
+class Counts(Pictures):
+    """A source that counts how many reads are under way at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock, self.now, self.most = threading.Lock(), 0, 0
+
+    def __getitem__(self, index: int) -> object:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.005)
+        with self.lock:
+            self.now -= 1
+        return super().__getitem__(index)
+
+
+def test_workers_read_a_python_source_at_once() -> None:
+    options, source = {**OPTIONS, "batch_size": 4, "shuffle": False}, Counts()
+    plain = contents(Loader(Pictures(), **options, num_workers=1))
+    assert contents(Loader(source, **options, num_workers=4)) == plain
+    assert source.most > 1
+
+
+def test_a_span_is_of_one_thread(packed: str) -> None:
+    span = warpfeed.span("of this thread")
+
+    refused: list[str] = []
+
+    def enter() -> None:
+        try:
+            with span:
+                pass
+        except BaseException as e:
+            refused.append(str(e))
+
+    with span:
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert len(refused) == 1 and "thread" in refused[0]
+
+
+def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Bad(Pictures):
+        def __init__(self) -> None:
+            super().__init__(40, give="bad")
+
+    with caplog.at_level("WARNING", logger="warpfeed"):
+        at_once(lambda _: list(Loader(Bad(), **OPTIONS, on_error="skip", max_skipped=1, unlabelled=True)))
+    told = [record.getMessage() for record in caplog.records if "the seventh is missing" in record.getMessage()]
+    assert len(told) == THREADS
