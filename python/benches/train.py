@@ -62,8 +62,8 @@ class Warpfeed:
 
         self.loader = warpfeed.Loader(
             getattr(args, self.path), batch_size=args.batch, shuffle=42, augment=warpfeed.Augment.train(args.side),
-            device="cuda", dtype="bf16", normalize="imagenet", drop_last=True, num_workers=args.workers, unlabelled=True,
-            decode_on=self.decode_on,
+            device="cuda", dtype="bf16", normalize="imagenet", drop_last=True, num_workers=args.workers,
+            unlabelled=True, decode_on=self.decode_on,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -117,7 +117,13 @@ class Torch:
         several = torch.utils.data.ConcatDataset([data] * max(1, 50_000 // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(
-            several, args.batch, shuffle=True, num_workers=workers, pin_memory=True, drop_last=True, persistent_workers=True
+            several,
+            args.batch,
+            shuffle=True,
+            num_workers=workers,
+            pin_memory=True,
+            drop_last=True,
+            persistent_workers=True,
         )
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -138,7 +144,9 @@ class Dali:
 
         @pipeline_def(batch_size=args.batch, num_threads=threads, device_id=0, prefetch_queue_depth=4)
         def pipeline() -> Any:
-            files, labels = fn.readers.file(file_root=args.folder, random_shuffle=True, name="files", prefetch_queue_depth=2)
+            files, labels = fn.readers.file(
+                file_root=args.folder, random_shuffle=True, name="files", prefetch_queue_depth=2
+            )
             hints = {"preallocate_width_hint": 600, "preallocate_height_hint": 600}
             images = fn.decoders.image_random_crop(
                 files, device="mixed", output_type=types.RGB, hw_decoder_load=self.load, **hints
@@ -227,7 +235,8 @@ def main() -> int:
         wanted = [feed for feed in wanted if feed not in (WarpfeedFolder, Torch, Dali, DaliMoreHardware)]
     models = args.models.split(",")
     cores = len(os.sched_getaffinity(0))
-    print(f"{torch.cuda.get_device_name()}, {cores} cores, torch {torch.__version__}, batch {args.batch}, side {args.side}", flush=True)
+    machine = f"{torch.cuda.get_device_name()}, {cores} cores, torch {torch.__version__}"
+    print(f"{machine}, batch {args.batch}, side {args.side}", flush=True)
     # A part of the time is for warming up and opening.
     window = args.window or max(2.0, 0.7 * args.seconds / (len(models) * len(wanted) * (args.rounds + 1)))
     results: dict[tuple[str, str], dict[str, Any]] = {}
@@ -262,7 +271,9 @@ def main() -> int:
                 attempt(make.name, measured)
                 torch.cuda.empty_cache()
 
-    print(f"\n{'model':<10} {'fed by':<16} {'images/s':>9} {'of repeated':>12} {'rounds':>24} {'stall':>7} {'waited':>7}")
+    print(
+        f"\n{'model':<10} {'fed by':<16} {'images/s':>9} {'of repeated':>12} {'rounds':>24} {'stall':>7} {'waited':>7}"
+    )
     percent = lambda x: "" if x is None else f"{100 * x:.1f} %"  # noqa: E731
     for (model, name), result in results.items():
         rates = result["rates"]

@@ -4,6 +4,7 @@ state; whatever the output."""
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_batches_are_those_of_the_rust_loader_to_the_bit(mini: str, settings: di
     assert found == expected and len(found) > 6
 
 
-def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torch: Any) -> None:
     options = {"batch_size": 16, "shuffle": 1, "augment": Augment.train(32), "normalize": "imagenet"}
     arrays = [images.copy() for images, _ in Loader(mini, output="numpy", **options)]
     for expected, (images, labels) in zip(arrays, Loader(mini, **options), strict=True):
@@ -41,7 +42,11 @@ def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torc
         assert images.is_contiguous(memory_format=torch.channels_last)
         assert labels.dtype == torch.int64 and labels.shape == (16,)
         assert torch.equal(images.permute(0, 2, 3, 1), torch.from_numpy(expected))
-    for layout, shape in [("nhwc", (16, 32, 32, 3)), ("nchw", (16, 3, 32, 32)), (torch.contiguous_format, (16, 3, 32, 32))]:
+    for layout, shape in [
+        ("nhwc", (16, 32, 32, 3)),
+        ("nchw", (16, 3, 32, 32)),
+        (torch.contiguous_format, (16, 3, 32, 32)),
+    ]:
         images, _ = next(iter(Loader(mini, layout=layout, **options)))
         assert images.shape == shape and images.is_contiguous()
     images, _ = next(iter(Loader(mini, **{**options, "dtype": torch.bfloat16})))
@@ -52,7 +57,11 @@ def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torc
 
 
 def test_both_versions_of_dlpack_and_numpy_see_the_same_memory(mini: str) -> None:
-    batch = next(iter(Loader(mini, batch_size=16, augment=Augment.train(64), output="dlpack", layout="channels_last", copy=False)))
+    batch = next(
+        iter(
+            Loader(mini, batch_size=16, augment=Augment.train(64), output="dlpack", layout="channels_last", copy=False)
+        )
+    )
     field = batch.images
     assert field.shape == [16, 3, 64, 64] and field.dtype == "uint8" and field.__dlpack_device__() == (1, 0)
     plain = np.asarray(field)
@@ -178,15 +187,24 @@ def test_choices_of_samples_and_mixtures(mini: str, packed: str) -> None:
 
 def test_more_fields_make_a_dict_and_soft_labels_sum_to_one(mini: str) -> None:
     source = Pictures(12, "dict")
-    loader = Loader(source, batch_size=4, augment=Augment.resize(8, 8), output="numpy", fields={"emb": Numbers("f32", [2])})
+    loader = Loader(
+        source, batch_size=4, augment=Augment.resize(8, 8), output="numpy", fields={"emb": Numbers("f32", [2])}
+    )
     for batch in loader:
         assert isinstance(batch, dict) and set(batch) == {"image", "label", "emb"} and batch["emb"].shape == (4, 2)
         assert batch.keys_of_samples == [f"no/{i}" for i in batch.ids]
     mixed = Loader(
-        mini, batch_size=16, augment=Augment.train(32).mix(warpfeed.Mix.cutmix(1.0)), soft_labels=(4, 0.1), shuffle=1, output="numpy"
+        mini,
+        batch_size=16,
+        augment=Augment.train(32).mix(warpfeed.Mix.cutmix(1.0)),
+        soft_labels=(4, 0.1),
+        shuffle=1,
+        output="numpy",
     )
     batch = next(iter(mixed))
-    assert np.allclose(batch["soft_label"].sum(1), 1) and batch.mixing is not None and batch["soft_label"].shape == (16, 4)
+    assert (
+        np.allclose(batch["soft_label"].sum(1), 1) and batch.mixing is not None and batch["soft_label"].shape == (16, 4)
+    )
     bare = next(iter(Loader(mini, batch_size=16, without=["label"], output="numpy")))
     assert list(bare) == ["image"]
 

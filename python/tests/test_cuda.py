@@ -237,7 +237,8 @@ def test_fields_come_to_the_device_as_they_are_on_the_host() -> None:
         "fields": {"emb": Numbers("f32", [2]), "note": Rows.bytes(6), "more": MultiHot(16)},
     }  # fmt: skip
     samples = [
-        {"bmp": bmp(8, 8, (i, 2, 3)), "label": i, "emb": bytes([i] * 8), "note": b"n" * (i % 6), "more.txt": b"1 5"} for i in range(20)
+        {"bmp": bmp(8, 8, (i, 2, 3)), "label": i, "emb": bytes([i] * 8), "note": b"n" * (i % 6), "more.txt": b"1 5"}
+        for i in range(20)
     ]
     source = type("Source", (), {"__len__": lambda self: 20, "__getitem__": lambda self, i: samples[i]})()
     for there, here in zip(Loader(source, device="cuda", **options), Loader(source, **options), strict=True):
@@ -253,7 +254,9 @@ def test_a_replay_and_the_devices_memory(packed: str) -> None:
     found = [next(replay) for _ in range(5)]
     assert [(int(i.to(torch.int64).sum()), int(l.sum())) for i, l in found] == [expected[n] for n in (0, 1, 0, 1, 0)]
     stats = loader.device_stats()
-    assert stats is not None and stats["reserved"] >= stats["peak"] >= stats["allocated"] > 0 and stats["copied_bytes"] > 0
+    assert (
+        stats is not None and stats["reserved"] >= stats["peak"] >= stats["allocated"] > 0 and stats["copied_bytes"] > 0
+    )
     del replay, found
     assert len(list(loader)) == 4
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,20 @@ RECIPES = {
 
 
 def drawn(out: Path, layout: str) -> None:
-    command = [sys.executable, "-m", "warpfeed", "synth", "--out", out, "--layout", layout, "--images", "25", "--side", "64"]
+    command = [
+        sys.executable,
+        "-m",
+        "warpfeed",
+        "synth",
+        "--out",
+        out,
+        "--layout",
+        layout,
+        "--images",
+        "25",
+        "--side",
+        "64",
+    ]
     subprocess.run([*command, "--classes", "4", "--seed", "9"], check=True, capture_output=True)
 
 
@@ -103,7 +117,9 @@ def table(folder: Path) -> Path:
         (folder / "pictures" / f"{number}.bmp").write_bytes(bmp(6, 5, (number, 2, 3)))
         tags = "|".join("xyz"[: number % 4])
         listed = " ".join(map(str, range(number % 4)))
-        rows.append([f"{number}.bmp", ["cat", "dog"][number % 2], f"{number / 2}", "-3", tags, f"text {number}", listed, "9"])
+        rows.append(
+            [f"{number}.bmp", ["cat", "dog"][number % 2], f"{number / 2}", "-3", tags, f"text {number}", listed, "9"]
+        )
     with open(folder / "set.csv", "w", newline="") as file:
         csv.writer(file, delimiter=";").writerows(rows)
     return folder / "set.csv"
@@ -139,7 +155,7 @@ def test_fields_are_those_of_the_rust_loader_to_the_bit(data: Path, recipe: str)
 
 
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
-def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch) -> None:  # type: ignore[no-untyped-def]
+def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> None:
     boxes = Boxes(20, columns={"class": "i64"}, masks=True, points=3)
     options = {"batch_size": 5, "augment": Augment.letterbox(64, 48), "unlabelled": True, "fields": {"boxes": boxes}}
     loader = Loader(data, **options)
@@ -191,13 +207,19 @@ def test_sets_have_names_of_their_own(data: Path, tmp_path: Path) -> None:
 
     for split, colours in [("train", 2), ("val", 1)]:
         for number in range(colours):
-            for kind, content in [("images", bmp(20, 10, (number, 0, 0))), ("labels", b"0 0.5 0.5 1 1\n1 0.25 0.5 0.25 0.5\n")]:
+            for kind, content in [
+                ("images", bmp(20, 10, (number, 0, 0))),
+                ("labels", b"0 0.5 0.5 1 1\n1 0.25 0.5 0.25 0.5\n"),
+            ]:
                 file = tmp_path / "yolo" / kind / split / f"{number}.{'bmp' if kind == 'images' else 'txt'}"
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
     (tmp_path / "yolo" / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b]\n")
     options["augment"] = Augment.pass_through(20, 10)
-    yolo = {split: Loader(warpfeed.Yolo(tmp_path / "yolo" / "data.yaml", split), **options) for split in ["train", "val", None]}
+    yolo = {
+        split: Loader(warpfeed.Yolo(tmp_path / "yolo" / "data.yaml", split), **options)
+        for split in ["train", "val", None]
+    }
     assert {split: len(loader.dataset) for split, loader in yolo.items()} == {"train": 2, "val": 1, None: 2}
     [batch] = yolo["val"]
     assert batch["boxes"][0, :3].tolist() == [[0, 0, 20, 10], [2.5, 2.5, 7.5, 7.5], [0, 0, 0, 0]]
@@ -238,7 +260,11 @@ def test_classes_number_labels_alike_in_every_set(mini: str, tmp_path: Path) -> 
     (tmp_path / "classes.txt").write_text("\n".join(listed))
     (tmp_path / "classes.json").write_text(json.dumps(listed))
     [(_, labels)] = own
-    for choice in [{"classes": listed}, {"classes_file": tmp_path / "classes.txt"}, {"classes_file": str(tmp_path / "classes.json")}]:
+    for choice in [
+        {"classes": listed},
+        {"classes_file": tmp_path / "classes.txt"},
+        {"classes_file": str(tmp_path / "classes.json")},
+    ]:
         loader = Loader(mini, **choice, **options)
         [(_, numbered)] = loader
         assert loader.classes() == listed and [listed[n] for n in numbered] == [names[n] for n in labels]
@@ -271,7 +297,12 @@ def test_the_listing_of_a_folder_is_kept_on_request(mini: str, tmp_path: Path) -
 
 def test_what_a_field_is_made_of_pickles_prints_and_compares() -> None:
     parts = [kind for recipe in RECIPES.values() for kind in recipe["fields"].values()]
-    parts += [RECIPES["table"]["table"], warpfeed.Coco("a.json", "b"), warpfeed.Yolo("x.yaml", "val"), warpfeed.Voc("v")]
+    parts += [
+        RECIPES["table"]["table"],
+        warpfeed.Coco("a.json", "b"),
+        warpfeed.Yolo("x.yaml", "val"),
+        warpfeed.Voc("v"),
+    ]
     parts += [warpfeed.Concat(["a", "b"], by_class_name=True), MultiHot(80), Map.flow(nearest=True)]
     for part in parts:
         again = pickle.loads(pickle.dumps(part))

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +15,16 @@ OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "normal
 
 
 def network(torch):  # type: ignore[no-untyped-def]
-    layers = torch.nn.Conv2d(3, 4, 3, stride=2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(4, 4)
+    layers = (
+        torch.nn.Conv2d(3, 4, 3, stride=2),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 4),
+    )
     return torch.nn.Sequential(*layers)
 
 
-def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch: Any, tmp_path: Path) -> None:
     loader, model = Loader(mini, **OPTIONS), network(torch)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for images, labels in loader:
@@ -37,7 +44,7 @@ def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch, tm
     assert torch.equal(next(iter(again))[0], next(iter(loader))[0])
 
 
-def test_torchvision_transforms_run_on_whole_batches(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+def test_torchvision_transforms_run_on_whole_batches(mini: str, torch: Any) -> None:
     v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
     mixup = v2.MixUp(num_classes=4)
     images, labels = next(iter(Loader(mini, transforms=mixup, **OPTIONS)))
@@ -48,7 +55,7 @@ def test_torchvision_transforms_run_on_whole_batches(mini: str, torch) -> None: 
     assert torch.equal(flipped, plain.flip(-1))
 
 
-def test_a_loader_in_torchs_dataloader_is_told_that_it_was_forked(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+def test_a_loader_in_torchs_dataloader_is_told_that_it_was_forked(mini: str, torch: Any) -> None:
     class Wrapped(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __init__(self) -> None:
             self.loader = Loader(mini, **OPTIONS)
@@ -62,7 +69,7 @@ def test_a_loader_in_torchs_dataloader_is_told_that_it_was_forked(mini: str, tor
         list(forked)
 
 
-def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str, torch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning", reason="lightning is not installed")
     seen: list[tuple[int, int]] = []
 
@@ -80,13 +87,21 @@ def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str
             return torch.optim.SGD(self.parameters(), 0.01)
 
     def trainer(**more):  # type: ignore[no-untyped-def]
-        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "devices": 1}
+        quiet = {
+            "logger": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "accelerator": "cpu",
+            "devices": 1,
+        }
         return lightning.Trainer(default_root_dir=tmp_path, **quiet, **more)
 
     trainer(max_epochs=2, enable_checkpointing=False).fit(Module(), Loader(mini, **OPTIONS))
     whole = list(seen)
     plain = Loader(mini, **OPTIONS)
-    assert whole == [(epoch, int(images.sum() * 1000)) for epoch in range(2) for images, _ in plain], "the epochs are the loader's"
+    assert whole == [(epoch, int(images.sum() * 1000)) for epoch in range(2) for images, _ in plain], (
+        "the epochs are the loader's"
+    )
     assert [epoch for epoch, _ in whole] == [0] * 4 + [1] * 4
     # Killed after six steps, in the middle of epoch 1, and resumed by another Trainer.
     seen.clear()
@@ -108,11 +123,13 @@ def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str
     assert seen == whole
 
 
-def test_accelerate_passes_the_loader_through(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
     accelerator = accelerate.Accelerator(cpu=True)
     model = network(torch)
-    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), Loader(mini, **OPTIONS))
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), 0.1), Loader(mini, **OPTIONS)
+    )
     assert isinstance(loader, Loader) and len(loader) == 4
     for images, labels in loader:
         with accelerator.accumulate(model):
@@ -122,7 +139,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch) -> None:  # type
         assert moved[0].shape == images.shape
 
 
-def test_timm_finds_what_its_training_script_touches(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+def test_timm_finds_what_its_training_script_touches(mini: str, torch: Any) -> None:
     utils = pytest.importorskip("timm.utils", reason="timm is not installed")
     timm = pytest.importorskip("timm")
     loader = Loader(mini, **{**OPTIONS, "batch_size": 8, "augment": Augment.train(64)})
@@ -148,7 +165,7 @@ def test_jax_takes_batches_through_dlpack(mini: str) -> None:
             assert images.shape == expected.shape and np.array_equal(np.asarray(images), expected)
 
 
-def test_ranks_of_torch_distributed_are_found(mini: str, torch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: Path) -> None:
     """As under mp.spawn and Lightning, where the environment does not have all of them."""
     code = """
         import sys, torch, torch.distributed as dist, torch.multiprocessing as mp, warpfeed
@@ -159,13 +176,15 @@ def test_ranks_of_torch_distributed_are_found(mini: str, torch, tmp_path) -> Non
                 raise SystemExit("no error")
             except warpfeed.WarpfeedError as e:
                 assert f"this is rank {rank} of 2" in str(e), e
-            loader = warpfeed.Loader(path, batch_size=8, shuffle=1, augment=warpfeed.Augment.train(32), distributed=True)
+            augment = warpfeed.Augment.train(32)
+            loader = warpfeed.Loader(path, batch_size=8, shuffle=1, augment=augment, distributed=True)
             assert (loader.rank, loader.world_size, len(loader)) == (rank, 2, 4)
             ids = [sum((batch.ids for batch in loader), [])]
             both = [None, None]
             dist.all_gather_object(both, ids[0])
             if rank == 0:
                 print(sorted(both[0] + both[1]) == list(range(64)))
+            dist.destroy_process_group()
         if __name__ == "__main__":
             mp.start_processes(work, (sys.argv[1], sys.argv[2]), nprocs=2, start_method="spawn")
     """
@@ -174,7 +193,8 @@ def test_ranks_of_torch_distributed_are_found(mini: str, torch, tmp_path) -> Non
 
     script = tmp_path / "work.py"
     script.write_text(textwrap.dedent(code))
-    done = subprocess.run([sys.executable, script, mini, tmp_path / "store"], capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-
-
+    done = subprocess.run(
+        [sys.executable, script, mini, tmp_path / "store"], capture_output=True, text=True, timeout=300
+    )
+    # Some versions of Gloo speak too.
+    assert done.returncode == 0 and done.stdout.endswith("True\n"), done.stdout + done.stderr

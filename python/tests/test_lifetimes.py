@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from warpfeed import Augment, Loader, WarpfeedError
 OPTIONS = {"batch_size": 16, "shuffle": 1, "augment": Augment.train(96), "prefetch": 2, "output": "numpy"}
 
 
-def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, torch) -> None:  # type: ignore[no-untyped-def]
+def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, torch: Any) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "torch", "copy": False, "augment": Augment.train(32)})
     images, labels = next(iter(loader))
     # A view of a view keeps it too.
@@ -146,7 +147,8 @@ def test_memory_does_not_grow(packed: str) -> None:
     grown = ran(
         """
         import resource, sys, warpfeed
-        loader = warpfeed.Loader(sys.argv[1], batch_size=16, augment=warpfeed.Augment.train(96), output="numpy", prefetch=2)
+        augment = warpfeed.Augment.train(96)
+        loader = warpfeed.Loader(sys.argv[1], batch_size=16, augment=augment, output="numpy", prefetch=2)
         def run(epochs):
             for _ in range(epochs):
                 for images, labels in loader:

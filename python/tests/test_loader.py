@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,10 @@ def test_an_epoch_from_the_middle_is_the_end_of_that_epoch(mini: str) -> None:
     assert rest(loader) == whole[2]
     state = loader.state_dict()
     next(loader.epoch_from(1, 2))
-    assert loader.state_dict() != state and loader.state_dict() == Loader(mini, shuffle=3, resume=loader.state_dict(), **OPTIONS).state_dict()
+    assert (
+        loader.state_dict() != state
+        and loader.state_dict() == Loader(mini, shuffle=3, resume=loader.state_dict(), **OPTIONS).state_dict()
+    )
 
 
 def test_a_replay_is_the_first_batches_for_ever_and_moves_nothing(mini: str) -> None:
@@ -103,7 +107,7 @@ def test_an_exception_of_an_order_is_that_of_the_call(mini: str) -> None:
     assert len(list(loader)) == 1
 
 
-def test_a_torch_sampler_is_an_order(mini: str, torch) -> None:  # type: ignore[no-untyped-def]
+def test_a_torch_sampler_is_an_order(mini: str, torch: Any) -> None:
     from torch.utils.data import WeightedRandomSampler
 
     def order(epoch: int) -> list[int]:
@@ -151,7 +155,11 @@ def test_statistics_of_a_part_have_a_verdict_and_a_page(packed: str, tmp_path: P
 def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path) -> None:
     source, told = Pictures(40), []
     report = warpfeed.pack(source, tmp_path / "p.lmdb", progress=lambda done, total: told.append((done, total)))
-    assert report["samples"] == 40 and told[-1] == (40, 40) and [str(p) for p in report["paths"]] == [str(tmp_path / "p.lmdb")]
+    assert (
+        report["samples"] == 40
+        and told[-1] == (40, 40)
+        and [str(p) for p in report["paths"]] == [str(tmp_path / "p.lmdb")]
+    )
     options = {**OPTIONS, "augment": Augment.resize(8, 8)}
     loader = Loader(tmp_path / "p.lmdb", **options)
     assert contents(loader) == contents(Loader(source, **options)) and loader.classes() == ["even", "odd"]
@@ -159,7 +167,9 @@ def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path
         warpfeed.pack(source, tmp_path / "p.lmdb")
     shards = warpfeed.pack(mini, tmp_path / "m.tar", force=True, shard_size=100_000)["paths"]
     assert len(shards) > 1
-    joined = Loader(tmp_path / f"m-{{000000..{len(shards) - 1:06}}}.tar", **{**OPTIONS, "augment": Augment.resize(8, 8)})
+    joined = Loader(
+        tmp_path / f"m-{{000000..{len(shards) - 1:06}}}.tar", **{**OPTIONS, "augment": Augment.resize(8, 8)}
+    )
     assert contents(joined) == contents(Loader(mini, **{**OPTIONS, "augment": Augment.resize(8, 8)}))
     small = warpfeed.pack(mini, tmp_path / "raw.lmdb", raw=(40, 32))
     assert small["raw"] == 64

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import Pictures, ran, run
+from conftest import ran, run
 from warpfeed import Augment, Loader, Numbers, WarpfeedError
 
 SLOW = """
@@ -103,7 +103,8 @@ def test_a_forked_child_is_told_and_does_no_harm(mini: str) -> None:
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
-            for call in (lambda: next(it), lambda: next(iter(loader)), loader.stats, loader.state_dict, lambda: len(loader)):
+            nexts = [lambda: next(it), lambda: next(iter(loader))]
+            for call in (*nexts, loader.stats, loader.state_dict, lambda: len(loader)):
                 try:
                     call()
                     print("no error")
@@ -180,13 +181,21 @@ def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
     assert threads() == before
 
 
-@pytest.mark.parametrize("ending", ["", "raise ValueError('x')", "sys.exit(3)", "del loader", "it = None", "keep = loader, it"])
+@pytest.mark.parametrize(
+    "ending", ["", "raise ValueError('x')", "sys.exit(3)", "del loader", "it = None", "keep = loader, it"]
+)
 @pytest.mark.parametrize("source", ["folder", "python"])
 def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, picture: str, ending: str, source: str) -> None:
     begin = SLOW.format(seconds=0.2) if source == "python" else (
-        "import sys, warpfeed\nloader = warpfeed.Loader(sys.argv[2], batch_size=4, augment=warpfeed.Augment.train(32), output='numpy')\n"
+        "import sys, warpfeed\naugment = warpfeed.Augment.train(32)\n"
+        "loader = warpfeed.Loader(sys.argv[2], batch_size=4, augment=augment, output='numpy')\n"
     )  # fmt: skip
-    done = run(f"{begin}\nit = iter(loader)\nfirst = next(it)\nprint('begun', flush=True)\n{ending}\n", picture, mini, timeout=60)
+    done = run(
+        f"{begin}\nit = iter(loader)\nfirst = next(it)\nprint('begun', flush=True)\n{ending}\n",
+        picture,
+        mini,
+        timeout=60,
+    )
     expected = {"raise ValueError('x')": 1, "sys.exit(3)": 3}.get(ending, 0)
     assert (done.returncode, done.stdout) == (expected, "begun\n"), done.stderr
     assert ("ValueError: x" in done.stderr) == (expected == 1) and "Fatal" not in done.stderr, done.stderr

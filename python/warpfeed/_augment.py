@@ -135,8 +135,8 @@ class Augment(_Calls):
 
     def __init__(self) -> None:
         raise TypeError(
-            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .resize or .pass_through; for detection with "
-            ".letterbox, .scale_jitter or .iou_crop"
+            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .resize or .pass_through; for "
+            "detection .letterbox, .scale_jitter or .iou_crop"
         )
 
     @classmethod

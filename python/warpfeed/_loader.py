@@ -169,17 +169,21 @@ class Loader:
     ) -> None:
         # What opens the same loader in another process.
         given = locals()
+        defaults = self.__init__.__kwdefaults__  # type: ignore[misc]
         self._arguments = {
             name: value
             for name, value in given.items()
-            if name not in ("self", "unknown", "resume") and value is not self.__init__.__kwdefaults__.get(name, given)  # type: ignore[misc]
+            if name not in ("self", "unknown", "resume") and value is not defaults.get(name, given)
         }
         _options.refuse(unknown)
         if batch_size is not None and global_batch_size is not None:
             raise ValueError("batch_size and global_batch_size: each decides on the size; set one of them")
         for name, kind in (fields or {}).items():
             if not hasattr(kind, "_describe"):
-                raise TypeError(f"fields: {name!r} is {kind!r}; want warpfeed.Numbers(...), Rows, Mask, Boxes or another kind of field")
+                raise TypeError(
+                    f"fields: {name!r} is {kind!r}; want warpfeed.Numbers(...), Rows, Mask, Boxes or another kind of "
+                    "field"
+                )
         if table is not None and not isinstance(table, TableOptions):
             raise TypeError(f"table={table!r}: want warpfeed.TableOptions")
         if classes is not None and classes_file is not None:
@@ -189,7 +193,9 @@ class Loader:
         if on_error not in ("stop", "skip"):
             raise ValueError(f"on_error={on_error!r}: known are 'stop' and 'skip'")
         if (on_error == "skip") != (max_skipped is not None):
-            raise ValueError("on_error='skip' and max_skipped=n go together: how many samples may be skipped before it is an error")
+            raise ValueError(
+                "on_error='skip' and max_skipped=n go together: how many samples may be skipped before it is an error"
+            )
         output = output or ("torch" if _options.torch() is not None else "numpy")
         if output not in ("torch", "numpy", "dlpack"):
             raise ValueError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
@@ -198,10 +204,13 @@ class Loader:
         ordinal = _options.cuda_ordinal(device)
         if ordinal is not None and output == "numpy":
             raise ValueError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
-        layout = _options.layout_name(layout if layout is not None else "channels_last" if output == "torch" else "nhwc")
+        layout = _options.layout_name(
+            layout if layout is not None else "channels_last" if output == "torch" else "nhwc"
+        )
         if isinstance(data, (list, tuple)) and not (data and all(_is_part(part) for part in data)):
             raise TypeError("a list is a mixture: [(data, share), ...]")
-        transform = [transforms] if callable(transforms) else list(transforms)
+        transform: list[Callable[..., Any]] = []
+        transform.extend([transforms] if callable(transforms) else transforms)
         for f in transform:
             if not callable(f):
                 raise TypeError(f"transforms: {f!r} cannot be called")

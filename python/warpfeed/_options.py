@@ -36,7 +36,8 @@ _ELSEWHERE = {
     "prefetch_factor": "set prefetch, in batches; 0 finds it while running",
     "transform": (
         "a Python call for each sample would run under the interpreter's lock and bound all workers by one core; use "
-        "augment=Augment..., or transforms=[f] with functions on whole batches, such as torchvision.transforms.v2 on the device"
+        "augment=Augment..., or transforms=[f] with functions on whole batches, such as torchvision.transforms.v2 on "
+        "the device"
     ),
     "target_transform": "map labels of a whole batch with transforms=[f]",
     "codec": "a Python decoder would run under the interpreter's lock; convert the files, or write the codec in Rust",
@@ -61,7 +62,10 @@ def dtype_name(dtype: Any) -> str:
     name = getattr(dtype, "__name__", None) or str(dtype)
     name = name.removeprefix("torch.")
     if name not in _DTYPES:
-        raise ValueError(f"dtype={dtype!r}: known are u8, f32, f16, bf16, of fields i16, i32, i64 and u16 too, and torch's and NumPy's names of these")
+        raise ValueError(
+            f"dtype={dtype!r}: known are u8, f32, f16, bf16, of fields i16, i32, i64 and u16 too, and torch's and "
+            "NumPy's names of these"
+        )
     return _DTYPES[name]
 
 
@@ -87,7 +91,9 @@ def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]
     """Mean and deviation of each channel, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
-            raise ValueError(f"normalize={normalize!r}: known are 'imagenet', 'unit' is the default of floats, or (mean, std)")
+            raise ValueError(
+                f"normalize={normalize!r}: known are 'imagenet', 'unit' is the default of floats, or (mean, std)"
+            )
         return IMAGENET
     mean, std = normalize
     return tuple(float(x) for x in mean), tuple(float(x) for x in std)
@@ -134,8 +140,8 @@ def ranks(options: dict[str, Any], rank: int | None, world_size: int | None, dis
             options["rank"] = found[:2]
     elif found is not None and found[1] > 1:
         raise WarpfeedError(
-            f"this is rank {found[0]} of {found[1]}: say distributed=True, and each rank gets its share of every batch, "
-            "or distributed=False, and each gets all samples",
+            f"this is rank {found[0]} of {found[1]}: say distributed=True, and each rank gets its share of every "
+            "batch, or distributed=False, and each gets all samples",
             "config",
         )
 

@@ -57,7 +57,9 @@ def pack(
             exists or cannot be written. The target is then as it was.
     """
     if recode not in ("lossless", "keep_bytes"):
-        raise ValueError(f"recode={recode!r}: known are 'lossless' and 'keep_bytes'; quality, max_side and raw say more")
+        raise ValueError(
+            f"recode={recode!r}: known are 'lossless' and 'keep_bytes'; quality, max_side and raw say more"
+        )
     given = [name for name, value in [("quality", quality), ("max_side", max_side), ("raw", raw)] if value is not None]
     if recode == "keep_bytes" and given or raw is not None and len(given) > 1:
         raise ValueError(f"{', '.join(given)} with recode={recode!r}: each decides on the images; set one of them")
@@ -70,8 +72,8 @@ def pack(
     else:
         how = (recode, None, None)
     options: dict[str, Any] = {
-        "recode": how, "workers": workers, "force": force, "keep_bad": keep_bad, "strict": strict, "shard_size": shard_size,
-        "mmap": mmap, "index": index,
+        "recode": how, "workers": workers, "force": force, "keep_bad": keep_bad, "strict": strict,
+        "shard_size": shard_size, "mmap": mmap, "index": index,
     }  # fmt: skip
     if table is not None:
         options["table"] = table

@@ -38,4 +38,6 @@ def split(
         indices = list(range(samples)) if isinstance(samples, int) else [int(i) for i in samples]
     if labels is not None and len(labels) != len(indices):
         raise ValueError(f"{len(labels)} labels for {len(indices)} samples")
-    return _warpfeed.split(indices, [float(s) for s in shares], seed, None if labels is None else [int(i) for i in labels])
+    return _warpfeed.split(
+        indices, [float(s) for s in shares], seed, None if labels is None else [int(i) for i in labels]
+    )
