@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import weakref
 from typing import Any, Generator, Iterable
 
 from . import _batch, _options, _warpfeed
 from ._augment import Augment
+from ._closing import close_at_exit
 from ._report import Report, Stats
 
 __all__ = ["Decoded", "Decoder", "Pending"]
-
-_open: weakref.WeakSet[Decoder] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for decoder in list(_open):
-        decoder.close()
-
-
-atexit.register(_close_all)
 
 
 class Decoded:
@@ -129,7 +118,9 @@ class Decoder:
             raise ValueError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
         if augment is not None and not isinstance(augment, Augment):
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment")
-        layout = _options.layout_name(layout if layout is not None else "channels_last" if output == "torch" else "nhwc")
+        layout = _options.layout_name(
+            layout if layout is not None else "channels_last" if output == "torch" else "nhwc"
+        )
         options: dict[str, Any] = {
             "batch_size": max_batch, "workers": workers, "prefetch": prefetch, "decode_on": decode_on, "pinned": pinned,
             "layout": "nchw" if layout == "nchw" else "nhwc",
@@ -146,7 +137,7 @@ class Decoder:
         self._convert = {"torch": _batch.to_torch, "numpy": _batch.to_numpy, "dlpack": _batch.to_dlpack}[output]
         self._channels_last = layout == "channels_last"
         self._core = _warpfeed.DecoderCore(options, copy, ordinal, self._stream())
-        _open.add(self)
+        close_at_exit(self)
 
     def _stream(self) -> int:
         """The handle of torch's current stream on the device."""

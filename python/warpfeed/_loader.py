@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import json
 import logging
 import os
 import threading
-import weakref
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import _batch, _options, _warpfeed
 from ._augment import Augment
 from ._batch import Batch, FieldBatch
+from ._closing import close_at_exit
 from ._report import Report, Stats
 from ._sources import TableOptions
 from ._trainers import Dataset, Sampler
@@ -22,25 +21,6 @@ __all__ = ["Loader"]
 
 _log = logging.getLogger("warpfeed")
 _warpfeed.start_log()
-# By address. A dict, for a set of weak references may not be listed while other threads open loaders.
-_open: dict[int, weakref.ref[Loader]] = {}
-
-
-def _note(loader: Loader) -> None:
-    """Notes an open loader."""
-    key, leave = id(loader), _open.pop
-    _open[key] = weakref.ref(loader, lambda _: leave(key, None))
-
-
-def _close_all() -> None:
-    for reference in list(_open.values()):
-        loader = reference()
-        if loader is not None:
-            loader.close()
-
-
-# Before the interpreter goes: threads that read a Python source need it.
-atexit.register(_close_all)
 
 
 def _say() -> None:
@@ -292,7 +272,7 @@ class Loader:
         self._core = _warpfeed.Core(options, copy, ordinal, self._stream())
         self._lock = threading.Lock()
         self._next_epoch: int = self._core.first_epoch()
-        _note(self)
+        close_at_exit(self)
         #: The number of samples and the classes.
         self.dataset = Dataset(self._core.source_len(), self._core.classes())
 
