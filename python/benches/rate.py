@@ -3,7 +3,9 @@
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
 Both read the same data with the same options: random-resized crop 224 and flip, u8. The program's
-batches are in host memory. `cuda` is the same through Python with batches on the device.
+batches are in host memory. `cuda` is the same through Python with batches on the device. `again` is
+the program once more: how far two runs of the same differ. The order of the runs changes from round
+to round. The ratios are medians of those of each round, with their quartiles.
 """
 
 from __future__ import annotations
@@ -24,13 +26,23 @@ def where(output: str) -> dict[str, str]:
 
 def rust(args: argparse.Namespace) -> float:
     command = [sys.executable, "-m", "warpfeed", "bench", args.path, "--json", "--batch-size", str(args.batch)]
-    done = subprocess.run([*command, "--seconds", str(args.seconds), "--warmup", "2"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "--seconds", str(args.seconds), "--warmup", str(args.warmup)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return float(json.loads(done.stdout)["samples_per_second"])
 
 
 def python(args: argparse.Namespace, output: str) -> float:
     loader = warpfeed.Loader(
-        args.path, batch_size=args.batch, shuffle=0, augment=warpfeed.Augment.train(224), unlabelled=True, **where(output)
+        args.path,
+        batch_size=args.batch,
+        shuffle=0,
+        augment=warpfeed.Augment.train(224),
+        unlabelled=True,
+        **where(output),
     )
     begin, samples, since = time.monotonic(), 0, 0.0
     while True:
@@ -41,13 +53,15 @@ def python(args: argparse.Namespace, output: str) -> float:
                 if now - since >= args.seconds:
                     loader.close()
                     return samples / (now - since)
-            elif now - begin >= 2:
+            elif now - begin >= args.warmup:
                 since = now
 
 
 def cost_of_next(path: str, output: str) -> float:
     """Microseconds of a `next` whose batch is ready."""
-    loader = warpfeed.Loader(path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabelled=True, **where(output))
+    loader = warpfeed.Loader(
+        path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabelled=True, **where(output)
+    )
     times = []
     for _ in range(30):
         it = iter(loader)
@@ -68,6 +82,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--warmup", type=float, default=2)
     args = parser.parse_args()
     outputs = ["numpy"]
     try:
@@ -76,14 +91,20 @@ def main() -> None:
         outputs.extend(["torch", "cuda"] if torch.cuda.is_available() else ["torch"])
     except ImportError:
         pass
-    runs = {"rust": rust, **{output: lambda args, output=output: python(args, output) for output in outputs}}
+    runs = {"rust": rust, "again": rust}
+    runs.update((output, lambda args, output=output: python(args, output)) for output in outputs)
     rates: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(args.rounds):
-        for name, run in runs.items():
-            rates[name].append(run(args))
+    names = list(runs)
+    for turn in range(args.rounds):
+        for at in range(len(names)):
+            name = names[(turn + at) % len(names)]
+            rates[name].append(runs[name](args))
     for name, found in rates.items():
-        ratio = statistics.median(b / a for a, b in zip(rates["rust"], found, strict=True))
-        print(f"{name:<6} {statistics.median(found):>8.0f} images/s, {ratio:.3f} of rust: {' '.join(f'{rate:.0f}' for rate in found)}")
+        ratios = sorted(b / a for a, b in zip(rates["rust"], found, strict=True))
+        low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+        each = " ".join(f"{rate:.0f}" for rate in found)
+        middle = f"{statistics.median(found):>8.0f} images/s, {statistics.median(ratios):.3f}"
+        print(f"{name:<6} {middle} of rust ({low:.3f} to {high:.3f}): {each}")
     for output in ["dlpack", *outputs]:
         print(f"next   {output:<6} {cost_of_next(args.path, output):.1f} us")
 

@@ -3,8 +3,10 @@
     python benches/soak.py train.lmdb [--minutes 60] [--device cpu] [--workers 1]
 
 A small network trains on batches of the loader, with states saved and loaded, epochs that are left
-in the middle, and batches that are kept for some steps. Each minute a line says how many batches
-there were, and how much memory is resident. The last line compares the last minute with the fifth.
+in the middle, and batches that are kept for some steps. Each minute another loader of the same data
+is opened and closed, and a line says how many batches there were, and how much memory is resident.
+The last lines compare the last minute with the fifth, and say how much a leak of one batch an epoch
+would have been. `--leak` makes that leak, to see that it shows.
 """
 
 from __future__ import annotations
@@ -32,18 +34,27 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--leak", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    loader = warpfeed.Loader(
-        args.data, batch_size=args.batch, shuffle=1, augment=warpfeed.Augment.train(args.side), device=args.device,
-        normalize="imagenet", num_workers=args.workers, unlabelled=True,
-    )  # fmt: skip
-    layers = torch.nn.Conv2d(3, 8, 3, stride=4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 10)
+
+    def opened() -> warpfeed.Loader:
+        return warpfeed.Loader(
+            args.data, batch_size=args.batch, shuffle=1, augment=warpfeed.Augment.train(args.side), device=args.device,
+            normalize="imagenet", num_workers=args.workers, unlabelled=True,
+        )  # fmt: skip
+
+    loader = opened()
+    squeeze = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    layers = torch.nn.Conv2d(3, 8, 3, stride=4), *squeeze, torch.nn.Linear(8, 10)
     model = torch.nn.Sequential(*layers).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     kept: deque[object] = deque(maxlen=3)
+    leaked: list[object] = []
     begin, minute, batches, resident_at = time.monotonic(), 0, 0, {}
+    epochs, epochs_at = 0, {}
     while True:
+        epochs += 1
         for images, labels in loader:
             loss = torch.nn.functional.cross_entropy(model(images), labels % 10)
             loss.backward()
@@ -57,17 +68,24 @@ def main() -> None:
                 break
             if time.monotonic() - begin >= 60 * (minute + 1):
                 minute += 1
-                resident_at[minute] = resident()
+                with opened() as other:
+                    next(iter(other))
+                resident_at[minute], epochs_at[minute] = resident(), epochs
                 beside = ""
                 if args.device != "cpu":
                     free, total = torch.cuda.mem_get_info()
                     beside = f", {(total - free) / 2**20:.0f} MiB of the device"
-                print(f"minute {minute}: {batches} batches, epoch {loader.epoch}, {resident_at[minute]:.1f} MiB{beside}", flush=True)
+                held = f"{resident_at[minute]:.1f} MiB{beside}"
+                print(f"minute {minute}: {batches} batches, {epochs} epochs begun, {held}", flush=True)
                 if minute >= args.minutes:
                     first = min(5, minute)
                     grown = resident_at[minute] - resident_at[first]
+                    lost = (epochs_at[minute] - epochs_at[first]) * images.nbytes / 2**20
                     print(f"minute {first} to {minute}: {grown:+.1f} MiB")
+                    print(f"a leak of one batch an epoch: {lost:+.1f} MiB")
                     return
+        if args.leak:
+            leaked.append(images)
 
 
 if __name__ == "__main__":
