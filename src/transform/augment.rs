@@ -240,6 +240,7 @@ impl Augment {
     }
 
     /// Whether it changes colours.
+    #[cfg(feature = "cuda")]
     pub(crate) fn colours(&self) -> bool {
         self.jitter.is_some()
     }
