@@ -70,7 +70,8 @@ def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture
 
 def test_other_threads_run_while_a_batch_is_waited_for(picture: str) -> None:
     out = ran(
-        SLOW.format(seconds=0.5)
+        # Long enough that the third batch is not there before it is asked for.
+        SLOW.format(seconds=1.5)
         + textwrap.dedent(
             """
             turns = 0
