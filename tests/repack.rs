@@ -244,18 +244,20 @@ fn another_decoder_agrees() {
 }
 
 #[test]
-fn a_row_has_up_to_eight_equal_segments() {
+fn a_segment_is_an_eighth_of_a_row_and_has_32_to_64_pixels_of_it() {
     let of = |width, sampling| {
         let jpeg = Form { width, height: 40, sampling, ..PLAIN }.jpeg();
         restarts(&repacked(&jpeg))
     };
-    // 500 pixels are 63 MCUs of 8: 7 segments of 9, in each of 5 rows.
-    assert_eq!(of(500, SamplingFactor::F_1_1), (9, 7 * 5 - 1));
+    // 500 pixels are 63 MCUs of 8: 315 of them in 5 rows, and segments of 8.
+    assert_eq!(of(500, SamplingFactor::F_1_1), (8, 40 - 1));
     // 32 MCUs of 16: 8 segments, in 3 rows.
     assert_eq!(of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
-    // 47 MCUs are a prime number: the row is a segment. Neither is a small picture cut in pieces of
-    // a few pixels.
-    assert_eq!(of(375, SamplingFactor::F_1_1), (47, 5 - 1));
+    // 47 MCUs are a prime number: segments go on in the next row.
+    assert_eq!(of(375, SamplingFactor::F_1_1), (6, 40 - 1));
+    // A wide picture has many segments in a row.
+    assert_eq!(of(4096, SamplingFactor::F_2_2), (4, 64 * 3 - 1));
+    // A small picture is not cut in pieces of a few pixels.
     assert_eq!(of(32, SamplingFactor::F_1_1), (4, 5 - 1));
     assert_eq!(of(64, SamplingFactor::F_1_1), (4, 2 * 5 - 1));
 }
