@@ -1,7 +1,7 @@
 //! Trains a small net with burn's `Learner`, fed by the loader, on the CPU (back end flex).
 //!
 //! ```text
-//! cargo run --release --example learner [-- PATH]      # class folders, an LMDB, tar shards
+//! cargo run --release --features learner --example learner [-- PATH]      # class folders, an LMDB, tar shards
 //! ```
 //!
 //! Without PATH it draws pictures of six classes. burn prints the metrics of every epoch and a
@@ -109,17 +109,11 @@ fn run() -> Result<()> {
         Some(path) => source::open(path)?,
         None => Arc::new(Synth::new().images(1680).classes(6).side(64).memory()?),
     };
-    let open = |held_out: bool, augment: Augment| {
-        Loader::shared_source(data.clone())
-            .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
-            .batch_size(BATCH)
-            .augment(augment)
-            .normalize(Normalize::IMAGENET)
-            .dtype(Dtype::F32)
-            .layout(Layout::Nchw)
-    };
-    let training = open(false, Augment::train(SIDE).scale(0.35, 1.0)).shuffle(42).last_batch(LastBatch::Drop).host()?;
-    let held_out = || open(true, Augment::eval(SIDE * 8 / 7, SIDE)).prefetch(2).host();
+    let loader = Loader::shared_source(data).batch_size(BATCH).normalize(Normalize::IMAGENET);
+    let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
+    let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
+    let training = training.host()?;
+    let held_out = || held_out.clone().augment(Augment::eval(SIDE * 8 / 7, SIDE)).prefetch(2).host();
     let steps = training.num_batches(0) as usize * EPOCHS;
     let classes = training.classes().len();
 

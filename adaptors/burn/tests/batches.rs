@@ -2,36 +2,14 @@
 //! its numbers to the bit, for every field and element type. They hold the slot until they are
 //! dropped, and writing to one leaves the slot alone.
 
-use burn::tensor::{Bytes, DType, Device, TensorData};
+#[path = "../../shared/samples.rs"]
+mod samples;
+
+use burn_core::tensor::{Bytes, DType, Device, TensorData};
+use samples::{loader, source};
 use warpfeed::field::{Numbers, Rows};
-use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_burn::ToBurn;
-
-/// A picture of side 16 as `.npy` bytes, with values from the sample's number.
-fn picture(n: u64) -> Vec<u8> {
-    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((header.len() as u16).to_le_bytes());
-    bytes.extend(header.as_bytes());
-    bytes.extend((0..16 * 16 * 3).map(|i| (i * 7 + n * 31) as u8));
-    bytes
-}
-
-fn source(labelled: bool) -> Memory {
-    let sample = |n: u64| {
-        let sample = OwnedSample::new(format!("s{n}"))
-            .field("rgb.npy", picture(n))
-            .field("place", [n as f32, -0.5].map(f32::to_le_bytes).concat())
-            .field("tokens", (0..n as i64 % 5).flat_map(|row| (10 * n as i64 + row).to_le_bytes()).collect::<Vec<_>>());
-        if labelled { sample.label(n as i64 % 3) } else { sample }
-    };
-    Memory::new((0..50).map(sample).collect())
-}
-
-fn loader() -> Loader {
-    Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
-}
 
 fn bytes_of(data: TensorData) -> Bytes {
     data.into_parts().0

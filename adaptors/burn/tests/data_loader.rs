@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use burn::data::dataloader::DataLoader;
-use burn::tensor::{Device, Int, Tensor};
+use burn_core::data::dataloader::DataLoader;
+use burn_core::tensor::{Device, Int, Tensor};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 use warpfeed_burn::{BatchLoader, ToBurn, data_loader};
