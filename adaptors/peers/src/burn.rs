@@ -1,0 +1,113 @@
+//! burn's own: `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the crate `image`, a
+//! `Batcher` makes tensors as burn's example `custom-image-dataset` does, and a `DataLoader` has two
+//! workers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn_core::data::dataloader::batcher::Batcher;
+use burn_core::data::dataloader::{DataLoader, DataLoaderBuilder};
+use burn_core::data::dataset::transform::{Mapper, MapperDataset};
+use burn_core::data::dataset::vision::{Annotation, ImageDatasetItem, ImageFolderDataset, PixelData};
+use burn_core::data::dataset::{Dataset, DatasetError};
+use burn_core::tensor::{Device, Int, Tensor, TensorData};
+use image::{DynamicImage, GrayImage, RgbImage};
+
+use crate::{BATCH, MEAN, Pictures, Result, SIDE, STD, WORKERS, resized};
+
+type Batch = (Tensor<4>, Tensor<1, Int>);
+
+#[derive(Debug, Clone)]
+struct Picture {
+    /// (224, 224, 3).
+    pixels: Vec<u8>,
+    label: i64,
+}
+
+struct CropAndResize;
+
+impl Mapper<ImageDatasetItem, Picture> for CropAndResize {
+    fn map(&self, item: &ImageDatasetItem) -> Picture {
+        let (width, height) = (item.image_width as u32, item.image_height as u32);
+        let PixelData::U8(pixels) = &item.image else { panic!("{}: not 8 bits", item.image_path) };
+        let image: DynamicImage = if pixels.len() == item.image_width * item.image_height {
+            GrayImage::from_raw(width, height, pixels.clone()).expect("a byte a pixel").into()
+        } else {
+            RgbImage::from_raw(width, height, pixels.clone()).expect("three bytes a pixel").into()
+        };
+        let Annotation::Label(label) = item.annotation else { panic!("{}: no label", item.image_path) };
+        Picture { pixels: resized(&image).into_raw(), label: label as i64 }
+    }
+}
+
+#[derive(Clone)]
+struct Normalise;
+
+impl Batcher<Picture, Batch> for Normalise {
+    fn batch(&self, items: Vec<Picture>, device: &Device) -> Batch {
+        let side = SIDE as usize;
+        let labels: Vec<i64> = items.iter().map(|item| item.label).collect();
+        let picture = |item: Picture| {
+            let data = TensorData::new(item.pixels, [side, side, 3]).convert::<f32>();
+            Tensor::<3>::from_data(data, device).swap_dims(2, 1).swap_dims(1, 0) / 255
+        };
+        let images = Tensor::stack(items.into_iter().map(picture).collect(), 0);
+        let channels = |values: [f32; 3]| Tensor::<1>::from_floats(values, device).reshape([1, 3, 1, 1]);
+        let images = (images - channels(MEAN)) / channels(STD);
+        let count = labels.len();
+        (images, Tensor::from_data(TensorData::new(labels, [count]), device))
+    }
+}
+
+type Pipeline = MapperDataset<ImageFolderDataset, CropAndResize, ImageDatasetItem>;
+
+pub(crate) struct Peer {
+    dataset: Arc<Pipeline>,
+    loader: Arc<dyn DataLoader<Batch>>,
+}
+
+/// burn takes a data set by value; this is one for the check and the loader.
+struct Shared(Arc<Pipeline>);
+
+impl Dataset<Picture> for Shared {
+    fn get(&self, index: usize) -> std::result::Result<Picture, DatasetError> {
+        self.0.get(index)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
+        let files = ImageFolderDataset::new_classification(folder)?;
+        let dataset = Arc::new(MapperDataset::new(files, CropAndResize));
+        let builder = DataLoaderBuilder::new(Normalise).batch_size(BATCH).num_workers(WORKERS);
+        let loader = builder.set_device(Device::flex()).build(Shared(dataset.clone()));
+        Ok(Peer { dataset, loader })
+    }
+
+    pub(crate) fn first(&self, count: usize) -> Result<Pictures> {
+        let items = (0..count).map(|index| Ok(self.dataset.get(index)?)).collect::<Result<Vec<_>>>()?;
+        let (images, labels) = Normalise.batch(items, &Device::flex());
+        let labels = labels.into_data().convert::<i64>().try_to_vec::<i64>();
+        let images = images.into_data().try_to_vec::<f32>();
+        Ok((images.expect("they are f32"), labels.expect("they are i64")))
+    }
+
+    pub(crate) fn epoch(&self) -> Result<usize> {
+        drain(&*self.loader)
+    }
+}
+
+/// Takes every batch of a pass, and counts the images.
+pub(crate) fn drain(loader: &dyn DataLoader<Batch>) -> Result<usize> {
+    let mut images = 0;
+    for batch in loader.iter() {
+        let batch = batch?;
+        images += batch.1.dims()[0];
+        std::hint::black_box(batch);
+    }
+    Ok(images)
+}

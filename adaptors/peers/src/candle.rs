@@ -1,0 +1,83 @@
+//! `candle-datasets`: its `Batcher` makes batches of an iterator over tensors. candle has no loader
+//! for folders of pictures and no workers. So pictures are made as candle's examples make them for
+//! its nets (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each
+//! worker is a thread with a `Batcher` over its share.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+use candle_core::{DType, Device, Error, Tensor};
+use candle_datasets::Batcher;
+
+use crate::{BATCH, MEAN, Pictures, Result, SIDE, STD, resized};
+
+pub(crate) struct Peer {
+    /// In the order of their paths, with their labels.
+    pictures: Vec<(PathBuf, i64)>,
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn load((path, label): &(PathBuf, i64)) -> candle_core::Result<(Tensor, Tensor)> {
+    let (side, device) = (SIDE as usize, &Device::Cpu);
+    let image = image::ImageReader::open(path)?.decode().map_err(Error::wrap)?;
+    let image = Tensor::from_vec(resized(&image).into_raw(), (side, side, 3), device)?.permute((2, 0, 1))?;
+    let mean = Tensor::new(&MEAN, device)?.reshape((3, 1, 1))?;
+    let std = Tensor::new(&STD, device)?.reshape((3, 1, 1))?;
+    let image = (image.to_dtype(DType::F32)? / 255.)?.broadcast_sub(&mean)?.broadcast_div(&std)?;
+    Ok((image, Tensor::new(*label, device)?))
+}
+
+fn batches(pictures: &[(PathBuf, i64)]) -> impl Iterator<Item = candle_core::Result<(Tensor, Tensor)>> {
+    Batcher::new_r2(pictures.iter().map(load)).batch_size(BATCH).return_last_incomplete_batch(true)
+}
+
+impl Peer {
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
+        let mut pictures = Vec::new();
+        for (class, label) in sorted(folder)?.iter().zip(0..) {
+            pictures.extend(sorted(class)?.into_iter().map(|path| (path, label)));
+        }
+        Ok(Peer { pictures })
+    }
+
+    pub(crate) fn first(&self, count: usize) -> Result<Pictures> {
+        let mut pictures = Pictures::default();
+        for batch in batches(&self.pictures[..count]) {
+            let (images, labels) = batch?;
+            pictures.0.extend(images.flatten_all()?.to_vec1::<f32>()?);
+            pictures.1.extend(labels.to_vec1::<i64>()?);
+        }
+        Ok(pictures)
+    }
+
+    pub(crate) fn epoch(&self, threads: usize) -> Result<usize> {
+        let mut images = 0;
+        let mut look = |batch: candle_core::Result<(Tensor, Tensor)>| -> Result<()> {
+            let batch = batch?;
+            images += batch.0.dim(0)?;
+            std::hint::black_box(batch);
+            Ok(())
+        };
+        if threads == 1 {
+            batches(&self.pictures).try_for_each(&mut look)?;
+            return Ok(images);
+        }
+        thread::scope(|scope| {
+            let (to, from) = mpsc::sync_channel(threads);
+            for share in self.pictures.chunks(self.pictures.len().div_ceil(threads)) {
+                let to = to.clone();
+                scope.spawn(move || batches(share).try_for_each(|batch| to.send(batch)));
+            }
+            drop(to);
+            from.into_iter().try_for_each(&mut look)
+        })?;
+        Ok(images)
+    }
+}

@@ -1,0 +1,135 @@
+//! Images a second from a folder of pictures into tensors on the CPU: warpfeed beside candle's and
+//! burn's own loaders, in turns in one run.
+//!
+//! ```text
+//! cargo run --release                          # 500 drawn pictures
+//! cargo run --release -- FOLDER [TURNS]        # class folders of pictures; 5 turns
+//! ```
+//!
+//! All do the same work with two workers: decode a picture, resize its shorter side to 224 pixels,
+//! take the centre of 224x224, normalise it to `f32`, and batch 64 of them as (N, 3, 224, 224) with
+//! their labels. The program compares the pictures first, and refuses to measure if they differ.
+//!
+//! 1. This file: the check, the turns, the table.
+//! 2. `ours`: warpfeed, with its adaptors.
+//! 3. `candle`: `candle-datasets`' `Batcher`.
+//! 4. `burn`: `ImageFolderDataset` and `DataLoader`.
+
+mod burn;
+mod candle;
+mod ours;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use image::imageops::FilterType;
+use image::{DynamicImage, RgbImage};
+use warpfeed_cli::synth::Synth;
+
+const SIDE: u32 = 224;
+const BATCH: usize = 64;
+const WORKERS: usize = 2;
+/// ImageNet's, as `Normalize::IMAGENET` has them.
+const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const STD: [f32; 3] = [0.229, 0.224, 0.225];
+/// Pictures to compare.
+const COMPARED: usize = 2 * BATCH;
+/// The mean difference that is let pass, in levels of 0 to 255: decoders and resizing filters round
+/// differently.
+const DIFFERENCE: f32 = 1.5;
+/// A turn of a loader takes at least this long, in seconds, and ends with an epoch.
+const TURN: f64 = 2.0;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Pixels of pictures in the order of their paths, (N, 3, 224, 224), and their labels.
+type Pictures = (Vec<f32>, Vec<i64>);
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let turns: usize = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
+    let drawn = tempfile::tempdir()?;
+    let folder = match arguments.first() {
+        Some(folder) => PathBuf::from(folder),
+        None => {
+            let folder = drawn.path().join("pictures");
+            Synth::new().images(500).side(500).write(&folder)?;
+            folder
+        }
+    };
+
+    let mut to_candle = ours::batches(&folder)?;
+    let to_burn = ours::burn_loader(&folder)?;
+    let candle = candle::Peer::new(&folder)?;
+    let burn = burn::Peer::new(&folder)?;
+    let expected = ours::first(&folder, COMPARED)?;
+    compare("candle-datasets", &expected, &candle.first(COMPARED)?)?;
+    compare("burn", &expected, &burn.first(COMPARED)?)?;
+
+    let mut rates: [Vec<f64>; 5] = Default::default();
+    for turn in 0..=turns {
+        let now = [
+            rate(|| ours::candle_epoch(&mut to_candle))?,
+            rate(|| candle.epoch(WORKERS))?,
+            rate(|| candle.epoch(1))?,
+            rate(|| ours::burn_epoch(&*to_burn))?,
+            rate(|| burn.epoch())?,
+        ];
+        // The first turn warms up.
+        if turn > 0 {
+            rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
+        }
+    }
+    let [to_candle, candle, one_thread, to_burn, burn] = rates.map(median);
+    println!("{WORKERS} workers, batches of {BATCH}, medians of {turns} turns, images/s");
+    println!("candle: warpfeed {to_candle:6.0}   Batcher    {candle:6.0}   ratio {:.2}", to_candle / candle);
+    println!("        warpfeed {to_candle:6.0}   one thread {one_thread:6.0}   ratio {:.2}", to_candle / one_thread);
+    println!("burn:   warpfeed {to_burn:6.0}   DataLoader {burn:6.0}   ratio {:.2}", to_burn / burn);
+    Ok(())
+}
+
+/// What both peers do with a picture: as warpfeed's `Augment::eval`, and torchvision's `Resize` and
+/// `CenterCrop`, with the crate `image`.
+fn resized(picture: &DynamicImage) -> RgbImage {
+    let (width, height) = (picture.width(), picture.height());
+    let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
+    let (width, height) = (scaled(width), scaled(height));
+    let resized = picture.resize_exact(width, height, FilterType::Triangle);
+    let start = |length: u32| (f64::from(length - SIDE) / 2.0).round_ties_even() as u32;
+    resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
+}
+
+/// Says how much a peer's pictures differ from ours, and refuses other labels or pictures.
+fn compare(name: &str, expected: &Pictures, seen: &Pictures) -> Result<()> {
+    if expected.1 != seen.1 || expected.0.len() != seen.0.len() {
+        return Err(format!("{name}: other labels, or another number of pictures").into());
+    }
+    let plane = (SIDE * SIDE) as usize;
+    let levels = |(i, (a, b)): (usize, (&f32, &f32))| f64::from((a - b).abs() * STD[i / plane % 3] * 255.0);
+    let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
+    let mean = (sum / expected.0.len() as f64) as f32;
+    println!("{name}: {} pictures, mean difference {mean:.2} of 255 levels", expected.1.len());
+    // Not `mean > ...`: NaN is not above either.
+    let same = mean <= DIFFERENCE;
+    if !same {
+        return Err(format!("{name}: other pictures; {DIFFERENCE} levels would pass").into());
+    }
+    Ok(())
+}
+
+/// Images a second of whole epochs; `epoch` says how many images it had.
+fn rate(mut epoch: impl FnMut() -> Result<usize>) -> Result<f64> {
+    let (began, mut images) = (Instant::now(), 0);
+    loop {
+        images += epoch()?;
+        let took = began.elapsed().as_secs_f64();
+        if took >= TURN {
+            return Ok(images as f64 / took);
+        }
+    }
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
