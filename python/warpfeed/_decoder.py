@@ -108,19 +108,9 @@ class Decoder:
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
     ) -> None:
-        output = output or ("torch" if _options.torch() is not None else "numpy")
-        if output not in ("torch", "numpy", "dlpack"):
-            raise ValueError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
-        if output == "torch" and _options.torch() is None:
-            raise ValueError("output='torch', and torch cannot be imported")
-        ordinal = _options.cuda_ordinal(device)
-        if ordinal is not None and output == "numpy":
-            raise ValueError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
+        output, ordinal, layout = _options.delivery(output, device, layout)
         if augment is not None and not isinstance(augment, Augment):
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment")
-        layout = _options.layout_name(
-            layout if layout is not None else "channels_last" if output == "torch" else "nhwc"
-        )
         options: dict[str, Any] = {
             "batch_size": max_batch, "workers": workers, "prefetch": prefetch, "decode_on": decode_on, "pinned": pinned,
             "layout": "nchw" if layout == "nchw" else "nhwc",

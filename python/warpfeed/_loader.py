@@ -176,17 +176,7 @@ class Loader:
             raise ValueError(
                 "on_error='skip' and max_skipped=n go together: how many samples may be skipped before it is an error"
             )
-        output = output or ("torch" if _options.torch() is not None else "numpy")
-        if output not in ("torch", "numpy", "dlpack"):
-            raise ValueError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
-        if output == "torch" and _options.torch() is None:
-            raise ValueError("output='torch', and torch cannot be imported")
-        ordinal = _options.cuda_ordinal(device)
-        if ordinal is not None and output == "numpy":
-            raise ValueError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
-        layout = _options.layout_name(
-            layout if layout is not None else "channels_last" if output == "torch" else "nhwc"
-        )
+        output, ordinal, layout = _options.delivery(output, device, layout)
         if isinstance(data, (list, tuple)) and not (data and all(_is_part(part) for part in data)):
             raise TypeError("a list is a mixture: [(data, share), ...]")
         transform: list[Callable[..., Any]] = []

@@ -172,3 +172,17 @@ def cuda_ordinal(device: Any) -> int | None:
         return int(module.cuda.current_device())
     found = _launched_or_none()
     return (found[2] if found is not None else None) or 0
+
+
+def delivery(output: str | None, device: Any, layout: Any) -> tuple[str, int | None, str]:
+    """What tensors are, the number of the device that they are on, and their layout's name."""
+    output = output or ("torch" if torch() is not None else "numpy")
+    if output not in ("torch", "numpy", "dlpack"):
+        raise ValueError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
+    if output == "torch" and torch() is None:
+        raise ValueError("output='torch', and torch cannot be imported")
+    ordinal = cuda_ordinal(device)
+    if ordinal is not None and output == "numpy":
+        raise ValueError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
+    default = "channels_last" if output == "torch" else "nhwc"
+    return output, ordinal, layout_name(default if layout is None else layout)
