@@ -49,7 +49,8 @@ impl Allowance {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.share;
         self.left += grown - taken.saturating_sub(self.taken) as f64;
         self.left = self.left.min(Self::MOST.as_nanos() as f64 * self.share);
-        (self.at, self.taken) = (now, taken);
+        // A worker may come late with what it read: nothing is counted twice.
+        (self.at, self.taken) = (now, self.taken.max(taken));
         self.left > 0.0
     }
 }
@@ -112,6 +113,11 @@ mod tests {
         at += Duration::from_secs(3600);
         assert!(allowance.is_left(at, known));
         assert!(!allowance.is_left(at, known + 20_000_000), "250 ms give 12.5 ms");
+        // What a worker read earlier changes nothing.
+        let left = allowance.left;
+        allowance.is_left(at, known);
+        allowance.is_left(at, known + 20_000_000);
+        assert_eq!(allowance.left, left);
     }
 
     #[test]
