@@ -361,7 +361,7 @@ fn a_panic_of_the_users_code_is_an_error_of_its_picture() {
     struct Bytes(Vec<u8>, bool);
     impl AsRef<[u8]> for Bytes {
         fn as_ref(&self) -> &[u8] {
-            assert!(!self.1, "these bytes are not to be had");
+            assert!(!self.1, "nobody may ask for these bytes");
             &self.0
         }
     }

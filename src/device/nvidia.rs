@@ -130,37 +130,22 @@ impl Gpu for Nvidia {
     }
 
     fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
-        let Decode {
-            records,
-            encoded,
-            encoded_bytes,
-            pixels,
-            coefficients,
-            planes,
-            axes,
-            tables,
-            starts,
-            faults,
-            count,
-            ..
-        } = job;
         let Largest { segments, columns, blocks } = job.largest;
-        let (segments, columns) = (segments as usize, columns as usize);
         let at = cuda::DecodeAt {
-            ops: records,
-            arena: encoded,
-            arena_bytes: encoded_bytes,
-            coefficients,
-            planes,
-            axes,
-            tables,
-            starts,
-            faults,
-            out: pixels,
-            count,
-            segments,
+            ops: job.records,
+            arena: job.encoded,
+            arena_bytes: job.encoded_bytes,
+            coefficients: job.coefficients,
+            planes: job.planes,
+            axes: job.axes,
+            tables: job.tables,
+            starts: job.starts,
+            faults: job.faults,
+            out: job.pixels,
+            count: job.count,
+            segments: segments as usize,
             blocks,
-            columns,
+            columns: columns as usize,
         };
         // SAFETY: invariant 2: the ring orders decoding as it orders conversions, and records come
         // from workers, which checked what they name.

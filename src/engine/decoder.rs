@@ -109,8 +109,8 @@ impl<B: Send + 'static> Decoder<B> {
         self.submit(pictures)?.wait()
     }
 
-    /// Begins to decode `pictures`, and returns at once. If the answer is dropped, the batch is
-    /// made all the same, and its memory is used again.
+    /// Begins to decode `pictures`, and returns at once. If the answer is dropped, the batch is still
+    /// made, and its memory is used again.
     ///
     /// ```
     /// # fn main() -> warpfeed::Result<()> {

@@ -264,9 +264,11 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         };
         __syncthreads();
         if (table == 0 && threadIdx.x < MOST_BLOCKS) {
-            const u32 i = threadIdx.x, part = o.count == 3 && i >= o.parts[1].first ? (i >= o.parts[2].first ? 2 : 1) : 0;
+            const u32 i = threadIdx.x,
+                      part = o.count == 3 && i >= o.parts[1].first ? (i >= o.parts[2].first ? 2 : 1) : 0;
             const u32 dc_table = o.choice[part] & 3, ac_table = o.choice[part] >> 8 & 3;
-            tables.choice[i] = begin_of(dc_table) | begin_of(ac_table) << 12 | dc_table << 24 | ac_table << 26 | part << 28;
+            tables.choice[i] = begin_of(dc_table) | begin_of(ac_table) << 12 | dc_table << 24 |
+                              ac_table << 26 | part << 28;
         }
         if (table >= o.tables) continue;
         for (u32 i = threadIdx.x; i < 256; i += blockDim.x) tables.symbols[table][i] = spec.symbols[i];
@@ -384,7 +386,8 @@ struct Rounds {
     }
     __device__ __forceinline__ bool on() const { return (stand & 0xc080) == 0; }
     __device__ __forceinline__ void step(u32 found) {
-        high = __funnelshift_l(middle, high, found), middle = __funnelshift_l(low, middle, found), low = __funnelshift_l(0, low, found);
+        high = __funnelshift_l(middle, high, found), middle = __funnelshift_l(low, middle, found),
+        low = __funnelshift_l(0, low, found);
         stand += found & 0xff1f;
     }
     // One symbol, if the block and the bits go on. Returns the place, from 1 on, that gets the value, or
@@ -765,14 +768,16 @@ struct Pieces {
     u32 short_ones, count, blocks;
     bool in_one;
     __device__ __forceinline__ Pieces(const DecodeOps& o, const u8* arena, const Start* all)
-        : segments(segments_of(o, arena)), starts(all + o.at / LINE + first_line(o)), short_ones(o.segments), blocks(o.blocks), in_one(o.longest < WORTH) {
+        : segments(segments_of(o, arena)), starts(all + o.at / LINE + first_line(o)), short_ones(o.segments),
+          blocks(o.blocks), in_one(o.longest < WORTH) {
         count = short_ones + (in_one ? 0 : o.bytes / LINE + 1 - first_line(o));
     }
     // Of no blocks where there is none.
     __device__ __forceinline__ Start operator[](u32 i) const {
         if (i >= short_ones) return starts[i - short_ones];
         const Segment s = segments[i];
-        return {s.byte * 8, (s.byte + s.bytes) * 8, s.first * blocks, in_one || s.bytes < LONG ? s.count * blocks : 0, {0, 0, 0}, 0};
+        return {s.byte * 8, (s.byte + s.bytes) * 8, s.first * blocks,
+                in_one || s.bytes < LONG ? s.count * blocks : 0, {0, 0, 0}, 0};
     }
 };
 
@@ -794,7 +799,8 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
         if (place >= DONE) {
             if (place != ENDED) {
                 // The block that was begun.
-                const u32 part = Tables::part_of(choice), level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + u32(own[0]);
+                const u32 part = Tables::part_of(choice),
+                          level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + u32(own[0]);
                 if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
                 own[0] = i16(level);
                 uint4* const to = reinterpret_cast<uint4*>(coefficients) + size_t(block) * 8;
@@ -831,7 +837,8 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
 
 // Each thread takes one piece of a sample after the other.
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count, const Start* starts) {
+jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count,
+             const Start* starts) {
     __shared__ Tables tables;
     __shared__ Lanes warps[4];
     Lanes& lanes = warps[threadIdx.x / 32];
@@ -845,7 +852,9 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
         if (first >= pieces.count) continue;
         __syncthreads();
         built[n].copy<false>(tables);
-        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, gridDim.x * blockDim.x, arena, coefficients)) faults[n] = 1;
+        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, gridDim.x * blockDim.x, arena, coefficients)) {
+            faults[n] = 1;
+        }
     }
 }
 
