@@ -6,22 +6,23 @@ use super::rng::mix;
 use super::{Draw, Order};
 use crate::error::{Error, Result};
 
-/// Several data sets, one after the other, from which samples are drawn in proportions.
+/// Draws samples from several concatenated data sets in given proportions.
 ///
 /// Draws are made in rounds of 10,000. In each round the proportions are exact, and the sources
-/// alternate at random. Each source is passed through again and again, shuffled anew for each pass.
-/// Passes run on across epochs: a small source comes several times an epoch, a large one needs
-/// several epochs.
+/// alternate at random. Each source is traversed again and again, in a new shuffle for each pass.
+/// Passes continue across epochs: a small source is traversed several times per epoch, and a large
+/// one takes several epochs.
 ///
-/// Within a round, samples from consecutive passes may interleave; at the end of each round all
-/// samples of a source have been drawn equally often, ±1. Within a round, a source with fewer
-/// samples than its share repeats some before others have come. For example: of two sources of 500
-/// in equal shares, the first 500 draws from one give about 320 different samples.
+/// Within a round, samples from consecutive passes may interleave. At the end of each round all
+/// samples of a source have been drawn equally often, ±1. If a source has fewer samples than its
+/// share of a round, some samples repeat before others have appeared. For example, with two sources
+/// of 500 samples in equal shares, the first 500 draws from one source give about 320 different
+/// samples.
 ///
-/// Augmentation is a function of (seed, pass, sample). A mixture takes no memory, and finds any
-/// position in constant time.
+/// Augmentation is a function of (seed, pass, sample). A mixture takes no memory per sample and
+/// finds any position in constant time.
 ///
-/// The passes of a source may follow an order of its own: a subset, windows, weights. See
+/// The passes of a source may follow their own order: a subset, windows, weights. See
 /// [`of`](Mixture::of).
 #[derive(Clone)]
 pub struct Mixture {
@@ -32,10 +33,10 @@ pub struct Mixture {
 
 #[derive(Clone)]
 struct Part {
-    /// Of each `PERIOD` tickets it has those before `end`, `quota` of them.
+    /// End of the source's range of tickets in each `PERIOD`, and the length `quota` of that range.
     quota: u64,
     end: u64,
-    /// Index of its first sample.
+    /// Index of the source's first sample.
     first: u64,
     samples: u64,
     order: Arc<dyn Order>,
@@ -43,12 +44,12 @@ struct Part {
     len: u64,
 }
 
-/// Draws in which the proportions are exact.
+/// Number of draws after which the proportions are exact.
 const PERIOD: u64 = 10_000;
 
 impl Mixture {
-    /// Sources of these (number of samples, proportion). The proportions may have any sum. An epoch
-    /// has as many draws as all sources have samples.
+    /// Creates a mixture of sources given as (number of samples, proportion). The proportions may
+    /// have any sum. An epoch has as many draws as there are samples in all sources.
     ///
     /// ```
     /// use warpfeed::order::{Mixture, Order};
@@ -60,8 +61,8 @@ impl Mixture {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative or not finite,
-    /// if it rounds to no draw in 10,000, if all are 0, or if one that is not 0 belongs to an empty
-    /// source.
+    /// if it rounds to no draw in 10,000, if all are 0, or if a source with a nonzero proportion is
+    /// empty.
     pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
         Self::of(
             sources.iter().enumerate().map(|(number, &(len, proportion))| {
@@ -72,20 +73,21 @@ impl Mixture {
         )
     }
 
-    /// Sources of these (number of samples, proportion, order). The epochs of an order are the
-    /// passes of its source, all of one length. Its indices count within its source.
+    /// Creates a mixture of sources given as (number of samples, proportion, order). The epochs of
+    /// an order are the passes of its source, and all have the same length. Its indices count
+    /// within its source.
     ///
-    /// The draws from a source in one round of 10,000 are a stretch of its order, but come in
-    /// another order. So windows ([`Windowed`](super::Windowed)) with fewer samples than that
-    /// stretch are as good as windows of that length.
+    /// In one round of 10,000, the draws from a source are a contiguous stretch of its order,
+    /// shuffled. Windows ([`Windowed`](super::Windowed)) with fewer samples than that stretch
+    /// therefore act like windows of the length of the stretch.
     ///
     /// # Panics
-    /// [`index`](Order::index) panics if an order gives an index that its source does not have. A
-    /// loader turns that into an error.
+    /// [`index`](Order::index) panics if an order returns an index outside its source. A loader
+    /// turns that panic into an error.
     ///
     /// # Errors
-    /// As [`new`](Mixture::new), and if the order of a source whose proportion is not 0 has length
-    /// 0.
+    /// Those of [`new`](Mixture::new), and if the order of a source with a nonzero proportion has
+    /// length 0.
     pub fn of(sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Order>)>, seed: u64) -> Result<Self> {
         let sources: Vec<_> = sources.into_iter().collect();
         let proportions: Vec<f64> = sources.iter().map(|source| source.1).collect();
@@ -98,7 +100,8 @@ impl Mixture {
         if largest == 0.0 {
             return refused(format!("all {} proportions are 0", proportions.len()));
         }
-        // Largest remainders, of equal ones the first: the quotas sum to the period.
+        // Rounds by largest remainder, the first source first among equal ones, so that the quotas
+        // sum to the period.
         let exact: Vec<f64> = proportions.iter().map(|p| p / largest / sum * PERIOD as f64).collect();
         let mut quotas: Vec<u64> = exact.iter().map(|x| x.floor() as u64).collect();
         let mut by_remainder: Vec<usize> = (0..exact.len()).collect();
@@ -125,22 +128,22 @@ impl Mixture {
         Ok(Mixture { parts: parts.into(), draws, seed })
     }
 
-    /// The seed of source `number`, so that sources of the same length are shuffled apart.
+    /// Seed of source `number`. Sources of the same length are shuffled differently.
     pub(crate) fn seed_within(seed: u64, number: usize) -> u64 {
         mix(seed ^ mix(number as u64))
     }
 
-    /// The order with `draws` draws in an epoch. Epochs are cuts of one sequence. `draws` changes
-    /// only where the cuts are.
+    /// Sets the number of draws per epoch. Epochs are cuts of one sequence, and `draws` changes
+    /// only where those cuts are.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.draws = draws;
         self
     }
 
-    /// The source that a position draws from, the pass through it, and the place in the pass.
+    /// The source that a position draws from, the pass over it, and the position in that pass.
     fn draw(&self, epoch: u64, position: u64) -> (&Part, u64, u64) {
-        // Wraps after 2^64 draws: no run gets there, and any answer is sound.
+        // Wraps after 2^64 draws. No run gets that far, and any answer would be sound.
         let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
         let (period, place) = (draw / PERIOD, draw % PERIOD);
         let ticket = Permutation::new(PERIOD).apply(epoch_key(!self.seed, period), place);
@@ -162,7 +165,7 @@ impl Order for Mixture {
     fn at(&self, epoch: u64, position: u64) -> Draw {
         let (part, pass, place) = self.draw(epoch, position);
         let Draw { index, variant } = part.order.at(pass, place);
-        // It would be another source's.
+        // A larger index would belong to the next source.
         assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
         Draw { index: part.first + index, variant }
     }
@@ -218,8 +221,7 @@ mod tests {
         assert!((30..50).contains(&least), "a batch of 100 had {least} of the half that is the first source");
     }
 
-    /// Over the whole sequence each source is gone through pass by pass, and the pass is the
-    /// variant.
+    /// Over the whole sequence each source is traversed pass by pass, and the variant is the pass.
     #[test]
     fn every_sample_of_a_source_comes_once_in_each_pass_across_epochs() {
         let order = mixture().draws(7_777);
@@ -234,12 +236,12 @@ mod tests {
         }
         assert_eq!(passes, [70_000 / 1000 - 1, 28_000 / 70 - 1, 0, 0]);
         assert_eq!(seen.iter().filter(|(sample, _)| *sample < 1000).count(), 70_000);
-        // Cut into other epochs it is the same sequence.
+        // Cutting the sequence into other epochs does not change it.
         let other = mixture().draws(1000);
         assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
     }
 
-    /// What the documentation says of small sources, in numbers.
+    /// Checks the numbers that the documentation gives for small sources.
     #[test]
     fn passes_of_small_sources_mix_within_a_period_and_are_even_after_it() {
         let order = Mixture::new(&[(500, 1.0), (500, 1.0)], 7).unwrap();
@@ -258,8 +260,8 @@ mod tests {
         assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
-    /// With orders of their own, the sources give the same as a loop that takes from each its next
-    /// quota in every period.
+    /// If the sources have their own orders, the result equals a loop that takes the next quota
+    /// from each source in every period.
     #[test]
     fn each_period_has_the_next_stretch_of_every_order() {
         let list: Arc<[u64]> = [5, 3, 3, 9].into();

@@ -1,18 +1,19 @@
-//! Which sample is next.
+//! Orders: which sample comes next.
 //!
 //! 1. [`Rng`]: the random numbers of one sample, a function of (seed, epoch, sample).
-//! 2. [`Order`]: an epoch's position to a sample. The next three items are orders.
-//! 3. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once an epoch, as a function of
+//! 2. [`Order`]: maps a position in an epoch to a sample. The next three items are orders.
+//! 3. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once per epoch, as a function of
 //!    (seed, epoch, position).
 //! 4. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in
-//!    proportions. They are functions of (seed, epoch, position) too.
-//! 5. [`Subset`], [`Repeat`] and [`Skip`]: orders made of another order.
+//!    proportions. They, too, are functions of (seed, epoch, position).
+//! 5. [`Subset`], [`Repeat`] and [`Skip`]: orders built from another order.
 //! 6. [`split()`] and [`split_by_class`]: random parts of a data set.
-//! 7. [`Rank`]: which of several processes this is, as given or by the launcher's environment.
+//! 7. [`Rank`]: which of several processes this is, given explicitly or by the launcher's
+//!    environment.
 //! 8. `schedule`: cuts an order into batches, and batches into the ranks' shares.
 //!
-//! Nothing here keeps state between calls. Any batch of any epoch is found in constant time and
-//! memory. So a run resumes in the middle of an epoch and replays nothing.
+//! Nothing here keeps state between calls. Finding any batch of any epoch takes constant time and
+//! memory, so a run resumes in the middle of an epoch without replaying anything.
 
 mod mixture;
 #[allow(clippy::module_inception)]

@@ -1,11 +1,11 @@
-//! [`Order`]: a position to a sample.
+//! [`Order`]: maps a position to a sample.
 
 use std::sync::Arc;
 
-/// The order of an epoch.
+/// The order of the samples in each epoch.
 ///
-/// Implement it for an order of your own. It must give the same answer for the same arguments, at
-/// any time and on any thread.
+/// Implement this trait for your own order. It must return the same answer for the same arguments,
+/// at any time and on any thread.
 ///
 /// ```
 /// use warpfeed::order::Order;
@@ -35,21 +35,22 @@ pub trait Order: Send + Sync {
     /// The sample at `position` of `epoch`, with its variant. The default is
     /// [`index`](Order::index) and `epoch`.
     ///
-    /// `epoch` is right if a sample comes once an epoch. If it comes more often, give each time a
-    /// variant of its own; otherwise it is augmented alike each time. An order made of another
+    /// The variant `epoch` is right if each sample comes once per epoch. If a sample can come more
+    /// often, return a different variant each time. Otherwise it is augmented the same way each
+    /// time. An order built from another order passes on that order's variant.
     /// order passes on that order's variant.
     fn at(&self, epoch: u64, position: u64) -> Draw {
         Draw { index: self.index(epoch, position), variant: epoch }
     }
 }
 
-/// What an [`Order`] returns for one position.
+/// Result of an [`Order`] for one position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draw {
     /// Source index of the sample.
     pub index: u64,
-    /// Stands for the epoch in the sample's random numbers: they are a function of (seed, variant,
-    /// index).
+    /// Takes the place of the epoch in the sample's random numbers, which are a function of (seed,
+    /// variant, index).
     pub variant: u64,
 }
 

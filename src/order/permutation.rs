@@ -1,13 +1,13 @@
 use super::Order;
 use super::rng::mix;
 
-/// Every sample once in each epoch, shuffled anew for each.
+/// Every sample once per epoch, in a new shuffle for each epoch.
 ///
-/// It is a keyed permutation, not a shuffled list: a balanced Feistel network over the smallest
-/// even number of bits that holds `len` (Luby and Rackoff, 1988), walked until it lands inside
-/// (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). The walk has
-/// fewer than four steps on average. The order takes no memory, and position 10^12 costs what
-/// position 0 costs.
+/// The order is a keyed permutation, not a shuffled list: a balanced Feistel network over the
+/// smallest even number of bits that holds `len` (Luby and Rackoff, 1988), walked until it lands
+/// inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). The
+/// walk takes fewer than four steps on average. The order takes no memory, and position 10^12 costs
+/// as much as position 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,
@@ -15,7 +15,7 @@ pub struct Shuffled {
 }
 
 impl Shuffled {
-    /// The order of a source of `len` samples under `seed`.
+    /// Creates the order of a source of `len` samples under `seed`.
     pub fn new(len: u64, seed: u64) -> Self {
         Shuffled { permutation: Permutation::new(len), seed }
     }
@@ -31,21 +31,21 @@ impl Order for Shuffled {
     }
 }
 
-/// The key of an epoch. Each (seed, epoch) starts its rounds at an unrelated place, so that the
+/// The key of an epoch. Each (seed, epoch) starts its rounds at an unrelated value, so that the
 /// round keys of two epochs do not overlap.
 pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }
 
-/// The permutations of `0..len`, one for each key.
+/// Permutations of `0..len`, one for each key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Permutation {
     len: u64,
     half_bits: u32,
 }
 
-/// Four rounds make a Feistel network indistinguishable from random to an attacker; the rest is
-/// margin for halves of few bits.
+/// Number of Feistel rounds. Four make the network indistinguishable from random to an attacker;
+/// the others are a margin for halves of few bits.
 const ROUNDS: u64 = 8;
 
 impl Permutation {
@@ -58,9 +58,9 @@ impl Permutation {
         self.len
     }
 
-    /// Where `value`, which is less than `len`, goes.
+    /// The image of `value`, which must be less than `len`.
     pub(super) fn apply(&self, key: u64, mut value: u64) -> u64 {
-        // A walk that begins outside may never come inside.
+        // A walk that starts outside may never get inside.
         assert!(value < self.len, "position {value} of {}", self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
         loop {
@@ -76,7 +76,7 @@ impl Permutation {
         }
     }
 
-    /// What goes to `value`: the same steps backwards.
+    /// The preimage of `value`, found by the same steps backwards.
     pub(super) fn invert(&self, key: u64, mut value: u64) -> u64 {
         assert!(value < self.len, "position {value} of {}", self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
@@ -138,7 +138,7 @@ mod tests {
         assert!((118.0..331.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Whether two neighbours stay in order is a fair coin, and a shuffled run has no trend.
+    /// Two neighbours stay in order with probability one half, and a shuffled run has no trend.
     #[test]
     fn neighbours_and_trend_are_random() {
         let len = 100_000;
@@ -152,7 +152,7 @@ mod tests {
         assert!(serial.abs() < 0.015 && trend.abs() < 0.015, "serial correlation {serial:.4}, trend {trend:.4}");
     }
 
-    /// Orders are part of what the version number promises.
+    /// The version number promises that orders do not change.
     #[test]
     fn an_order_stays_what_it_was() {
         let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();
@@ -173,8 +173,8 @@ mod tests {
         }
     }
 
-    /// At 2^40 samples: high and low bits of the picked samples, their differences, and those of
-    /// one position over epochs are uniform, and neighbouring positions independent.
+    /// At 2^40 samples, the high and low bits of the picked samples, their differences, and the
+    /// samples at one position over epochs are uniform, and neighbouring positions are independent.
     #[test]
     fn a_huge_source_is_no_dearer_and_as_random() {
         const CELLS: u64 = 64;

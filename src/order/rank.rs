@@ -1,6 +1,6 @@
 use crate::error::{Error, Result};
 
-/// Which of the processes that train together this is.
+/// The place of this process among the processes that train together.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -16,31 +16,31 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Rank {
-    /// The number of this process, from 0.
+    /// Number of this process, from 0.
     pub rank: usize,
-    /// The number of processes.
+    /// Number of processes.
     pub world_size: usize,
-    /// The number of this process on its machine, from 0, if the launcher sets it. It is usually
-    /// the number of its GPU.
+    /// Number of this process on its machine, from 0, if the launcher sets it. It is usually the
+    /// number of its GPU.
     pub local_rank: Option<usize>,
-    /// The number of processes on its machine, if the launcher sets it.
+    /// Number of processes on its machine, if the launcher sets it.
     pub local_world_size: Option<usize>,
 }
 
-/// The variables in which a launcher tells a process its place.
+/// The variables by which a launcher tells a process its rank.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
     world_size: &'static str,
     local_rank: &'static str,
     local_world_size: &'static str,
-    /// Set in all processes that it starts, where a process that it did not start may have a rank
-    /// too; and how processes are started.
+    /// For a launcher that may also give a rank to a process that it did not start: a variable that
+    /// is set only in processes that it started, and the command that starts them.
     started: Option<(&'static str, &'static str)>,
 }
 
-/// From the inside out: torchrun may be started by mpirun, and that by srun, and the innermost has
-/// started this process.
+/// Launchers from the innermost to the outermost. srun may start mpirun, which may start torchrun,
+/// and the innermost one started this process.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
@@ -64,8 +64,8 @@ const LAUNCHERS: [Launcher; 3] = [
         world_size: "SLURM_NTASKS",
         local_rank: "SLURM_LOCALID",
         local_world_size: "SLURM_NTASKS_PER_NODE",
-        // A batch script runs once, on the first machine, with process 0 and the number of tasks
-        // that were asked for.
+        // A batch script runs once, on the first machine, as process 0 of the number of tasks that
+        // were requested.
         started: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
@@ -74,7 +74,7 @@ impl Rank {
     /// A single process.
     pub const ALONE: Rank = Rank { rank: 0, world_size: 1, local_rank: None, local_world_size: None };
 
-    /// Process `rank` of `world_size`.
+    /// Creates the rank of process `rank` of `world_size`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `rank` is not less than `world_size`.
@@ -85,21 +85,21 @@ impl Rank {
         Ok(Rank { rank, world_size, local_rank: None, local_world_size: None })
     }
 
-    /// The rank that the launcher sets in the environment. `None` without such variables. The
-    /// launchers are, in this order:
+    /// Reads the rank that the launcher set in the environment, or `None` without such variables.
+    /// The launchers are, in this order:
     ///
     /// - torchrun: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`;
     /// - Open MPI: `OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`;
     /// - SLURM: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`.
     ///
-    /// SLURM gives a batch script the rank 0 of all tasks, although the script runs once. `srun`
-    /// sets `SLURM_STEP_ID` in the tasks that it starts. Without that variable, rank 0 of several
+    /// SLURM gives a batch script rank 0 of all tasks, although the script runs once. `srun` sets
+    /// `SLURM_STEP_ID` in the tasks that it starts. Without that variable, rank 0 of several tasks
     /// is an error.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are
-    /// incomplete or not numbers, or if two launchers contradict each other: if this process is one
-    /// of several to an outer launcher, an inner launcher cannot have started fewer.
+    /// incomplete or not numbers, or if two launchers contradict each other: if an outer launcher
+    /// says that this process is one of several, an inner launcher cannot have started fewer.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -112,7 +112,7 @@ impl Rank {
                 (None, Err(e)) => return Err(e),
                 (Some((inner, by)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
                     return Err(Error::config(format!(
-                        "{} is {} and {} is {}, but {} is {} and {} is {}: unset those that are left over",
+                        "{} is {} and {} is {}, but {} is {} and {} is {}: unset the stale ones",
                         by.rank,
                         inner.rank,
                         by.world_size,
@@ -129,19 +129,19 @@ impl Rank {
         Ok(found.map(|(rank, _)| rank))
     }
 
-    /// The rank by the environment of a process that is to have one.
+    /// Reads the rank from the environment of a process that must have one.
     pub(crate) fn of_launcher() -> Result<Self> {
         Self::from_env()?.ok_or_else(|| {
             let looked = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
             Error::config(format!(
-                "distributed, but no launcher says which rank this is: looked for {looked}; start with one of them, or set rank(rank, world_size)"
+                "distributed, but no launcher says which rank this is: looked for {looked}; start the program with one of them, or set rank(rank, world_size)"
             ))
         })
     }
 }
 
 impl Launcher {
-    /// The rank by this launcher's variables; `None` where they are not set.
+    /// Reads the rank from this launcher's variables, or `None` if they are not set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
         let number = |name: &str| match variable(name) {
             None => Ok(None),
@@ -162,7 +162,7 @@ impl Launcher {
                 "{} is {rank}, but {} is {world_size}: ranks count from 0",
                 self.rank, self.world_size
             ))),
-            // Any other rank than 0 is proof enough.
+            // A rank other than 0 proves that the launcher started this process.
             (Some(0), Some(world_size))
                 if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
@@ -174,8 +174,8 @@ impl Launcher {
                 )))
             }
             (Some(rank), Some(world_size)) => {
-                // A job step inherits what was asked for the job, which may be more than there is;
-                // and this is advice alone.
+                // A job step inherits the number that was requested for the job, which may exceed
+                // the actual number. This value is only a hint, so a malformed one is ignored.
                 let local_world_size = number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
                 Ok(Some(Rank { rank, world_size, local_rank: number(self.local_rank)?, local_world_size }))
             }
@@ -187,7 +187,7 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    /// The rank in an environment written as `NAME=value NAME=value`.
+    /// Reads the rank from an environment written as `NAME=value NAME=value`.
     fn rank_in(environment: &str) -> Result<(usize, usize, Option<usize>), String> {
         let variable = |name: &str| {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
@@ -216,12 +216,12 @@ mod tests {
         assert_eq!(rank_in(mpi), Ok((3, 4, Some(1))));
         assert_eq!(rank_in(slurm), Ok((1, 2, Some(0))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1"), Ok((0, 1, None)));
-        // srun starts torchrun once a machine, and that the processes; the same with mpirun, or
-        // with a batch script's own variables.
+        // srun starts torchrun once per machine, and torchrun starts the processes. The same holds
+        // with mpirun, or with the variables of a batch script.
         assert_eq!(rank_in(&format!("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 {slurm}")), Ok((5, 8, Some(1))));
         assert_eq!(rank_in(&format!("{mpi} {slurm}")), Ok((3, 4, Some(1))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_PROCID=0 SLURM_NTASKS=8"), Ok((0, 1, None)));
-        assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_NTASKS=8"), Ok((0, 1, None)), "salloc's, of no process");
+        assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_NTASKS=8"), Ok((0, 1, None)), "set by salloc, without a process");
     }
 
     #[test]
@@ -252,11 +252,7 @@ mod tests {
             &["but SLURM_STEP_ID is not set", "with srun, or set rank(rank, world_size)"],
         );
         assert_eq!(rank_in("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_ID=0 SLURM_LOCALID=0"), Ok((0, 8, Some(0))));
-        assert_eq!(
-            rank_in("SLURM_PROCID=0 SLURM_NTASKS=1"),
-            Ok((0, 1, None)),
-            "one is one, by whomever it was started"
-        );
+        assert_eq!(rank_in("SLURM_PROCID=0 SLURM_NTASKS=1"), Ok((0, 1, None)), "a world of one is valid without srun");
         refused("RANK=8 WORLD_SIZE=8", &["RANK is 8, but WORLD_SIZE is 8"]);
         refused("RANK=x WORLD_SIZE=8", &["RANK is \"x\", which is not a number"]);
         refused("RANK=-1 WORLD_SIZE=8", &["RANK is \"-1\""]);

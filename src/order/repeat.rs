@@ -1,10 +1,10 @@
 use super::{Draw, Order};
 
-/// Epochs of several passes. Epoch e consists of the epochs `e * passes` to `(e + 1) * passes - 1`
-/// of the inner order, one after the other.
+/// Combines several passes into one epoch. Epoch e consists of the epochs `e * passes` to `(e + 1)
+/// * passes - 1` of the inner order, in turn.
 ///
-/// Only the cut into epochs changes. The random numbers of samples stay the same, and batches run
-/// on across the passes.
+/// Only the cut into epochs changes. The random numbers of samples stay the same, and a batch may
+/// span two passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Repeat<O> {
     inner: O,
@@ -12,7 +12,7 @@ pub struct Repeat<O> {
 }
 
 impl<O: Order> Repeat<O> {
-    /// `passes` passes of `inner` in each epoch.
+    /// Creates epochs of `passes` passes over `inner`.
     pub fn new(passes: u64, inner: O) -> Self {
         Repeat { inner, passes }
     }
@@ -22,7 +22,7 @@ impl<O: Order> Repeat<O> {
         (0..self.passes).map(move |pass| first.wrapping_add(pass))
     }
 
-    /// Epoch and position in the order inside.
+    /// Epoch and position in the inner order.
     fn inside(&self, epoch: u64, mut position: u64) -> (u64, u64) {
         for pass in self.passes(epoch) {
             let len = self.inner.len(pass);
@@ -50,7 +50,7 @@ impl<O: Order> Order for Repeat<O> {
     }
 }
 
-/// Epochs without their beginning.
+/// Drops the beginning of each epoch.
 #[derive(Debug, Clone, Copy)]
 pub struct Skip<O> {
     inner: O,
@@ -58,7 +58,7 @@ pub struct Skip<O> {
 }
 
 impl<O: Order> Skip<O> {
-    /// `inner` without the first `samples` positions of each epoch.
+    /// Creates `inner` without the first `samples` positions of each epoch.
     pub fn new(samples: u64, inner: O) -> Self {
         Skip { inner, samples }
     }

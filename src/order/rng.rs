@@ -1,8 +1,8 @@
 /// The random numbers of one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014), started from a hash of (seed, epoch, sample).
 ///
-/// Nothing else goes in. So the numbers do not depend on worker, batch or rank. The crate promises
-/// the sequence and the conversions below: they do not change within a major version.
+/// Nothing else enters the hash, so the numbers do not depend on worker, batch or rank. The crate
+/// promises the sequence and the conversions below: they do not change within a major version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -17,7 +17,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Rng {
-    /// The generator of sample `sample` in epoch `epoch` under `seed`.
+    /// Creates the generator of sample `sample` in epoch `epoch` under `seed`.
     pub fn new(seed: u64, epoch: u64, sample: u64) -> Self {
         let key = [seed, epoch, sample]
             .iter()
@@ -25,29 +25,29 @@ impl Rng {
         Rng(key)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
-    /// Uniform in [0, 1), a multiple of 2^-53.
+    /// Returns a uniform number in [0, 1), a multiple of 2^-53.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in [low, high).
+    /// Returns a uniform number in [low, high).
     pub fn range(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// Uniform in 0..n by multiply-shift (Lemire 2019, without the rejection step: the bias is
-    /// below n / 2^64). `n` is not 0.
+    /// Returns a uniform number in 0..n by multiply-shift (Lemire 2019, without the rejection step:
+    /// the bias is below n / 2^64). `n` must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// True with probability `p`.
+    /// Returns true with probability `p`.
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }

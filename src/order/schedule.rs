@@ -3,36 +3,34 @@ use std::sync::Arc;
 
 use super::{Draw, Order, Rank};
 
-/// What happens to an epoch's last batch if the samples do not fill it.
+/// Treatment of an epoch's last batch if the samples do not fill it.
 ///
 /// With several ranks ([`Loader::rank`](crate::Loader::rank)) the global batch is kept, dropped or
-/// padded. So all ranks have the same number of batches.
+/// padded, so all ranks have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LastBatch {
-    /// It is delivered short. PyTorch's `drop_last=False`.
+    /// Delivers the batch short, like PyTorch's `drop_last=False`.
     ///
-    /// Several ranks share it as evenly as possible. If fewer samples are left than there are
-    /// ranks, some ranks would get nothing. Each of these gets one sample from the epoch's start,
-    /// marked as not valid.
+    /// Ranks share it as evenly as possible. If fewer samples are left than there are ranks, each
+    /// rank that would get none gets one sample from the start of the epoch, marked as not valid.
     #[default]
     Keep,
-    /// It is left out. PyTorch's `drop_last=True`. Opening is an error if the epoch then has no
-    /// batch.
+    /// Leaves the batch out, like PyTorch's `drop_last=True`. Opening fails if the epoch then has
+    /// no batch.
     Drop,
-    /// It is filled with samples from the epoch's start, marked as not valid (see
-    /// [`HostBatch::valid`](crate::HostBatch::valid)).
+    /// Fills the batch with samples from the start of the epoch, marked as not valid (see
     ///
     /// All batches of all ranks have the same number of samples, even if the world size does not
     /// divide the global batch.
     Pad,
 }
 
-/// One place of a batch.
+/// One entry of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pick {
     /// Index in the source.
     pub(crate) sample: u64,
-    /// What stands for the epoch in the sample's random numbers; see [`Draw::variant`].
+    /// Takes the place of the epoch in the sample's random numbers; see [`Draw::variant`].
     pub(crate) variant: u64,
     /// False for padding.
     pub(crate) valid: bool,
@@ -40,9 +38,9 @@ pub(crate) struct Pick {
 
 /// Cuts an order into batches, and each batch into the shares of the ranks.
 ///
-/// Global batch `g` has the positions from `g * batch` on, for any number of ranks. Its samples,
-/// `batch` or fewer, are split in order: each rank gets neighbours, and the first ranks get one
-/// more if the division has a remainder.
+/// Global batch `g` starts at position `g * batch`, for any number of ranks. Its samples, at most
+/// `batch`, are split in order: each rank gets a contiguous range, and the first ranks get one more
+/// sample if the division has a remainder.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Order>,
@@ -52,7 +50,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `batch` is the number of samples that all ranks together have in a batch.
+    /// Creates a schedule. `batch` is the number of samples per batch over all ranks.
     pub(crate) fn new(order: Arc<dyn Order>, batch: u64, last: LastBatch, rank: Rank) -> Self {
         Schedule { order, batch, last, rank }
     }
@@ -61,12 +59,12 @@ impl Schedule {
         &*self.order
     }
 
-    /// Samples that all ranks together have in a batch.
+    /// Number of samples per batch over all ranks.
     pub(crate) fn global_batch(&self) -> u64 {
         self.batch
     }
 
-    /// The rank whose share it gives.
+    /// The rank whose share this schedule gives.
     pub(crate) fn rank(&self) -> Rank {
         self.rank
     }
@@ -79,7 +77,7 @@ impl Schedule {
         }
     }
 
-    /// Number of samples that `epoch` delivers, all ranks together.
+    /// Number of samples that `epoch` delivers over all ranks.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
         match self.last {
             LastBatch::Drop => self.num_batches(epoch) * self.batch,
@@ -87,13 +85,13 @@ impl Schedule {
         }
     }
 
-    /// Places of this rank in its fullest batch.
+    /// Number of samples of this rank in its fullest batch, with padding.
     pub(crate) fn places(&self) -> u64 {
         let share = self.share(self.batch);
         self.least().max(share.end - share.start)
     }
 
-    /// Places of this rank in its emptiest batch.
+    /// Number of samples to which a batch of this rank is padded.
     fn least(&self) -> u64 {
         match self.last {
             LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
@@ -102,7 +100,7 @@ impl Schedule {
         }
     }
 
-    /// What this rank has of the `samples` of a global batch.
+    /// The share of this rank in the `samples` samples of a global batch.
     fn share(&self, samples: u64) -> Range<u64> {
         let (rank, world) = (self.rank.rank as u64, self.rank.world_size as u64);
         let (each, more) = (samples / world, samples % world);
@@ -110,17 +108,17 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// Puts this rank's places of batch `number` of `epoch` into `picks`. `number` is less than
-    /// [`num_batches`](Schedule::num_batches).
+    /// Replaces `picks` with this rank's entries of batch `number` of `epoch`. `number` must be
+    /// less than
     ///
     /// # Panics
-    /// If the order panics, or no longer has as many samples as it had.
+    /// If the order panics, or has fewer samples than before.
     pub(crate) fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
         let (len, first) = (self.order.len(epoch), number * self.batch);
         assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");
         let share = self.share(self.batch.min(len - first));
         let padding = self.least().saturating_sub(share.end - share.start);
-        // Goes on where the padding of the ranks before ends.
+        // Continues where the padding of the preceding ranks ends.
         let before = (self.rank.rank as u64 * self.least()).saturating_sub(share.start);
         let pick = |position, valid| {
             let Draw { index: sample, variant } = self.order.at(epoch, position);
@@ -139,7 +137,7 @@ mod tests {
     use super::*;
     use crate::order::{Mixture, Repeat, Sequential, Skip, Subset};
 
-    /// Counts how often it is asked for a sample.
+    /// Counts its calls.
     struct Counted(Arc<AtomicU64>);
 
     impl Order for Counted {
@@ -205,7 +203,7 @@ mod tests {
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
         assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
         assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
-        // Two left for four ranks: the others have padding.
+        // Two samples are left for four ranks, so the other ranks get padding.
         assert_eq!(
             [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::Keep, rank, 4)[1][0]),
             [(6, yes), (7, yes), (0, no), (1, no)]

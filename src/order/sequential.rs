@@ -1,13 +1,13 @@
-//! [`Sequential`]: the source's order.
+//! [`Sequential`]: the order of the source.
 
 use super::order::Order;
 
-/// Every sample once in each epoch, in the source's order.
+/// Every sample once per epoch, in the source's order.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequential(u64);
 
 impl Sequential {
-    /// The order of a source of `len` samples.
+    /// Creates the order of a source of `len` samples.
     pub fn new(len: u64) -> Self {
         Sequential(len)
     }

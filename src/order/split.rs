@@ -3,11 +3,11 @@ use std::collections::BTreeMap;
 use super::{Order, Shuffled};
 use crate::error::{Error, Result};
 
-/// Splits `samples` at random into parts of these `shares`. The shares add up to 1 or less; the
-/// rest of the samples is left out. PyTorch's `random_split`.
+/// Splits `samples` at random into parts of the given `shares`, like PyTorch's `random_split`. The
+/// shares add up to at most 1; the remaining samples are left out.
 ///
 /// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
-/// Sizes are rounded so that no sample is lost between the parts.
+/// Sizes are rounded such that no sample is lost between the parts.
 ///
 /// ```
 /// let [train, val] = warpfeed::order::split(0..500, [0.8, 0.2], 42)?;
@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) for a share outside 0 to 1, and for shares of
-/// more than 1 together.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a share is outside 0 to 1, or if the shares
+/// add up to more than 1.
 pub fn split<const N: usize>(
     samples: impl IntoIterator<Item = u64>,
     shares: [f64; N],
@@ -26,8 +26,8 @@ pub fn split<const N: usize>(
     split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
 }
 
-/// Splits samples as [`split`] does, each class by itself: a stratified split. Every part has the
-/// classes in the proportions of the whole. `samples` are indices with their labels.
+/// Splits each class as [`split`] does: a stratified split. Every part has the classes in the
+/// proportions of the whole. `samples` are pairs of index and label.
 ///
 /// ```
 /// let labels = [0, 0, 0, 0, 1, 1, 1, 1];
@@ -38,7 +38,7 @@ pub fn split<const N: usize>(
 /// ```
 ///
 /// # Errors
-/// As [`split`].
+/// Those of [`split`].
 pub fn split_by_class<const N: usize>(
     samples: impl IntoIterator<Item = (u64, i64)>,
     shares: [f64; N],
@@ -46,15 +46,17 @@ pub fn split_by_class<const N: usize>(
 ) -> Result<[Vec<u64>; N]> {
     let sum: f64 = shares.iter().sum();
     if shares.iter().any(|share| !(0.0..=1.0).contains(share)) || sum > 1.0 + 1e-9 {
-        return Err(Error::config(format!("split: shares of {shares:?}; each is 0 to 1, all together 1 or less")));
+        return Err(Error::config(format!(
+            "split: shares of {shares:?}: each must be 0 to 1, and their sum at most 1"
+        )));
     }
     let mut classes = BTreeMap::<i64, Vec<u64>>::new();
     for (sample, label) in samples {
         classes.entry(label).or_default().push(sample);
     }
     let mut parts = [const { Vec::new() }; N];
-    // What each class leaves unrounded is passed on to the next, so that the parts come out right
-    // however small the classes are.
+    // The rounding error of each class carries over to the next one, so the sizes of the parts are
+    // right however small the classes are.
     let mut owed = [0.0; N];
     for (label, samples) in classes {
         let len = samples.len() as u64;
@@ -68,7 +70,7 @@ pub fn split_by_class<const N: usize>(
             left -= count;
             part.extend(drawn.by_ref().take(count));
         }
-        // Shares of 1 leave nobody out.
+        // If the shares add up to 1, no sample is left out.
         if sum > 1.0 - 1e-9
             && let Some(last) = parts.last_mut()
         {
@@ -112,7 +114,7 @@ mod tests {
             let of = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
             assert_eq!((of(&train), of(&val)), (8 * class as usize, 2 * class as usize));
         }
-        // Classes of one sample each: the parts come out right all together.
+        // With classes of one sample each, the total sizes of the parts are right.
         let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (80, 20));
     }

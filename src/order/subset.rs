@@ -4,21 +4,21 @@ use super::rng::mix;
 use super::{Draw, Order};
 use crate::error::{Error, Result};
 
-/// An order over a list of samples. The inner order gives places in the list.
+/// An order over a list of samples. The inner order gives positions in the list.
 ///
-/// Each place takes 8 bytes. A sample that is listed more than once is augmented differently each
+/// Each entry takes 8 bytes. A sample that is listed more than once is augmented differently each
 /// time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
     inner: O,
     indices: Arc<[u64]>,
-    /// How many times the sample of each place stands in the list before it; empty if none comes
+    /// For each entry, how many earlier entries name the same sample. Empty if no sample is listed
     /// twice.
     copies: Box<[u32]>,
 }
 
 impl<O: Order> Subset<O> {
-    /// The samples `indices`, in the order that `inner` gives their places.
+    /// Creates an order of the samples `indices`, whose positions in the list come from `inner`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list is empty.
@@ -51,7 +51,7 @@ impl<O: Order> Order for Subset<O> {
     fn at(&self, epoch: u64, position: u64) -> Draw {
         let Draw { index: place, variant } = self.inner.at(epoch, position);
         let index = self.indices[place as usize];
-        // Empty where no sample comes twice.
+        // `copies` is empty if no sample is listed twice.
         match self.copies.get(place as usize) {
             None | Some(0) => Draw { index, variant },
             Some(&copy) => Draw { index, variant: mix(variant ^ mix(u64::from(copy))) },

@@ -4,12 +4,12 @@ use super::rng::{Rng, mix};
 use super::{Draw, Order};
 use crate::error::{Error, Result};
 
-/// Samples drawn with replacement, with chances in proportion to their weights. PyTorch's
-/// `WeightedRandomSampler`.
+/// Samples drawn with replacement, with probabilities in proportion to their weights, like
+/// PyTorch's `WeightedRandomSampler`.
 ///
 /// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker,
 /// 1977; the table as in Vose, "A linear algorithm for generating random numbers with a given
-/// distribution", 1991). A draw is one look-up. A weight takes 16 bytes. A sample is augmented
+/// distribution", 1991). A draw is one table lookup. A weight takes 16 bytes. A sample is augmented
 /// differently each time it is drawn.
 #[derive(Debug, Clone)]
 pub struct Weighted {
@@ -18,7 +18,8 @@ pub struct Weighted {
     seed: u64,
 }
 
-/// A share of the table that two samples divide: the cell's own with chance `own`, else `other`.
+/// A cell of the alias table, shared by two samples: the cell's own with probability `own`,
+/// otherwise `other`.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     own: f64,
@@ -26,8 +27,8 @@ struct Cell {
 }
 
 impl Weighted {
-    /// One weight for each sample, and as many draws in an epoch. The weights may have any sum. A
-    /// sample of weight 0 never comes.
+    /// Creates the order from one weight per sample, with one draw per sample in an epoch. The
+    /// weights may have any sum. A sample of weight 0 is never drawn.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
@@ -36,16 +37,15 @@ impl Weighted {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
         }
-        // By the largest first, so that the sum of weights near the end of an f64's range stays
-        // finite.
+        // Divides by the largest weight first, so that the sum stays finite for weights near the
+        // end of an f64's range.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
             return Err(Error::config(format!("weights: all {} are 0", weights.len())));
         }
         let sum: f64 = weights.iter().map(|w| w / largest).sum();
         let mean = sum / weights.len() as f64;
-        // Each cell holds a mean weight. One that is less than that is filled up by one that is
-        // more.
+        // Each cell holds the mean weight. A cell below the mean is filled up from one above it.
         let mut cells: Vec<_> =
             weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
         let (mut less, mut more): (Vec<usize>, Vec<usize>) = (0..cells.len()).partition(|&i| cells[i].own < 1.0);
@@ -58,8 +58,8 @@ impl Weighted {
                 less.push(large);
             }
         }
-        // What is left is a mean weight but for rounding; and a weight of 0 is never left, or it
-        // could be drawn.
+        // Apart from rounding, each remaining cell holds the mean weight. A cell of weight 0 that
+        // remains passes to the heaviest sample, so that weight 0 is never drawn.
         let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
         for i in less.into_iter().chain(more) {
             cells[i] =
@@ -68,7 +68,7 @@ impl Weighted {
         Ok(Weighted { draws: cells.len() as u64, cells: cells.into(), seed })
     }
 
-    /// The order with `draws` draws in an epoch.
+    /// Sets the number of draws per epoch.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.draws = draws;
@@ -82,7 +82,8 @@ impl Order for Weighted {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        // Not the seed itself: sample `position` draws its augmentation from that.
+        // Differs from the seed, because sample `position` draws its augmentation from the seed
+        // itself.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cell = rng.below(self.cells.len() as u64);
         let Cell { own, other } = self.cells[cell as usize];

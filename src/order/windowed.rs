@@ -2,66 +2,67 @@ use super::Order;
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
 
-/// A shuffle that reads a few places of the medium at a time. It suits disks, networks and object
-/// stores, where a random read is slow.
+/// A shuffle that reads from a few places of the storage at a time. It suits disks, networks and
+/// object stores, where random reads are slow.
 ///
-/// Consecutive samples form blocks. The blocks come in shuffled order. Each group of blocks is a
-/// window, and the samples within a window are shuffled. While one window is delivered, all reads
-/// lie in its blocks, and each block is read to its end. That shortens the seeks of a disk. It also
-/// uses what the system or the device reads ahead, as long as a window fits into memory. (LMDB is
-/// opened without read-ahead.)
+/// Consecutive samples form blocks, and the blocks come in shuffled order. A group of consecutive
+/// blocks is a window, and the samples within a window are shuffled. While a window is delivered,
+/// all reads fall into its blocks, and each block is read to its end. This shortens the seeks of a
+/// disk, and uses the read-ahead of the system or the device, as long as a window fits into memory.
+/// (LMDB is opened without read-ahead.)
 ///
-/// Every sample comes once an epoch, as with [`Shuffled`](super::Shuffled). The order takes no
+/// Every sample comes once per epoch, as with [`Shuffled`](super::Shuffled). The order takes no
 /// memory, finds any position in constant time, and is the same for any number of ranks. Ranks on
 /// several machines share each block.
 ///
-/// A batch has samples from as many unrelated places as a window has blocks. 64 blocks are the
+/// A batch has samples from as many unrelated places as a window has blocks, which is 64 by
 /// default. For a data set sorted by class, the classes in a batch then vary as if each 64th of a
-/// window were one class. More blocks mix better; longer blocks read better.
+/// window were one class. More blocks mix better, and longer blocks read faster.
 #[derive(Debug, Clone, Copy)]
 pub struct Windowed {
     len: u64,
     seed: u64,
-    /// Samples in a block; the source's last one may be shorter.
+    /// Samples per block. The last block of the source may be shorter.
     block: u64,
-    /// Blocks in a window; the epoch's last one may have fewer.
+    /// Blocks per window. The last window of the epoch may have fewer.
     per_window: u64,
 }
 
-/// Blocks in a window, unless the user says.
+/// Default number of blocks per window.
 const BLOCKS: u64 = 64;
 
 impl Windowed {
-    /// The order of a source of `len` samples under `seed`, in windows of about `window` samples. A
-    /// window has 64 blocks, or one block for each sample if it has fewer samples.
+    /// Creates the order of a source of `len` samples under `seed`, in windows of about `window`
+    /// samples. A window has 64 blocks, or one block per sample if it has fewer than 64 samples.
     pub fn new(len: u64, seed: u64, window: u64) -> Self {
         Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
     }
 
-    /// The same with blocks of `block` samples. `window` is rounded up to whole blocks.
+    /// Like [`new`](Windowed::new), with blocks of `block` samples. `window` is rounded up to whole
+    /// blocks.
     pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
         let block = block.clamp(1, len.max(1));
         Windowed { len, seed, block, per_window: window.min(len).div_ceil(block).max(1) }
     }
 }
 
-/// A run of blocks with the source's short one among them, or not: the arithmetic of windows in an
-/// epoch, and of blocks in a window.
+/// Entries of equal length, one of which may be shorter because it contains the source's short
+/// block. Used for the windows of an epoch and for the blocks of a window.
 struct Run {
-    /// Samples in an entry that is not short.
+    /// Samples per full entry.
     entry: u64,
-    /// The number of the entry that is short, and how many samples it lacks.
+    /// Number of the short entry, and how many samples it lacks.
     short: u64,
     lacks: u64,
 }
 
 impl Run {
-    /// Where entry `number` begins.
+    /// First position of entry `number`.
     fn start(&self, number: u64) -> u64 {
         number * self.entry - if number > self.short { self.lacks } else { 0 }
     }
 
-    /// The entry that `position` is in.
+    /// Number of the entry that contains `position`.
     fn entry(&self, position: u64) -> u64 {
         let after = position >= self.start(self.short + 1);
         (position + if after { self.lacks } else { 0 }) / self.entry
@@ -77,7 +78,7 @@ impl Order for Windowed {
         let key = epoch_key(self.seed, epoch);
         let blocks = Permutation::new(self.len.div_ceil(self.block));
         let lacks = blocks.len() * self.block - self.len;
-        // Where in the epoch the short block comes, in blocks.
+        // Position of the short block in the epoch, in blocks.
         let short = blocks.invert(key, blocks.len() - 1);
 
         let windows = Run { entry: self.per_window * self.block, short: short / self.per_window, lacks };
@@ -86,7 +87,7 @@ impl Order for Windowed {
         let first = window * self.per_window;
 
         let inside = Permutation::new(end - start).apply(mix(key ^ mix(window)), position - start);
-        // In a window without it, the short block is behind all others.
+        // In a window without the short block, `short` lies past the end.
         let short = if window == windows.short { short - first } else { self.per_window };
         let run = Run { entry: self.block, short, lacks };
         let place = run.entry(inside);
@@ -113,7 +114,8 @@ mod tests {
                     sorted.sort_unstable();
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
 
-                    // The blocks of a window are complete when it ends: none is in two windows.
+                    // The blocks of a window are complete when it ends, so no block is in two
+                    // windows.
                     let mut left = samples.as_slice();
                     while !left.is_empty() {
                         let mut blocks: Vec<u64> = vec![];
@@ -156,14 +158,13 @@ mod tests {
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// What mixing promises: over a data set sorted by class, the classes of a batch scatter as
-    /// much as theory says, and hardly more than after a full shuffle when a window has many
-    /// blocks.
+    /// Over a data set sorted by class, the classes of a batch scatter as much as theory says. With
+    /// many blocks per window, that is hardly more than after a full shuffle.
     #[test]
     fn a_batch_mixes_classes_as_its_blocks_allow() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
-        // Chi-square of a batch's class counts against equal shares, mean over an epoch's batches;
-        // 9 is what independent draws give.
+        // Chi-square of a batch's class counts against equal shares, averaged over an epoch's
+        // batches. Independent draws give 9.
         let scatter = |order: &dyn Order| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;
@@ -177,8 +178,8 @@ mod tests {
         };
         let full = scatter(&crate::order::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
-        // A batch of 250 from a window of k blocks: 9 for the draw from the window, and 9 * 250 / k
-        // for the k classes in it.
+        // For a batch of 250 from a window of k blocks, theory gives 9 for the draw from the
+        // window, plus 9 * 250 / k for the k classes in it.
         for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
             let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
             let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;
