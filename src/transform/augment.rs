@@ -7,13 +7,13 @@ use crate::transform::{ColorJitter, ImageMut, Mix, Mixing, Plan, RandomErasing};
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
 
-/// The steps between decoding and the batch, and the size of the result.
+/// The steps between decoding and the batch, and the size of the output.
 ///
 /// Start from [`train`](Augment::train), [`eval`](Augment::eval),
 /// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
 /// [`pass_through`](Augment::pass_through); for detection from [`letterbox`](Augment::letterbox),
-/// [`scale_jitter`](Augment::scale_jitter) or [`iou_crop`](Augment::iou_crop). Then add to it. The
-/// setters never fail. The loader checks the options when it is opened.
+/// [`scale_jitter`](Augment::scale_jitter) or [`iou_crop`](Augment::iou_crop). Then add to it.
+/// Setters never fail. The loader checks the options when it is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -27,9 +27,9 @@ const MAX_SIDE: u32 = 65_535;
 ///
 /// [Masks, boxes and points](crate::field) of a sample follow its picture.
 ///
-/// Mosaic, four samples in one image, is not offered. A sample's part of a batch is a function of
-/// (seed, epoch, sample). Mosaic would read and decode four samples for each, and an error in one
-/// of them would be an error of four.
+/// Mosaic, which combines four samples into one image, is not offered. A sample's part of a batch
+/// is a function of (seed, epoch, sample). Mosaic would read and decode four samples for each
+/// image, and an error in one of them would affect four images.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Augment {
     crop: Crop,
@@ -40,7 +40,7 @@ pub struct Augment {
     jitter: Option<ColorJitter>,
     erase: Option<RandomErasing>,
     mix: Option<Mix>,
-    /// A setter that was called on a crop that does not support it, and what it needs.
+    /// A setter that was called on an unsupported crop, and what the setter needs.
     misuse: Option<(&'static str, &'static str)>,
 }
 
@@ -59,68 +59,69 @@ impl Augment {
         }
     }
 
-    /// A random box of 0.08 to 1 of the picture's area and a ratio of 3/4 to 4/3, resized to `side`
-    /// by `side` pixels, then flipped left to right with probability 0.5: torchvision's
-    /// `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
+    /// Crops a random box of 0.08 to 1 of the picture's area and an aspect ratio of 3/4 to 4/3,
+    /// resizes it to `side` by `side` pixels, and flips it left to right with probability 0.5:
+    /// torchvision's `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
     pub fn train(side: u32) -> Self {
         Self::new(Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] }, side, side).flip(0.5)
     }
 
-    /// The shorter side resized to `shorter` pixels, then the central `side` by `side`:
+    /// Resizes the shorter side to `shorter` pixels, then crops the central `side` by `side`:
     /// torchvision's `Resize(shorter)` and `CenterCrop(side)`, with its rounding.
-    /// `Augment::eval(256, 224)` is the usual one.
+    /// `Augment::eval(256, 224)` is the usual choice.
     pub fn eval(shorter: u32, side: u32) -> Self {
         Self::new(Crop::Shorter(shorter), side, side)
     }
 
-    /// The central `side` by `side` pixels without resizing, as torchvision's `CenterCrop(side)`. A
-    /// smaller picture is an error; it is not padded.
+    /// Crops the central `side` by `side` pixels without resizing, like torchvision's
+    /// `CenterCrop(side)`. A smaller picture is an error; it is not padded.
     pub fn center_crop(side: u32) -> Self {
         Self::new(Crop::Center, side, side)
     }
 
-    /// The whole picture, resized to `width` by `height` pixels, as torchvision's `Resize((height,
+    /// Resizes the whole picture to `width` by `height` pixels, like torchvision's `Resize((height,
     /// width))`. The aspect ratio may change.
     pub fn resize(width: u32, height: u32) -> Self {
         Self::new(Crop::Stretch, width, height)
     }
 
-    /// The whole picture, unchanged. A picture of another size than `width` by `height` pixels is
-    /// an error.
+    /// Leaves the picture unchanged. A picture that is not `width` by `height` pixels is an error.
     pub fn pass_through(width: u32, height: u32) -> Self {
         Self::new(Crop::Exact, width, height)
     }
 
-    /// The whole picture, resized to fit into `width` by `height` pixels with its aspect ratio, in
-    /// the middle. The rest is [filled](Augment::fill).
+    /// Resizes the whole picture to fit into `width` by `height` pixels, keeps its aspect ratio,
+    /// and centres it. The rest is [filled](Augment::fill).
     ///
-    /// The side that decides takes all of the output. The other one is rounded down, as in
-    /// torchvision's `Resize(size=None, max_size=side)`. An odd rest has its larger half at the
-    /// right or at the bottom.
+    /// The limiting side spans the output. The other side is rounded down, as in torchvision's
+    /// `Resize(size=None, max_size=side)`. If the padding is odd, the extra pixel goes to the right
+    /// or to the bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::new(Crop::Letterbox, width, height)
     }
 
-    /// The whole picture, resized to fit into `side` by `side` pixels, times a factor uniform in
-    /// `low` to `high`. Of a larger result a random part is taken. A smaller one lies in the upper
-    /// left corner, and the rest is [filled](Augment::fill).
+    /// Resizes the whole picture to fit into `side` by `side` pixels, times a factor uniform in
+    /// `low` to `high`. A random part of a larger result is used. A smaller result goes to the
+    /// upper left corner, and the rest is [filled](Augment::fill).
     ///
-    /// It is torchvision's `ScaleJitter((side, side), (low, high))`, then the `FixedSizeCrop` of
+    /// This is torchvision's `ScaleJitter((side, side), (low, high))`, then the `FixedSizeCrop` of
     /// its reference training. Ghiasi et al., "Simple Copy-Paste is a Strong Data Augmentation
     /// Method for Instance Segmentation" (2021), use 0.1 to 2.
     pub fn scale_jitter(side: u32, low: f64, high: f64) -> Self {
         Self::new(Crop::Jitter([low, high]), side, side)
     }
 
-    /// A random box that shows enough of the sample's boxes, resized to `width` by `height` pixels:
-    /// torchvision's `RandomIoUCrop()` and `Resize((height, width))`. Liu et al., "SSD: Single Shot
+    /// Crops a random box that shows enough of the sample's boxes, and resizes it to `width` by
+    /// `height` pixels: torchvision's `RandomIoUCrop()` and `Resize((height, width))`. Liu et al.,
+    /// "SSD: Single Shot
     /// MultiBox Detector" (2016).
     ///
-    /// One of 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1 is drawn. 1 takes the whole picture. For the others
-    /// up to 40 boxes are drawn, with sides of 0.3 to 1 times the picture's and a width / height of
-    /// 0.5 to 2. The first of them is taken that holds the centre of a box of the sample, and has
-    /// at least this intersection over union with such a box. If none does, it begins anew. A
-    /// sample without boxes keeps its whole picture.
+    /// A threshold is drawn from 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, where 1 means the whole picture.
+    /// For any other threshold up to 40 crops are drawn, with sides of 0.3 to 1 times the picture's
+    /// and a width / height of 0.5 to 2. The first crop is used that contains the centre of at
+    /// least one of the sample's boxes, and whose intersection over union with one of those boxes
+    /// reaches the threshold. If there is none, a new threshold is drawn. A sample without boxes
+    /// keeps its whole picture.
     ///
     /// Boxes whose centre lies outside are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
@@ -128,7 +129,7 @@ impl Augment {
         Self::new(Crop::Iou, width, height)
     }
 
-    /// Red, green and blue of what the picture does not cover; black by default. Only for
+    /// Red, green and blue of the area that the picture does not cover; black by default. Only for
     /// [`letterbox`](Augment::letterbox) and [`scale_jitter`](Augment::scale_jitter).
     #[must_use]
     pub fn fill(mut self, colour: [u8; 3]) -> Self {
@@ -146,8 +147,8 @@ impl Augment {
         self
     }
 
-    /// The random box's share of the picture's area, uniform in `low` to `high`; 0.08 to 1 by
-    /// default. Only for [`Augment::train`].
+    /// Share of the picture's area that the random box covers, uniform in `low` to `high`; 0.08 to
+    /// 1 by default. Only for [`Augment::train`].
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         match &mut self.crop {
@@ -157,8 +158,8 @@ impl Augment {
         self
     }
 
-    /// The random box's width / height, log-uniform in `low` to `high`; 3/4 to 4/3 by default. Only
-    /// for [`Augment::train`].
+    /// Width / height of the random box, log-uniform in `low` to `high`; 3/4 to 4/3 by default.
+    /// Only for [`Augment::train`].
     #[must_use]
     pub fn ratio(mut self, low: f64, high: f64) -> Self {
         match &mut self.crop {
@@ -168,15 +169,15 @@ impl Augment {
         self
     }
 
-    /// Probability of mirroring left and right; 0.5 for [`Augment::train`], otherwise 0. It costs
-    /// nothing, because the resize writes mirrored rows.
+    /// Probability of a left-right flip; 0.5 for [`Augment::train`], otherwise 0. The flip is free,
+    /// because the resize writes mirrored rows.
     #[must_use]
     pub fn flip(mut self, probability: f64) -> Self {
         self.flip = probability;
         self
     }
 
-    /// Probability of mirroring top and bottom; 0 by default.
+    /// Probability of a top-bottom flip; 0 by default.
     #[must_use]
     pub fn vertical_flip(mut self, probability: f64) -> Self {
         self.vertical_flip = probability;
@@ -197,7 +198,7 @@ impl Augment {
         self
     }
 
-    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch gives
+    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch provides
     /// the weight for the labels.
     #[must_use]
     pub fn mix(mut self, mix: Mix) -> Self {
@@ -210,21 +211,23 @@ impl Augment {
         self.output
     }
 
-    /// Checks the options. The loader calls it when it is opened.
+    /// Checks the options. The loader calls this method when it is opened.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] naming the option and its value.
+    /// [`ErrorKind::Config`] that names the option and its value.
     pub fn check(&self) -> Result<()> {
         let Size { width, height } = self.output;
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
-            return Err(Error::config(format!("augment: an output of {width}x{height}; sides are 1 to {MAX_SIDE}")));
+            return Err(Error::config(format!(
+                "augment: an output of {width}x{height}: sides must be 1 to {MAX_SIDE}"
+            )));
         }
         if let Some((setter, needs)) = self.misuse {
             return Err(Error::config(format!("augment: {setter} needs {needs}")));
         }
         for (name, p) in [("flip", self.flip), ("vertical_flip", self.vertical_flip)] {
             if !(0.0..=1.0).contains(&p) {
-                return Err(Error::config(format!("augment: {name} of {p} is not a probability: must lie in 0..1")));
+                return Err(Error::config(format!("augment: {name} of {p} is not a probability: it must be 0 to 1")));
             }
         }
         if let Some(erase) = &self.erase {
@@ -239,17 +242,17 @@ impl Augment {
         self.crop.check(self.output)
     }
 
-    /// Whether it changes colours.
+    /// Whether the colours change.
     #[cfg(feature = "cuda")]
     pub(crate) fn colours(&self) -> bool {
         self.jitter.is_some()
     }
 
-    /// Decides, before decoding, what happens to a sample whose picture has the size `size`.
+    /// Decides, before decoding, how a sample is transformed whose picture has size `size`.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing. An option that is
-    /// off draws nothing. [`iou_crop`](Augment::iou_crop) takes the sample for one without boxes;
-    /// see [`plan_with`](Augment::plan_with).
+    /// turned off draws nothing. [`iou_crop`](Augment::iou_crop) treats the sample as one without
+    /// boxes;
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
@@ -258,11 +261,11 @@ impl Augment {
         self.plan_with(size, &[], rng)
     }
 
-    /// [`plan`](Augment::plan) for a sample with `boxes`, (x1, y1, x2, y2) in pixels of the
-    /// picture. Only [`iou_crop`](Augment::iou_crop) looks at them.
+    /// Like [`plan`](Augment::plan), for a sample with `boxes`, (x1, y1, x2, y2) in pixels of the
+    /// picture. Only [`iou_crop`](Augment::iou_crop) uses the boxes.
     ///
     /// # Errors
-    /// As [`plan`](Augment::plan).
+    /// Those of [`plan`](Augment::plan).
     pub fn plan_with(&self, size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
         if size.area() == 0 {
             return Err(Error::new(
@@ -278,21 +281,21 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Changes the colours of a sample's image after the resize. Draws from the `rng` that
-    /// [`plan`](Augment::plan) drew from.
+    /// Jitters the colours of a sample's image after the resize. Draws from the same `rng` as
+    /// [`plan`](Augment::plan), which must have been called before.
     pub fn colour(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
         if let Some(jitter) = &self.jitter {
             jitter.apply(image, rng);
         }
     }
 
-    /// Whether samples may get a rectangle to erase. Erasing comes after normalisation.
+    /// Whether samples may get a rectangle to erase. Erasing follows normalisation.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn erases(&self) -> bool {
         self.erase.is_some()
     }
 
-    /// Whether a plan depends on the sample's boxes.
+    /// Whether plans depend on the sample's boxes.
     pub(crate) fn sees_boxes(&self) -> bool {
         matches!(self.crop, Crop::Iou)
     }
@@ -303,7 +306,7 @@ impl Augment {
         self.mix.is_some()
     }
 
-    /// How batch number `batch` of epoch `epoch` is mixed; `None` if it is not mixed.
+    /// Returns how batch number `batch` of epoch `epoch` is mixed, or `None` if it is not mixed.
     pub fn mixing(&self, seed: u64, epoch: u64, batch: u64) -> Option<Mixing> {
         self.mix.as_ref()?.draw(seed, epoch, batch, self.output)
     }

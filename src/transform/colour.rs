@@ -4,11 +4,12 @@ use crate::transform::ImageMut;
 use crate::transform::geometry::Interval;
 
 /// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Brightness, contrast,
-/// saturation and hue each get a random factor. Their order is drawn for each sample.
+/// saturation and hue each get a random factor, and are applied in an order that is drawn for each
+/// sample.
 ///
-/// It runs after the resize, so its cost does not depend on the picture's size. Each step rounds as
-/// torchvision does. Results may differ from torchvision by one level, because its sums of 32-bit
-/// floats may round differently.
+/// The jitter follows the resize, so its cost does not depend on the picture's size. Each step
+/// rounds as torchvision does. Results may differ from torchvision by one level, because its sums
+/// of 32-bit floats may round differently.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ColorJitter {
     brightness: Option<Interval>,
@@ -18,35 +19,35 @@ pub struct ColorJitter {
 }
 
 impl ColorJitter {
-    /// A jitter with all steps off.
+    /// Creates a jitter with all steps off.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives black, 1 the image.
+    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives black, 1 the image.
     #[must_use]
     pub fn brightness(mut self, amount: f64) -> Self {
         self.brightness = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
         self
     }
 
-    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the image's mean grey, 1
-    /// the image.
+    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the image's mean
+    /// grey, 1 the image.
     #[must_use]
     pub fn contrast(mut self, amount: f64) -> Self {
         self.contrast = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
         self
     }
 
-    /// A factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives greys, 1 the image.
+    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives greys, 1 the image.
     #[must_use]
     pub fn saturation(mut self, amount: f64) -> Self {
         self.saturation = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
         self
     }
 
-    /// A turn of the colour circle, uniform in `-amount` to `amount`. The most is half a circle,
-    /// 0.5. This is by far the slowest of the four.
+    /// Draws a turn of the colour circle, uniform in `-amount` to `amount`. The maximum is half a
+    /// circle, 0.5. This step is by far the slowest of the four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
         self.hue = Some([-amount, amount]);
@@ -100,19 +101,19 @@ fn map_levels(image: &mut ImageMut<'_>, f: impl Fn(f32) -> f32) {
     image.data_mut().iter_mut().for_each(|v| *v = table[usize::from(*v)]);
 }
 
-/// `a * b + c` rounded once, as PyTorch's vector loops do it. The product of two floats is exact in
-/// a double.
+/// Computes `a * b + c` with one rounding, as PyTorch's vector loops do. A double holds the product
+/// of two floats exactly.
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// ITU-R BT.601 luma, cut to a whole number.
+/// ITU-R BT.601 luma, truncated to a whole number.
 fn grey(pixel: &[u8; 3]) -> f32 {
     let [r, g, b] = pixel.map(f32::from);
     fused(b, 0.114, fused(g, 0.587, r * 0.2989)) as u8 as f32
 }
 
-/// `_blend`: `ratio` of `value`, and the rest of `other`.
+/// `_blend`: `ratio` of `value` plus `1 - ratio` of `other`.
 fn blend(value: f32, other: f32, ratio: f64) -> f32 {
     fused(other, (1.0 - ratio) as f32, value * ratio as f32).clamp(0.0, 255.0)
 }
@@ -122,7 +123,7 @@ fn brightness(image: &mut ImageMut<'_>, factor: f64) {
     map_levels(image, |v| (v * factor as f32).clamp(0.0, 255.0));
 }
 
-/// `adjust_contrast`: blend with the mean of the greys.
+/// `adjust_contrast`: blends with the mean of the greys.
 fn contrast(image: &mut ImageMut<'_>, factor: f64) {
     let count = image.size().area();
     let sum: u64 = image.pixels_mut().map(|pixel| grey(pixel) as u64).sum();
@@ -130,7 +131,7 @@ fn contrast(image: &mut ImageMut<'_>, factor: f64) {
     map_levels(image, |v| blend(v, mean, factor));
 }
 
-/// `adjust_saturation`: blend with the pixel's grey.
+/// `adjust_saturation`: blends with the pixel's grey.
 fn saturation(image: &mut ImageMut<'_>, factor: f64) {
     for pixel in image.pixels_mut() {
         let grey = grey(pixel);
@@ -138,8 +139,8 @@ fn saturation(image: &mut ImageMut<'_>, factor: f64) {
     }
 }
 
-/// `adjust_hue`: to HSV, turn, and back; the conversions are those of torchvision's `_rgb_to_hsv`
-/// and `_hsv_to_rgb`.
+/// `adjust_hue`: converts to HSV, turns the hue, and converts back, like torchvision's
+/// `_rgb_to_hsv` and `_hsv_to_rgb`.
 fn hue(image: &mut ImageMut<'_>, turn: f64) {
     for pixel in image.pixels_mut() {
         let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
@@ -172,7 +173,7 @@ fn hue(image: &mut ImageMut<'_>, turn: f64) {
             4 => [t, p, max],
             _ => [max, p, q],
         };
-        // `to_dtype(uint8, scale=True)` cuts 255.999 times the value.
+        // `to_dtype(uint8, scale=True)` truncates 255.999 times the value.
         *pixel = turned.map(|v| (v * 255.999) as u8);
     }
 }

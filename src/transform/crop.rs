@@ -8,7 +8,7 @@ use crate::transform::plan::Plan;
 /// Largest side that a picture is resized to, in pixels.
 const MAX_SIDE: u32 = 65_535;
 
-/// What of a picture becomes the output, and where it lies in there.
+/// The part of a picture that becomes the output, and its place in the output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
     /// A random box, resized to the output.
@@ -17,14 +17,14 @@ pub(super) enum Crop {
     Shorter(u32),
     /// The centre, without resizing.
     Center,
-    /// The whole picture, resized; the aspect ratio may change.
+    /// The whole picture, resized. The aspect ratio may change.
     Stretch,
     /// The whole picture, which must already have the output's size.
     Exact,
-    /// The whole picture, as large as fits, in the middle.
+    /// The whole picture, as large as fits, centred.
     Letterbox,
-    /// The whole picture, as large as fits times a random factor; then a random part of the
-    /// output's size, or the upper left corner.
+    /// The whole picture, as large as fits, times a random factor. Then a random part of the
+    /// output's size, or the picture in the upper left corner.
     Jitter(Interval),
     /// A random box that shows enough of the sample's boxes, resized to the output.
     Iou,
@@ -36,22 +36,22 @@ impl Crop {
         let Size { width, height } = output;
         match *self {
             Crop::Random { scale: [low, high], .. } if !(0.0 < low && low <= high && high <= 1.0) => {
-                Err(Error::config(format!("augment: scale of {low} to {high}; needs 0 < low <= high <= 1")))
+                Err(Error::config(format!("augment: scale of {low} to {high}: needs 0 < low <= high <= 1")))
             }
             Crop::Random { ratio: [low, high], .. } if !(0.0 < low && low <= high && high.is_finite()) => {
-                Err(Error::config(format!("augment: ratio of {low} to {high}; needs 0 < low <= high")))
+                Err(Error::config(format!("augment: ratio of {low} to {high}: needs 0 < low <= high")))
             }
             Crop::Shorter(shorter) if shorter < width.max(height) || shorter > MAX_SIDE => Err(Error::config(format!(
                 "augment: a crop of {width}x{height} from pictures resized to a shorter side of {shorter}"
             ))),
             Crop::Jitter([low, high]) if !(0.0 < low && low <= high && high <= 100.0) => {
-                Err(Error::config(format!("augment: scale_jitter of {low} to {high}; needs 0 < low <= high <= 100")))
+                Err(Error::config(format!("augment: scale_jitter of {low} to {high}: needs 0 < low <= high <= 100")))
             }
             _ => Ok(()),
         }
     }
 
-    /// The plan for a picture of `size` with `boxes`, without flips and what follows them.
+    /// Plans a picture of `size` with `boxes`, without flips and erasing.
     pub(super) fn plan(&self, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
         let (whole, all) = (Rect::full(size), Rect::full(output));
         Ok(match *self {

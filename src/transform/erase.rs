@@ -3,12 +3,12 @@ use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::transform::geometry::Interval;
 
-/// A rectangle of the output to be filled with one value.
+/// A rectangle of the output that is filled with one value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Erase {
-    /// Where, in pixels of the output.
+    /// The rectangle, in pixels of the output.
     pub rect: Rect,
-    /// Red, green and blue in the batch's own units: normalised floats, or 0 to 255 in a batch of
+    /// Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch of
     /// bytes.
     pub value: [f32; 3],
 }
@@ -16,10 +16,9 @@ pub struct Erase {
 /// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017),
 /// applied after normalisation.
 ///
-/// With probability `p` it fills a rectangle. The rectangle's area is uniform in `scale` (0.02 to
-/// 0.33) times the image's area. Its height / width is log-uniform in `ratio` (0.3 to 3.3). It is
-/// drawn up to ten times, until it is smaller than the image. If all ten tries fail, nothing is
-/// filled.
+/// A rectangle is filled with probability `p`. Its area is uniform in `scale` (0.02 to 0.33) times
+/// the image's area, and its height / width is log-uniform in `ratio` (0.3 to 3.3). It is drawn up
+/// to ten times, until it is smaller than the image. If all ten tries fail, nothing is filled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomErasing {
     probability: f64,
@@ -34,14 +33,14 @@ impl RandomErasing {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3] }
     }
 
-    /// The rectangle's share of the image's area; 0.02 to 0.33 by default.
+    /// Share of the image's area that the rectangle covers; 0.02 to 0.33 by default.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = [low, high];
         self
     }
 
-    /// The rectangle's height / width; 0.3 to 3.3 by default.
+    /// Height / width of the rectangle; 0.3 to 3.3 by default.
     #[must_use]
     pub fn ratio(mut self, low: f64, high: f64) -> Self {
         self.ratio = [low, high];
@@ -58,18 +57,19 @@ impl RandomErasing {
     pub(super) fn check(&self) -> Result<()> {
         let ([s0, s1], [r0, r1]) = (self.scale, self.ratio);
         if !(0.0..=1.0).contains(&self.probability) {
-            return Err(Error::config(format!("erase: {} is not a probability: must lie in 0..1", self.probability)));
+            return Err(Error::config(format!("erase: {} is not a probability: it must be 0 to 1", self.probability)));
         }
         if !(0.0 <= s0 && s0 <= s1 && s1 <= 1.0) {
-            return Err(Error::config(format!("erase: scale of {s0} to {s1}; needs 0 <= low <= high <= 1")));
+            return Err(Error::config(format!("erase: scale of {s0} to {s1}: needs 0 <= low <= high <= 1")));
         }
         if !(0.0 < r0 && r0 <= r1 && r1.is_finite()) {
-            return Err(Error::config(format!("erase: ratio of {r0} to {r1}; needs 0 < low <= high")));
+            return Err(Error::config(format!("erase: ratio of {r0} to {r1}: needs 0 < low <= high")));
         }
         Ok(())
     }
 
-    /// Draws one number to decide. To erase, draws two more per try and two for the place.
+    /// Draws one number for the decision. An erased sample draws two more per try and two for the
+    /// place.
     pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> Option<Erase> {
         if !rng.chance(self.probability) {
             return None;

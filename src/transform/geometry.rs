@@ -1,21 +1,22 @@
-//! Where a crop lies. Python's `round` rounds half to even and its `int` truncates. This module
-//! does the same, so the boxes equal torchvision's.
+//! Positions of crops.
+//!
+//! Python's `round` rounds half to even and its `int` truncates. This module does the same, so its
+//! boxes equal torchvision's.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 
-/// A window of a picture in fractions of a pixel; (0, 0) is the upper left corner of the first
-/// pixel.
+/// A window of a picture in fractional pixels. (0, 0) is the upper left corner of the first pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Left edge.
     pub x: f64,
     /// Upper edge.
     pub y: f64,
-    /// From left to right edge.
+    /// Distance from the left to the right edge.
     pub width: f64,
-    /// From upper to lower edge.
+    /// Distance from the upper to the lower edge.
     pub height: f64,
 }
 
@@ -28,11 +29,11 @@ impl From<Rect> for Window {
 /// A uniform or log-uniform interval, `[low, high]`.
 pub(super) type Interval = [f64; 2];
 
-/// The box of torchvision's `RandomResizedCrop.make_params`: ten tries at an area uniform in
-/// `scale` times the picture's and an aspect ratio (width / height) log-uniform in `ratio`; then
-/// the largest central box whose ratio is allowed.
+/// The box of torchvision's `RandomResizedCrop.make_params`. It makes ten tries with an area
+/// uniform in `scale` times the picture's and an aspect ratio (width / height) log-uniform in
+/// `ratio`, and falls back to the largest central box with an allowed ratio.
 ///
-/// Draws two numbers per try and two for the place: four to 22 in all.
+/// Draws two numbers per try and two for the place of the box: four to 22 in all.
 pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     for _ in 0..10 {
@@ -72,8 +73,8 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     Ok(Rect::new(anchor(size.width, output.width), anchor(size.height, output.height), output.width, output.height))
 }
 
-/// The picture after torchvision's `Resize(side)`: the shorter side becomes `side`, the longer
-/// `int(side * longer / shorter)`.
+/// The picture's size after torchvision's `Resize(side)`: the shorter side becomes `side`, and the
+/// longer side `int(side * longer / shorter)`.
 pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     let longer =
         |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
@@ -84,8 +85,8 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
-/// The largest size with the aspect ratio of `size` in `output`; the side that does not decide is
-/// rounded down, as by torchvision's `Resize(size=None, max_size=side)`.
+/// The largest size with the aspect ratio of `size` that fits into `output`. The side that is not
+/// limiting is rounded down, as by torchvision's `Resize(size=None, max_size=side)`.
 pub(super) fn fit_into(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
     let part = |product: u64, by: u64| (product / by).max(1) as u32;
@@ -96,8 +97,8 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
     }
 }
 
-/// The size of torchvision's `ScaleJitter`: as large as fits into `output`, times a factor uniform
-/// in `factors`, rounded down; sides of 1 to `most`. Draws one number.
+/// The size of torchvision's `ScaleJitter`: the largest that fits into `output`, times a factor
+/// uniform in `factors`, rounded down, with sides of 1 to `most`. Draws one number.
 pub(super) fn jittered(size: Size, output: Size, factors: Interval, most: u32, rng: &mut Rng) -> Size {
     let [w, h] = [size.width, size.height].map(f64::from);
     let fits = (f64::from(output.width) / w).min(f64::from(output.height) / h);
@@ -106,9 +107,9 @@ pub(super) fn jittered(size: Size, output: Size, factors: Interval, most: u32, r
     Size::new(side(w), side(h))
 }
 
-/// The box of the `FixedSizeCrop` of torchvision's reference training: where `size` exceeds
-/// `output` a part of it from a random place on, elsewhere all of it. Draws one number, which both
-/// axes share.
+/// The box of the `FixedSizeCrop` of torchvision's reference training. Along an axis where `size`
+/// exceeds `output`, it is a random part of the axis, otherwise the whole axis. Draws one number,
+/// which both axes share.
 pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let place = rng.unit();
     let span = |length: u32, room: u32| ((f64::from(length.saturating_sub(room)) * place) as u32, length.min(room));
@@ -116,7 +117,7 @@ pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// Whether the centre of a box, (x1, y1, x2, y2), lies inside `crop`, and not on its edge.
+/// Whether the centre of a box, (x1, y1, x2, y2), lies strictly inside `crop`.
 pub(super) fn holds_centre(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     let within = |centre: f64, start: u32, length: u32| {
         f64::from(start) < centre && centre < f64::from(start) + f64::from(length)
@@ -138,7 +139,7 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
 }
 
 /// The pixels that an antialiased triangle filter reads when it maps `window` to `output`: the
-/// window and half a filter around it, as far as the picture goes. These pixels are enough: the
+/// window and half a filter around it, within the picture. Decoding these pixels is enough: the
 /// result equals resizing the whole picture and then cropping.
 pub(super) fn support_of(size: Size, window: Window, output: Size) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_shorter_side_is_rounded_as_torchvision_does() {
-        // torchvision.transforms.functional._compute_resized_output_size, run for these sizes.
+        // Computed by torchvision.transforms.functional._compute_resized_output_size.
         assert_eq!(shorter_to(Size::new(500, 375), 256), Size::new(341, 256));
         assert_eq!(shorter_to(Size::new(375, 500), 256), Size::new(256, 341));
         assert_eq!(shorter_to(Size::new(333, 500), 256), Size::new(256, 384));
@@ -167,13 +168,13 @@ mod tests {
 
     #[test]
     fn the_centre_is_rounded_half_to_even() {
-        // (341 - 224) / 2 = 58.5 goes to 58, (227 - 224) / 2 = 1.5 to 2.
+        // (341 - 224) / 2 = 58.5 rounds to 58, and (227 - 224) / 2 = 1.5 to 2.
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
     }
 
     #[test]
     fn a_letterbox_is_rounded_as_torchvision_does() {
-        // v2.Resize(size=None, max_size=640) of pictures of these sizes.
+        // Computed by v2.Resize(size=None, max_size=640).
         let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
         assert_eq!(fit(500, 375), Size::new(640, 480));
         assert_eq!(fit(333, 500), Size::new(426, 640));
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_fallback_is_the_largest_central_box() {
-        // No box of a ratio of 3/4 to 4/3 has nine tenths of a strip's area.
+        // A box with a ratio of 3/4 to 4/3 cannot cover nine tenths of a strip.
         let rect = random_box(Size::new(1000, 300), [0.9, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(0, 0, 0));
         assert_eq!(rect, Rect::new(300, 0, 400, 300));
         let rect = random_box(Size::new(300, 1000), [0.9, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(0, 0, 0));

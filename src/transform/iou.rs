@@ -4,21 +4,23 @@ use crate::decode::{Rect, Size};
 use crate::order::Rng;
 use crate::transform::geometry::holds_centre;
 
-/// The least intersection over union with a box, one of which is drawn. 1 stands for the whole
+/// Minimum intersection over union with a box, one of which is drawn. 1 stands for the whole
 /// picture.
 const OPTIONS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
-/// Boxes that are drawn for each of these.
+/// Crops that are drawn per threshold.
 const TRIALS: usize = 40;
 
-/// Options that are drawn before the whole picture is taken. Each of them takes it with a
-/// probability of at least 1/7, so that (6/7)^100 of the samples, 2 in 10 million, meet this end.
+/// Thresholds that are drawn before the whole picture is used. Each draw gives the whole picture
+/// with probability 1/7 or more, so at most (6/7)^100 of the samples, 2 in 10 million, exhaust the
+/// limit.
 const ROUNDS: usize = 100;
 
-/// Draws a crop of a picture of `size` for `boxes`, (x1, y1, x2, y2); `None` is the whole picture.
+/// Draws a crop of a picture of `size` for `boxes`, (x1, y1, x2, y2). `None` means the whole
+/// picture.
 ///
-/// Draws one number for each option, then two for each size and two for each place. Without boxes
-/// it draws nothing.
+/// Draws one number per threshold, then two for each size and two for each place. Without boxes it
+/// draws nothing.
 pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect> {
     if boxes.is_empty() {
         return None;
@@ -32,7 +34,7 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
             let width = (f64::from(size.width) * rng.range(0.3, 1.0)) as u32;
             let height = (f64::from(size.height) * rng.range(0.3, 1.0)) as u32;
             let ratio = f64::from(width) / f64::from(height);
-            // An empty crop has a ratio of 0, infinity, or none.
+            // The ratio of an empty crop is 0, infinite or NaN.
             if !(0.5..=2.0).contains(&ratio) {
                 continue;
             }

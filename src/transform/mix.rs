@@ -2,7 +2,7 @@ use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 
-/// Mixing of neighbours in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
+/// Mixes neighbours in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
 ///
 /// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, as torchvision rolls the
 /// batch by one. All samples of a batch share one weight. The numbers are drawn from (seed, epoch,
@@ -15,26 +15,26 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Weighted sums of two images; the weight is drawn from Beta(`alpha`, `alpha`). Zhang et al.,
-    /// "mixup: Beyond Empirical Risk Minimization" (2017); ImageNet recipes use 0.2.
+    /// Adds two images with weights. The weight is drawn from Beta(`alpha`, `alpha`). Zhang et al.,
+    /// "mixup: Beyond Empirical Risk Minimization" (2017). ImageNet recipes use 0.2.
     pub fn mixup(alpha: f64) -> Self {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// A rectangle of the one image put into the other; its area is drawn from Beta(`alpha`,
+    /// Pastes a rectangle of one image into another. The remaining area is drawn from Beta(`alpha`,
     /// `alpha`). Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
-    /// Localizable Features" (2019); recipes use 1.
+    /// Localizable Features" (2019). Recipes use 1.
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }
 
-    /// Either of them, each for half of the batches, as torchvision's training reference does with
-    /// `RandomChoice`.
+    /// Uses MixUp for half of the batches and CutMix for the others, at random, like torchvision's
+    /// training reference with `RandomChoice`.
     pub fn either(mixup_alpha: f64, cutmix_alpha: f64) -> Self {
         Mix { mixup: Some(mixup_alpha), cutmix: Some(cutmix_alpha), probability: 1.0 }
     }
 
-    /// Share of the batches that are mixed; 1 by default.
+    /// Probability that a batch is mixed; 1 by default.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
@@ -46,17 +46,19 @@ impl Mix {
             if let Some(alpha) = alpha
                 && !(alpha > 0.0 && alpha.is_finite())
             {
-                return Err(Error::config(format!("mix: {name} with an alpha of {alpha}; needs more than 0")));
+                return Err(Error::config(format!(
+                    "mix: {name} with an alpha of {alpha}: it must be finite and greater than 0"
+                )));
             }
         }
         if !(0.0..=1.0).contains(&self.probability) {
-            return Err(Error::config(format!("mix: {} is not a probability: must lie in 0..1", self.probability)));
+            return Err(Error::config(format!("mix: {} is not a probability: it must be 0 to 1", self.probability)));
         }
         Ok(())
     }
 
-    /// How batch number `batch` of epoch `epoch` is mixed, with images of `size`; `None` if it is
-    /// not mixed.
+    /// Returns how batch number `batch` of epoch `epoch`, with images of `size`, is mixed, or
+    /// `None` if it is not mixed.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
         // This generator must differ from that of sample number `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
@@ -75,11 +77,12 @@ impl Mix {
     }
 }
 
-/// How one batch and its labels are mixed. Sample `i` belongs with `weight` to its own class and
+/// How one batch and its labels are mixed. Sample `i` belongs with weight `weight` to its own class
+/// and
 /// with `1 - weight` to the class of its [`partner`](Mixing::partner).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
-    /// The sample's own share, 0 to 1; torchvision's `lam`.
+    /// Share of the sample itself, 0 to 1; torchvision's `lam`.
     pub weight: f32,
     /// The rectangle that comes from the partner (`CutMix`); `None` means a weighted sum (`MixUp`).
     pub cut: Option<Rect>,
@@ -107,8 +110,8 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
 }
 
-/// Beta(`alpha`, `alpha`) as X / (X + Y) of two gamma variates, in logarithms so that a tiny
-/// `alpha` does not underflow.
+/// Draws from Beta(`alpha`, `alpha`) as X / (X + Y) of two gamma variates. Works with logarithms,
+/// so that a tiny `alpha` does not underflow.
 fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
     1.0 / (1.0 + (y - x).exp())
@@ -120,7 +123,7 @@ fn beta(alpha: f64, rng: &mut Rng) -> f64 {
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
-    // 1 - unit is in (0, 1], so that its logarithm exists.
+    // 1 - unit is in (0, 1], where the logarithm is defined.
     let boost = (1.0 - rng.unit()).ln() / alpha;
     loop {
         let normal = (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos();

@@ -1,17 +1,17 @@
-//! Pixels to pixels: makes the decoded part of a picture into an image of the batch's size.
+//! Transforms the decoded part of a picture into an image of the batch's size.
 //!
-//! 1. `augment`: [`Augment`], the steps for every sample: crop, flip, and what follows.
+//! 1. `augment`: [`Augment`], the steps for every sample: crop, flip, and the rest.
 //! 2. `colour`: [`ColorJitter`].
-//! 3. `crop`: what of a picture becomes the output, and where it lies in there.
+//! 3. `crop`: the part of a picture that becomes the output, and its place there.
 //! 4. `erase`: [`RandomErasing`].
-//! 5. `geometry`: where a crop lies, drawn and rounded as torchvision does.
+//! 5. `geometry`: positions of crops, drawn and rounded as torchvision does.
 //! 6. `iou`: a crop that shows enough of the sample's boxes.
-//! 7. `mix`: [`Mix`], how a batch's samples are mixed with their neighbours.
-//! 8. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and where they
-//!    take a point, a box or a pixel.
-//! 9. `resize`: [`Resizer`], crop, antialiased resize and flip in one go.
-//! 10. `step`: [`Transform`], the user's own step.
-//! 11. `view`: [`ImageMut`], the image as a user's [`Transform`] sees it.
+//! 7. `mix`: [`Mix`], which mixes samples of a batch with their neighbours.
+//! 8. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping of
+//!    points, boxes and pixels.
+//! 9. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
+//! 10. `step`: [`Transform`], a step of the user.
+//! 11. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
 //!
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
 //! [`Augment::plan`], then the colour, then the user's transforms.

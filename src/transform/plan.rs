@@ -2,60 +2,59 @@ use crate::decode::{Rect, Size};
 use crate::transform::geometry;
 use crate::transform::{Erase, Window};
 
-/// What happens to one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it before
-/// decoding.
+/// The transformation of one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it
+/// before decoding.
 ///
 /// In whole pixels: [`crop`](Plan::crop) of the picture is resized to [`resized`](Plan::resized).
-/// From [`offset`](Plan::offset) on, as much of it as [`target`](Plan::target) has room for is put
-/// there. What is left of the output is filled. Then the output is mirrored.
+/// The part that starts at [`offset`](Plan::offset) and fits into [`target`](Plan::target) is
+/// copied there. The rest of the output is filled. Then the output is mirrored.
 ///
-/// The methods say where something that lies in the picture is afterwards. A
-/// [`Kind`](crate::field::Kind) of your own calls them.
+/// The methods map positions in the picture to positions in the output, for your own
+/// [`Kind`](crate::field::Kind).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Size of the picture, upright.
+    /// Size of the upright picture.
     pub picture: Size,
-    /// The part of the picture that is decoded. The resize filter reads only this part.
+    /// The part of the picture that is decoded, which is all that the resize filter reads.
     pub region: Rect,
-    /// The part of the picture that becomes the target, in fractions of a pixel. It lies in the
-    /// region.
+    /// The part of the picture that becomes the target, in fractional pixels, inside the region.
     pub window: Window,
     /// The part of the picture that is resized.
     pub crop: Rect,
-    /// The size that it is resized to.
+    /// Size of `crop` after the resize.
     pub resized: Size,
     /// Column and row of the resized part at which the target begins.
     pub offset: (u32, u32),
     /// The part of the output that shows the picture, before flips.
     pub target: Rect,
-    /// Red, green and blue of the rest.
+    /// Red, green and blue of the rest of the output.
     pub fill: [u8; 3],
-    /// Size of the result.
+    /// Size of the output.
     pub output: Size,
-    /// Mirror left and right.
+    /// Whether left and right are mirrored.
     pub flip: bool,
-    /// Mirror top and bottom.
+    /// Whether top and bottom are mirrored.
     pub vertical_flip: bool,
-    /// Whether boxes whose centre lies outside the crop are dropped
+    /// Whether boxes are dropped if their centre lies outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
     pub centred: bool,
-    /// The rectangle of the image to be filled after normalisation. As in torchvision's
-    /// `RandomErasing`, masks, boxes and points do not change.
+    /// Rectangle that is filled after normalisation. Masks, boxes and points do not change, as in
+    /// torchvision's `RandomErasing`.
     pub erase: Option<Erase>,
 }
 
-/// A box in the output, as [`Plan::clip_box`] returns it.
+/// A box in the output, returned by [`Plan::clip_box`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clipped {
     /// (x1, y1, x2, y2) in pixels of the output.
     pub corners: [f64; 4],
-    /// The share of the box's area that is left, 0 to 1. Of a box without area it is 0.
+    /// Share of the box's area that remains, 0 to 1.
     pub visible: f64,
 }
 
 impl Plan {
-    /// Takes `crop` of a picture of size `picture` and resizes it to `target`, a part of the output.
+    /// Plans to resize `crop` of a picture of size `picture` to `target`, a part of the output.
     /// Nothing is mirrored, and the rest is black.
     pub fn resized_crop(picture: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {
@@ -75,8 +74,8 @@ impl Plan {
         }
     }
 
-    /// Resizes a picture of size `picture` to `resized` and takes `part` of that to the upper left
-    /// corner of the output.
+    /// Plans to resize a picture of size `picture` to `resized` and to move `part` of the result to
+    /// the upper left corner of the output.
     pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size) -> Self {
         let window = geometry::window_of(picture, resized, part);
         let whole = Self::resized_crop(picture, Rect::full(picture), output, Rect::full(part.size()));
@@ -90,10 +89,10 @@ impl Plan {
         (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
     }
 
-    /// Where the picture's place (`x`, `y`) is in the output, before flips. It may lie outside.
+    /// Maps (`x`, `y`) of the picture to the output, before flips. The result may lie outside.
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
-        // Divided last, so that an edge of the crop is exactly one of the target.
+        // Divides last, so that an edge of the crop maps exactly to an edge of the target.
         let along = |v: f64, [start, from, to, offset, target]: [u32; 5]| {
             (v - f64::from(start)) * f64::from(to) / f64::from(from) - f64::from(offset) + f64::from(target)
         };
@@ -103,8 +102,8 @@ impl Plan {
         )
     }
 
-    /// What the resize filter reads across and down, counted from the region's corner. `None` if
-    /// the window is empty.
+    /// The spans that the resize filter reads, across and down, counted from the region's corner.
+    /// `None` if the window is empty.
     pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
         let within = |start: f64, length: f64, origin: u32, limit: u32| {
@@ -117,7 +116,7 @@ impl Plan {
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
-    /// The target in the output, after flips.
+    /// The target's place in the output, after flips.
     pub fn shown(&self) -> Rect {
         let Rect { mut x, mut y, width, height } = self.target;
         if self.flip {
@@ -129,11 +128,11 @@ impl Plan {
         Rect::new(x, y, width, height)
     }
 
-    /// Where the point (`x`, `y`) of the picture is in the output; outside of it if the crop left
-    /// it out.
+    /// Maps the point (`x`, `y`) of the picture to the output. The result lies outside the output
+    /// if the crop excludes the point.
     ///
-    /// Numbers are those of pixels, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
-    /// first pixel, and a flip takes x to width - 1 - x.
+    /// Coordinates are those of pixels, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
+    /// first pixel, and a flip maps x to width - 1 - x.
     pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
         let (mut x, mut y) = self.place(x, y);
         if self.flip {
@@ -146,18 +145,19 @@ impl Plan {
     }
 
     /// Whether a [`point`](Plan::point) of the output lies where the picture is shown. As with
-    /// torchvision's `SanitizeKeyPoints` the left and upper edges belong to it, and the right and
-    /// lower ones do not.
+    /// torchvision's `SanitizeKeyPoints`, the left and upper edges are included, and the right and
+    /// lower edges are not.
     pub fn shows(&self, x: f64, y: f64) -> bool {
         let Rect { x: left, y: top, width, height } = self.shown();
         let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
         within(x, left, width) && within(y, top, height)
     }
 
-    /// Where the box (x1, y1, x2, y2) of the picture is in the output, clipped to what is shown.
-    /// `None` if nothing of it is left: neither width nor height may be 0.
+    /// Maps the box (x1, y1, x2, y2) of the picture to the output, clipped to the shown part.
+    /// `None` if the width or height that remains is 0.
     ///
-    /// Numbers are those of edges: 0 to the width are all pixels, and a flip takes x to width - x.
+    /// Coordinates are those of edges: 0 to the width spans all pixels, and a flip maps x to width
+    /// - x.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
         if self.centred && !geometry::holds_centre(self.crop, [x1, y1, x2, y2]) {
             return None;
@@ -178,8 +178,8 @@ impl Plan {
         (a < c && b < d).then_some(Clipped { corners: [a, b, c, d], visible })
     }
 
-    /// The column of the picture that the nearest pixel to column `x` of the output comes from;
-    /// `None` where the output is filled.
+    /// The column of the picture that provides column `x` of the output by nearest-neighbour
+    /// resizing. `None` where the output is filled.
     ///
     /// The rule is that of torchvision's masks (`InterpolationMode.NEAREST`): column `i` of a
     /// resize is column `floor(i * (from / to))` in 32-bit floats.
@@ -188,15 +188,15 @@ impl Plan {
         nearest(x, self.output.width, self.flip, (self.target.x, self.target.width), steps)
     }
 
-    /// The row of the picture for row `y` of the output, as [`column`](Plan::column).
+    /// The row of the picture for row `y` of the output, like [`column`](Plan::column).
     pub fn row(&self, y: u32) -> Option<u32> {
         let steps = (self.crop.y, self.crop.height, self.resized.height, self.offset.1);
         nearest(y, self.output.height, self.vertical_flip, (self.target.y, self.target.height), steps)
     }
 }
 
-/// Where position `at` of `output` comes from along one axis. `steps` are start and length of the
-/// crop, what it is resized to, and the offset in that.
+/// Maps position `at` of the output back to the picture, along one axis. `steps` are start and
+/// length of the crop, the length after the resize, and the offset in the resized part.
 fn nearest(
     at: u32,
     output: u32,

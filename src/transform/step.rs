@@ -2,10 +2,10 @@ use crate::error::Result;
 use crate::order::Rng;
 use crate::transform::ImageMut;
 
-/// Your own step. It changes the image after crop, resize and colour, before the image is
+/// A step of your own. It changes the image after crop, resize and colour, before the image is
 /// normalised and written into the batch.
 ///
-/// Many worker threads call it at once. A closure with the same signature is a `Transform`:
+/// Many worker threads call it concurrently. A closure with the same signature is a `Transform`:
 ///
 /// ```
 /// use warpfeed::order::Rng;
@@ -23,7 +23,7 @@ use crate::transform::ImageMut;
 /// ```
 pub trait Transform: Send + Sync {
     /// Changes `image` in place: `u8`, HWC, RGB, of the batch's size. Take all randomness from
-    /// `rng`, so the pixels depend only on (seed, epoch, sample).
+    /// `rng`, so that the pixels depend only on (seed, epoch, sample).
     ///
     /// # Errors
     /// Any error; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds

@@ -1,6 +1,6 @@
 use crate::decode::Size;
 
-/// One RGB image in work: `u8`, HWC, rows without padding, in the batch's image size.
+/// A mutable view of one RGB image: `u8`, HWC, rows without padding, in the batch's image size.
 #[derive(Debug)]
 pub struct ImageMut<'a> {
     data: &'a mut [u8],
@@ -18,12 +18,12 @@ impl<'a> ImageMut<'a> {
         ImageMut { data, size }
     }
 
-    /// Pixels in a row.
+    /// Number of pixels in a row.
     pub fn width(&self) -> u32 {
         self.size.width
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn height(&self) -> u32 {
         self.size.height
     }
@@ -33,17 +33,17 @@ impl<'a> ImageMut<'a> {
         self.size
     }
 
-    /// All bytes, `height * width * 3` of them.
+    /// All bytes of the image, `height * width * 3`.
     pub fn data(&self) -> &[u8] {
         self.data
     }
 
-    /// All bytes, for writing.
+    /// All bytes of the image, mutable.
     pub fn data_mut(&mut self) -> &mut [u8] {
         self.data
     }
 
-    /// The pixels from left to right and top to bottom, each red, green, blue.
+    /// The pixels from left to right and top to bottom, each as red, green, blue.
     pub fn pixels_mut(&mut self) -> impl Iterator<Item = &mut [u8; 3]> {
         self.data.as_chunks_mut::<3>().0.iter_mut()
     }

@@ -1,10 +1,10 @@
-//! Two pixels, or 32 values of a row, at a time.
+//! Vector code for AVX2, with two pixels or 32 values of a row at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only behind [`kernels`], which asks the CPU for AVX2,
-//!    and from where the CPU has more than that.
-//! 2. Every load and store lies in a slice whose length is asserted on entry, before the first of
-//!    them.
+//! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
+//!    AVX2, or from the AVX-512 functions, whose `kernels` checks for AVX2 too.
+//! 2. Every load and store stays inside a slice whose length the function asserts on entry, before
+//!    the first of them.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -19,14 +19,14 @@ use super::kernels::Kernels;
 use super::scalar as narrower;
 use super::table::Table;
 
-/// Pixels a vector holds.
+/// Pixels per vector.
 const LANES: usize = 2;
 
 /// The functions of this file, if this CPU can run them.
 pub(super) fn kernels() -> Option<Kernels> {
     is_x86_feature_detected!("avx2").then_some(Kernels {
         lanes: LANES,
-        // SAFETY: invariant 1; the feature was just found.
+        // SAFETY: invariant 1; the feature was just detected.
         vertical: |rows, stride, taps, precision, out| unsafe { vertical(rows, stride, taps, precision, out) },
         // SAFETY: as above.
         horizontal: |row, table, out| unsafe { horizontal(row, table, out) },
@@ -35,21 +35,21 @@ pub(super) fn kernels() -> Option<Kernels> {
 
 super::lanes::lanes!("avx2");
 
-/// `sum` and the products of neighbouring 16-bit values.
+/// `sum` plus the products of `a` and `b`, added in neighbouring pairs of 16-bit values.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn dot(sum: Vector, a: Vector, b: Vector) -> Vector {
     _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 }
 
-/// 16 bytes a lane, `starts` bytes behind `from`.
+/// Loads 16 bytes into each lane, from `from + starts[lane]`.
 ///
 /// # Safety
-/// They can be read, and so can the starts of all lanes.
+/// Those bytes and `starts[..LANES]` must be readable.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
-    // SAFETY: the caller's word.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let load = |lane: usize| _mm_loadu_si128(from.add(*starts.add(lane) as usize).cast());
         _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(load(0)), load(1))

@@ -1,10 +1,10 @@
-//! Four pixels, or 64 values of a row, at a time.
+//! Vector code for AVX-512, with four pixels or 64 values of a row at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only behind [`kernels`], which asks the CPU for AVX-512
-//!    F, BW and VNNI, and for AVX2.
-//! 2. Every load and store lies in a slice whose length is asserted on entry, before the first of
-//!    them.
+//! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
+//!    AVX-512 F, BW and VNNI, and for AVX2.
+//! 2. Every load and store stays inside a slice whose length the function asserts on entry, before
+//!    the first of them.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -19,7 +19,7 @@ use super::avx2 as narrower;
 use super::kernels::Kernels;
 use super::table::Table;
 
-/// Pixels a vector holds.
+/// Pixels per vector.
 const LANES: usize = 4;
 
 /// The functions of this file, if this CPU can run them.
@@ -30,7 +30,7 @@ pub(super) fn kernels() -> Option<Kernels> {
         && is_x86_feature_detected!("avx2");
     able.then_some(Kernels {
         lanes: LANES,
-        // SAFETY: invariant 1; the features were just found.
+        // SAFETY: invariant 1; the features were just detected.
         vertical: |rows, stride, taps, precision, out| unsafe { vertical(rows, stride, taps, precision, out) },
         // SAFETY: as above.
         horizontal: |row, table, out| unsafe { horizontal(row, table, out) },
@@ -39,14 +39,14 @@ pub(super) fn kernels() -> Option<Kernels> {
 
 super::lanes::lanes!("avx2,avx512f,avx512bw,avx512vnni");
 
-/// 16 bytes a lane, `starts` bytes behind `from`.
+/// Loads 16 bytes into each lane, from `from + starts[lane]`.
 ///
 /// # Safety
-/// They can be read, and so can the starts of all lanes.
+/// Those bytes and `starts[..LANES]` must be readable.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
-    // SAFETY: the caller's word.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let load = |lane: usize| _mm_loadu_si128(from.add(*starts.add(lane) as usize).cast());
         let pixels = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(load(0)), load(1));

@@ -1,11 +1,11 @@
 use std::ops::Range;
 
-/// The filter of one axis: which source positions each output reads, and with which weights.
+/// Filter of one axis: the source positions that each output reads, and their weights.
 ///
-/// The triangle filter of Pillow's `Resample.c` (`BILINEAR`): support of one output step, or of one
-/// source pixel where the picture grows, weights that sum to 1. They are then rounded to 16 bits
-/// with as many fractional bits as the largest of them allows, as `fast_image_resize` does, so that
-/// the results are bit for bit the same.
+/// The filter is the triangle filter of Pillow's `Resample.c` (`BILINEAR`). Its support is one
+/// output step, or one source pixel where the picture grows, and its weights sum to 1. The weights
+/// are rounded to 16 bits, with as many fractional bits as the largest of them allows, like in
+/// `fast_image_resize`, so the results are bit for bit the same.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -17,7 +17,7 @@ pub(super) struct Axis {
     span: (u32, u32),
 }
 
-/// What an axis is made from.
+/// Parameters of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Key {
     /// Positions in the source.
@@ -30,22 +30,22 @@ pub(super) struct Key {
     pub(super) mirrored: bool,
 }
 
-/// What one output reads.
+/// Source positions and coefficients of one output.
 #[derive(Debug, Clone, Copy)]
 struct Taps {
     /// First source position.
     start: u32,
-    /// First coefficient and one past the last.
+    /// Index of the first coefficient, and one past the last.
     from: u32,
     to: u32,
 }
 
 impl Axis {
-    /// Computes the filter and returns whether it changed. Allocates only to exceed all earlier
+    /// Computes the filter and returns whether it changed. Allocates only if it exceeds all earlier
     /// sizes.
     ///
-    /// The window is non-empty and lies within the source. So every output has a tap: its middle is
-    /// at most half a position from a source position.
+    /// The window is non-empty and lies within the source. Every output therefore has a tap: its
+    /// middle is at most half a position away from a source position.
     pub(super) fn prepare(&mut self, key: Key) -> bool {
         if self.key == Some(key) {
             return false;
@@ -61,7 +61,7 @@ impl Axis {
         let mut largest: f64 = 0.0;
         for output in 0..key.outputs {
             let middle = start + (f64::from(output) + 0.5) * scale;
-            // `as` cuts towards 0 and keeps to the type's range, which is `floor` here.
+            // `as` truncates towards 0 and saturates, which equals `floor` here.
             let low = (middle - radius).max(0.0) as u32;
             let high = ceil((middle + radius).min(f64::from(key.length)));
             let from = self.weights.len();
@@ -83,15 +83,15 @@ impl Axis {
             self.widest = self.widest.max(self.weights.len() - from);
             self.taps.push(Taps { start: first, from: from as u32, to: self.weights.len() as u32 });
         }
-        // Fractional bits: as many as keep the largest coefficient below 2^15, and at most 21,
-        // which keeps sums below 2^31.
+        // The number of fractional bits keeps the largest coefficient below 2^15, and is at most
+        // 21, which keeps sums below 2^31.
         while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
             self.precision += 1;
         }
         let unit = f64::from(1u32 << self.precision);
         self.coefficients.clear();
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5) as i16));
-        // Starts and ends grow from output to output.
+        // Starts and ends increase from output to output.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
         self.span = (first.start, last.start + last.to - last.from);
         if key.mirrored {
@@ -110,14 +110,13 @@ impl Axis {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// Source position of the first tap of `output`, and the coefficients from there on. Never
-    /// empty.
+    /// Source position of the first tap of `output`, and its coefficients in order. Never empty.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])
     }
 
-    /// Source position of the first tap of `output`, and the weights from there on, which sum to 1.
+    /// Source position of the first tap of `output`, and its weights in order, which sum to 1.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.weights[taps.from as usize..taps.to as usize])
@@ -128,7 +127,7 @@ impl Axis {
         self.precision
     }
 
-    /// The most taps that an output has.
+    /// Largest number of taps of an output.
     pub(super) fn widest(&self) -> usize {
         self.widest
     }
@@ -140,7 +139,7 @@ impl Axis {
     }
 }
 
-/// `value`, which is not negative, rounded up.
+/// Rounds `value` up, which must not be negative.
 fn ceil(value: f64) -> u32 {
     let whole = value as u32;
     whole + u32::from(f64::from(whole) < value)

@@ -6,7 +6,7 @@
 
 macro_rules! lanes {
     ($features:literal) => {
-        /// As [`scalar::vertical`](super::scalar::vertical), to the same bits.
+        /// Like [`scalar::vertical`](super::scalar::vertical), bit for bit.
         #[target_feature(enable = $features)]
         pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
             const STEP: usize = 16 * LANES;
@@ -23,7 +23,7 @@ macro_rules! lanes {
                 let mut upper = at;
                 for taps in taps.chunks(2) {
                     let (first, second) = (taps[0], taps.get(1).copied().unwrap_or(0));
-                    // An odd last row is read twice, the second time for a coefficient of 0.
+                    // An odd last row is read twice, the second time with a coefficient of 0.
                     let lower = if taps.len() == 2 { upper + stride } else { upper };
                     let tap = set1_epi32(i32::from(first as u16) | i32::from(second) << 16);
                     debug_assert!(lower + STEP <= rows.len());
@@ -43,13 +43,13 @@ macro_rules! lanes {
                 if at + STEP == length {
                     return;
                 }
-                // The last step overlaps the one before it.
+                // The last step overlaps the previous one.
                 at = (at + STEP).min(length - STEP);
             }
         }
 
-        /// As [`scalar::horizontal`](super::scalar::horizontal), to the same bits, with taps laid
-        /// out for this width.
+        /// Like [`scalar::horizontal`](super::scalar::horizontal), bit for bit, with taps laid out
+        /// for this width.
         #[target_feature(enable = $features)]
         fn horizontal(row: &[u8], table: &Table, out: &mut [u8]) {
             match table.depth {
@@ -61,7 +61,7 @@ macro_rules! lanes {
             }
         }
 
-        /// `DEPTH` is that of the table, or 0 if it is not known when compiling.
+        /// `DEPTH` is the depth of the table, or 0 if it is not known at compile time.
         #[target_feature(enable = $features)]
         fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
             const GROUP: usize = 4 * LANES;
@@ -69,11 +69,11 @@ macro_rules! lanes {
             let groups = table.outputs.div_ceil(GROUP);
             assert!(out.len() == table.outputs * 3 && row.len() >= table.reach && depth == table.depth);
             assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * depth);
-            // Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits; then
-            // those of pixels 2 and 3.
+            // Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits; then the
+            // same of pixels 2 and 3.
             let near = broadcast(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
             let far = broadcast(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
-            // The fourth byte of each pixel goes.
+            // Drops the fourth byte of each pixel.
             let squeeze = broadcast(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
             let (half, shift) = (set1_epi32(1 << (table.precision - 1)), set1_epi32(table.precision as i32));
             for group in 0..groups {
@@ -99,7 +99,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Sums without their fractional bits, as bytes.
+        /// Drops the fractional bits of the sums and packs them into bytes.
         #[inline]
         #[target_feature(enable = $features)]
         fn narrow([a, b, c, d]: [Vector; 4], shift: Vector) -> Vector {

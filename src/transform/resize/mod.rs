@@ -1,17 +1,17 @@
-//! Crop, antialiased bilinear resize and flip in one go.
+//! Crop, antialiased bilinear resize and flip in one pass.
 //!
 //! 1. `axis`: the filter along one axis as fixed-point coefficients.
 //! 2. `scalar`: the portable code. The vector code gives the same bits.
-//! 3. `table`: the filter for a row, laid out for vectors.
-//! 4. `kernels`: what an instruction set brings.
+//! 3. `table`: the filter of a row, laid out for vectors.
+//! 4. `kernels`: the functions of an instruction set.
 //! 5. `lanes`: the vector code, written once for both widths.
 //! 6. `avx2`, `avx512`: the widths.
 //! 7. `planes`: the same filter for maps of floats.
-//! 8. `resizer`: [`Resizer`] takes the best of them and writes the image.
+//! 8. `resizer`: [`Resizer`], which chooses the best of them and writes the image.
 //!
-//! Each output row takes two sums. The first sums source rows into one row, which stays in the
-//! first-level cache. The second sums that row sideways into its place. This order never changes,
-//! so rounding and all pixels are the same on every machine.
+//! Each output row takes two sums. The first adds source rows into one row, which stays in the L1
+//! cache. The second adds pixels of that row into the output. This order never changes, so rounding
+//! and all pixels are the same on every machine.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

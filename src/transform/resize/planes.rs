@@ -4,7 +4,7 @@ use super::axis::{Axis, Key};
 use crate::decode::Rect;
 use crate::transform::Plan;
 
-/// Resizes maps of floats one after the other. It keeps its scratch.
+/// Resizes maps of floats, reusing its scratch memory.
 ///
 /// The filter is that of [`Resizer`](super::Resizer), with weights in floats: torchvision's
 /// `resize` of a float image with `antialias=True`.
@@ -16,10 +16,11 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
-    /// Writes what the plan shows to its place in `to`, (H, W, `channels`) of the output. `pixel`
-    /// gives channel `c` of the picture's pixel (x, y). What the picture does not cover stays.
+    /// Writes the part that the plan shows to its place in `to`, (H, W, `channels`) of the output.
+    /// `pixel` returns channel `c` of the picture's pixel (x, y). Values that the picture does not
+    /// cover stay unchanged.
     ///
-    /// The plan's window is not empty, as with every plan of an
+    /// The plan's window must not be empty, which holds for every plan of an
     /// [`Augment`](crate::transform::Augment).
     pub(crate) fn run(
         &mut self,

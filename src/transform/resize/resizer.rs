@@ -1,4 +1,4 @@
-//! Crop, antialiased bilinear resize and flip in one go.
+//! Crop, antialiased bilinear resize and flip in one pass.
 
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
@@ -10,7 +10,7 @@ use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::Plan;
 
-/// Crops, resizes (antialiased bilinear) and flips one image after another. It keeps its scratch.
+/// Crops, resizes (antialiased bilinear) and flips images, reusing its scratch memory.
 ///
 /// The filter is the triangle that Pillow and torchvision (`antialias=True`) use. The pixels equal
 /// those of `fast_image_resize` bit for bit on every CPU.
@@ -18,15 +18,15 @@ use crate::transform::Plan;
 pub struct Resizer {
     across: Axis,
     down: Axis,
-    /// One row between the two sums, and room behind it for loads that reach past its end.
+    /// One row between the two sums, with padding for loads that reach past its end.
     row: Vec<u8>,
-    /// The taps across, for `kernels`.
+    /// Horizontal taps, laid out for `kernels`.
     table: Table,
     /// The vector code; `None` means `scalar`.
     kernels: Option<Kernels>,
 }
 
-/// The vector code that this CPU can run, the best first.
+/// The vector code that this CPU can run, best first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
     let all = [avx512::kernels(), avx2::kernels()];
@@ -42,7 +42,7 @@ impl Default for Resizer {
 }
 
 impl Resizer {
-    /// A resizer with empty scratch. Each worker has one.
+    /// Creates a resizer with empty scratch memory. Each worker has its own.
     pub fn new() -> Self {
         Self::default()
     }
@@ -51,11 +51,11 @@ impl Resizer {
         Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), table: Table::default(), kernels }
     }
 
-    /// Writes what `plan` makes of `pixels` to `dst`: `u8`, HWC, `plan.output.width *
+    /// Transforms `pixels` as `plan` says and writes them to `dst`: `u8`, HWC, `plan.output.width *
     /// plan.output.height * 3` bytes. All of `dst` is overwritten, and nothing is read from it.
     ///
     /// # Errors
-    /// If `pixels` does not cover `plan.region`, `dst` is of another length, the plan's window is
+    /// If `pixels` does not cover `plan.region`, the length of `dst` is wrong, the plan's window is
     /// empty, or its target is not inside the output.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         let region = pixels.locate(plan.region)?;
@@ -64,7 +64,7 @@ impl Resizer {
             let (found, output) = (dst.len(), plan.output);
             return Err(Error::new(
                 ErrorKind::Transform,
-                format!("{found} bytes for an image of {}x{}, which takes {expected}", output.width, output.height),
+                format!("{found} bytes for an image of {}x{}, which needs {expected}", output.width, output.height),
             ));
         }
         let Some((across, down)) = plan.filter() else {
@@ -97,7 +97,7 @@ impl Resizer {
         Ok(())
     }
 
-    /// Writes the target's rows to `outs`. `source` begins with the region's first pixel.
+    /// Writes the target's rows to `outs`. `source` starts with the region's first pixel.
     fn rows<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
@@ -126,7 +126,7 @@ impl Resizer {
     }
 }
 
-/// Fills what the picture does not cover, and gives the rows of the target.
+/// Fills the area that the picture does not cover, and returns the rows of the target.
 fn fill_around<'a>(plan: &Plan, dst: &'a mut [u8]) -> impl Iterator<Item = &'a mut [u8]> {
     let fill = plan.fill;
     let paint = move |bytes: &mut [u8]| bytes.as_chunks_mut().0.fill(fill);
@@ -153,7 +153,7 @@ mod tests {
     use crate::order::Rng;
     use crate::transform::{Augment, Window};
 
-    /// Every vector backend that this CPU has.
+    /// One resizer for each vector backend of this CPU.
     fn backends() -> Vec<Resizer> {
         kernels().map(|kernels| Resizer::with(Some(kernels))).collect()
     }
@@ -161,7 +161,7 @@ mod tests {
     fn picture(size: Size, seed: u64) -> Pixels {
         let mut rng = Rng::new(seed, 0, 0);
         let mut pixels = Pixels::new();
-        // Runs of one value among noise, so that black and white meet the clamping.
+        // Runs of one value between noise, so that clamping to black and to white is tested.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();
@@ -182,7 +182,7 @@ mod tests {
         Resizer::with(None).run(pixels, plan, &mut expected).unwrap();
         for resizer in resizers {
             let lanes = resizer.kernels.map(|kernels| kernels.lanes);
-            // What lies around the image in its batch must stay.
+            // The bytes around the image in its batch must not change.
             let mut out = vec![0x5a; expected.len() + 64];
             resizer.run(pixels, plan, &mut out[32..][..expected.len()]).unwrap();
             assert!(
@@ -209,7 +209,7 @@ mod tests {
             let rect = Rect::new(x, y, w, h);
             let mut plan = plan(rect, rect.into(), output);
             if case % 2 == 1 {
-                // A window between the pixels, as evaluation has.
+                // A window with fractional edges, as in evaluation.
                 let mut part = |start: u32, length: u32| {
                     let (start, length) = (f64::from(start), f64::from(length));
                     let from = rng.unit() * length * 0.7;
@@ -252,7 +252,7 @@ mod tests {
         let pixels = picture(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();
-        assert_eq!(e.cause(), "47 bytes for an image of 4x4, which takes 48");
+        assert_eq!(e.cause(), "47 bytes for an image of 4x4, which needs 48");
         plan.window.width = 0.0;
         assert!(Resizer::new().run(&pixels, &plan, &mut [0; 48]).is_err());
         plan.window.width = f64::NAN;

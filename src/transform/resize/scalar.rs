@@ -1,11 +1,11 @@
-//! The portable code. It is the oracle for the vector code.
+//! The portable code, which is also the reference for the vector code.
 
 use super::axis::Axis;
 
-/// Values summed at a time, so that the compiler keeps the sums in vector registers.
+/// Number of values summed at a time, so that the compiler keeps the sums in vector registers.
 const BLOCK: usize = 32;
 
-/// One row: the sum of rows `stride` bytes apart, each times its coefficient.
+/// Computes one row as the sum of rows `stride` bytes apart, each times its coefficient.
 pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
     let half = 1 << (precision - 1);
     for (block, out) in out.chunks_mut(BLOCK).enumerate() {
@@ -22,8 +22,8 @@ pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32,
     }
 }
 
-/// One row: each pixel the sum of pixels beside each other. `row` begins with the first position of
-/// the axis's span.
+/// Computes one row, in which each pixel is a weighted sum of neighbouring pixels. `row` starts
+/// with the first position of the axis's span.
 pub(super) fn horizontal(row: &[u8], axis: &Axis, out: &mut [u8]) {
     let (precision, origin, row) = (axis.precision(), axis.span().start, row.as_chunks::<3>().0);
     for (output, out) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {

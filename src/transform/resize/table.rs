@@ -1,49 +1,49 @@
-//! **Invariants** of a [`Table`], which the vectors rely on. [`build`](Table::build) alone makes
-//! one; others only read it.
+//! **Invariants** of a [`Table`], which the vector code relies on. Only [`build`](Table::build)
+//! changes a table; all other code reads it.
 //! - From each of `starts`, `reach` covers all taps, in loads of 16 bytes.
 
 use std::ops::Deref;
 
 use super::axis::Axis;
 
-/// The taps of a row, as [`build`](Table::build) laid them out.
+/// Taps of a row, laid out by [`build`](Table::build).
 #[derive(Debug, Default)]
 pub(super) struct Table(Taps);
 
-/// Taps of a row, laid out for vectors: each vector works on `lanes` pixels at once, 16 bytes each.
+/// Taps of a row, laid out for vectors. Each vector holds `lanes` pixels, 16 bytes each.
 ///
-/// A group is four vectors, hence `4 * lanes` pixels; lane `l` of vector `i` is pixel `4 * l + i`
-/// of the group, the order in which two packing instructions put them side by side. Taps go in
-/// pairs, since the multiply-add takes two products at a time; odd ones are paired with a
+/// A group is four vectors, so `4 * lanes` pixels. Lane `l` of vector `i` is pixel `4 * l + i` of
+/// the group, because two packing instructions then put the pixels in order. Taps are stored in
+/// pairs, because the multiply-add takes two products at a time. An odd tap is paired with a
 /// coefficient of 0.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// Byte offset of the first tap, in order of the vectors' lanes.
+    /// Byte offsets of the first taps, in the order of the vectors' lanes.
     pub(super) starts: Vec<u32>,
-    /// For each vector of each group and each pair of taps the coefficients by lane.
+    /// Coefficients by lane, for each vector of each group and each pair of taps.
     pub(super) pairs: Vec<Block>,
-    /// Pairs of taps a pixel.
+    /// Pairs of taps per pixel.
     pub(super) depth: usize,
-    /// Fractional bits.
+    /// Fractional bits of the coefficients.
     pub(super) precision: u32,
     /// Pixels in the output row.
     pub(super) outputs: usize,
-    /// Bytes of the source row that may be read.
+    /// Number of bytes of the source row that may be read.
     pub(super) reach: usize,
 }
 
-/// The same pair of coefficients for red, green, blue and a fourth channel that is thrown away.
+/// The same pair of coefficients for red, green, blue and a fourth channel that is discarded.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(16))]
 struct Lane([[i16; 2]; 4]);
 
-/// A cache line of lanes, so that no vector straddles two.
+/// A cache line of lanes, so that no vector spans two cache lines.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(super) struct Block([Lane; 4]);
 
 impl Table {
-    /// Lays out the taps of `axis`, with positions counted from the first of its span.
+    /// Lays out the taps of `axis`. Positions count from the first one of its span.
     pub(super) fn build(&mut self, axis: &Axis, lanes: usize) {
         let Table(table) = self;
         let origin = axis.span().start;
@@ -73,7 +73,7 @@ impl Table {
                 }
             }
         }
-        // Two pairs, four pixels, twelve bytes a load of sixteen.
+        // A load of 16 bytes covers two pairs: four pixels, twelve bytes.
         table.reach = furthest + (table.depth.div_ceil(2) - 1) * 12 + 16;
     }
 }
