@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
 //! DLPack: shares a batch's memory with other frameworks, without a copy
-//! (<https://dmlc.github.io/dlpack>, version 1.0 and the one before it).
+//! (<https://dmlc.github.io/dlpack>, version 1.0 and the version before it).
 //!
 //! **Invariants**
-//! 1. `manager_ctx` is a leaked `Box<Owner>` that holds the memory alive, with shape and strides;
-//!    `delete` takes it back, once.
-//! 2. Between the export and `delete` nothing else touches the `Owner`.
+//! 1. `manager_ctx` is a leaked `Box<Owner>` that keeps the memory alive, together with shape and
+//!    strides. `delete` takes it back, once.
+//! 2. Between the export and `delete`, only the receiver uses the `Owner`.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ pub struct DlTensor {
     pub data: *mut c_void,
     /// 1 for host memory, 2 for CUDA.
     pub device_type: i32,
-    /// The device's number; 0 for host memory.
+    /// Number of the device; 0 for host memory.
     pub device_id: i32,
     /// Number of axes.
     pub ndim: i32,
-    /// 0 signed, 1 unsigned, 2 float, 4 bfloat.
+    /// 0 for signed, 1 for unsigned, 2 for float, 4 for bfloat.
     pub code: u8,
-    /// Bits an element.
+    /// Bits per element.
     pub bits: u8,
-    /// 1.
+    /// Always 1.
     pub lanes: u16,
-    /// `ndim` lengths.
+    /// Lengths of the `ndim` axes.
     pub shape: *mut i64,
-    /// `ndim` strides in elements.
+    /// Strides of the `ndim` axes, in elements.
     pub strides: *mut i64,
-    /// 0.
+    /// Always 0.
     pub byte_offset: u64,
 }
 
@@ -46,41 +46,41 @@ pub struct DlManagedTensorVersioned {
     pub major: u32,
     /// Minor version, 0.
     pub minor: u32,
-    /// The exporter's own.
+    /// Private to the exporter.
     pub manager_ctx: *mut c_void,
-    /// The receiver calls it once, when it no longer uses the tensor.
+    /// Called once by the receiver, when it no longer uses the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
-    /// None set.
+    /// Flags; always 0.
     pub flags: u64,
     /// The tensor.
     pub dl_tensor: DlTensor,
 }
 
-/// `DLManagedTensor` of dlpack.h: the struct of versions before 1.0, which some consumers still ask
-/// for.
+/// `DLManagedTensor` of dlpack.h: the struct of versions before 1.0, which some consumers still
+/// request.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DlManagedTensor {
     /// The tensor.
     pub dl_tensor: DlTensor,
-    /// The exporter's own.
+    /// Private to the exporter.
     pub manager_ctx: *mut c_void,
-    /// The receiver calls it once, when it no longer uses the tensor.
+    /// Called once by the receiver, when it no longer uses the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
-/// An exported tensor. It keeps its batch alive until it is dropped. After
-/// [`into_raw`](DlpackTensor::into_raw) the receiver's call of the deleter ends this.
+/// An exported tensor. It keeps its batch alive until it is dropped, or after
+/// [`into_raw`](DlpackTensor::into_raw) until the receiver calls the deleter.
 #[derive(Debug)]
 pub struct DlpackTensor {
-    /// Its shape and strides point into the vectors beside it.
+    /// Its shape and strides point into the vectors below.
     tensor: DlTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,
     memory: Memory,
 }
 
-/// What keeps the memory of a tensor.
+/// Owner of a tensor's memory.
 struct Memory(#[allow(dead_code)] Box<dyn Send + Sync>);
 
 impl std::fmt::Debug for Memory {
@@ -89,12 +89,13 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// Where a tensor's memory is.
+/// Location of a tensor's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DlDevice {
-    /// Host memory. DLPack has another number for page-locked memory, which PyTorch does not take.
+    /// Host memory. DLPack has a separate number for page-locked memory, which PyTorch does not
+    /// accept.
     Host,
-    /// The memory of a CUDA device with this number.
+    /// Memory of the CUDA device with this number.
     Cuda(usize),
 }
 
@@ -109,12 +110,12 @@ struct Owner<M> {
 }
 
 impl DlpackTensor {
-    /// A row-major tensor of `shape` at `data`, in memory that `memory` keeps. Bindings use it; the
-    /// version number does not cover it.
+    /// Creates a row-major tensor of `shape` at `data`, in memory that `memory` keeps alive. Used
+    /// by bindings; the version number does not cover it.
     ///
     /// # Safety
-    /// Until `memory` is dropped, `data` is the address of so many elements of `dtype` on `device`,
-    /// and nothing but the receiver writes there.
+    /// Until `memory` is dropped, `data` must be the address of as many elements of `dtype` on
+    /// `device` as `shape` has, and only the receiver may write there.
     #[doc(hidden)]
     pub unsafe fn new(
         data: *mut c_void,
@@ -157,11 +158,11 @@ impl DlpackTensor {
         DlpackTensor { tensor, shape, strides, memory: Memory(Box::new(memory)) }
     }
 
-    /// The same memory with its axes in another order, as a transposed view: `[0, 3, 1, 2]` makes
-    /// (N, C, H, W) of (N, H, W, C). PyTorch calls that `channels_last`.
+    /// Reorders the axes of the same memory, as a transposed view: `[0, 3, 1, 2]` turns (N, H, W,
+    /// C) into (N, C, H, W). PyTorch calls that `channels_last`.
     ///
     /// # Panics
-    /// If `axes` does not have every axis once.
+    /// If `axes` does not contain every axis once.
     #[must_use]
     pub fn permuted(mut self, axes: &[usize]) -> Self {
         let mut sorted = axes.to_vec();
@@ -178,7 +179,7 @@ impl DlpackTensor {
         &self.tensor
     }
 
-    /// Gives the tensor away; the receiver calls the deleter once.
+    /// Passes the tensor to a receiver, which must call the deleter once.
     pub fn into_raw(self) -> *mut DlManagedTensorVersioned {
         let managed = |dl_tensor| DlManagedTensorVersioned {
             major: 1,
@@ -189,15 +190,15 @@ impl DlpackTensor {
             dl_tensor,
         };
         let owner = self.leak(managed);
-        // SAFETY: just leaked, so it lives, and nobody else has it (invariant 1).
+        // SAFETY: it was just leaked, so it is alive and unshared (invariant 1).
         unsafe {
             (*owner).managed.manager_ctx = owner.cast();
             &raw mut (*owner).managed
         }
     }
 
-    /// Gives the tensor away in the struct of versions before 1.0; the receiver calls the deleter
-    /// once.
+    /// Passes the tensor, in the struct of versions before 1.0, to a receiver, which must call the
+    /// deleter once.
     pub fn into_raw_unversioned(self) -> *mut DlManagedTensor {
         let manager_ctx = std::ptr::null_mut();
         let owner = self.leak(|dl_tensor| DlManagedTensor { dl_tensor, manager_ctx, deleter: Some(delete) });
@@ -208,7 +209,8 @@ impl DlpackTensor {
         }
     }
 
-    /// The vectors move with their elements in place, so the addresses in the tensor stay right.
+    /// Moving the vectors leaves their elements in place, so the addresses in the tensor stay
+    /// valid.
     fn leak<M>(self, managed: impl FnOnce(DlTensor) -> M) -> *mut Owner<M> {
         let DlpackTensor { tensor, shape, strides, memory } = self;
         Box::into_raw(Box::new(Owner { managed: managed(tensor), _shape: shape, _strides: strides, _memory: memory }))
@@ -219,7 +221,7 @@ impl DlpackTensor {
 /// `managed` came from [`DlpackTensor::into_raw`] and is not used again.
 unsafe extern "C" fn delete_versioned(managed: *mut DlManagedTensorVersioned) {
     if !managed.is_null() {
-        // SAFETY: the caller's promise and invariant 1.
+        // SAFETY: guaranteed by the caller and invariant 1.
         drop(unsafe { Box::from_raw((*managed).manager_ctx.cast::<Owner<DlManagedTensorVersioned>>()) });
     }
 }
@@ -228,17 +230,17 @@ unsafe extern "C" fn delete_versioned(managed: *mut DlManagedTensorVersioned) {
 /// `managed` came from [`DlpackTensor::into_raw_unversioned`] and is not used again.
 unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
     if !managed.is_null() {
-        // SAFETY: the caller's promise and invariant 1.
+        // SAFETY: guaranteed by the caller and invariant 1.
         drop(unsafe { Box::from_raw((*managed).manager_ctx.cast::<Owner<DlManagedTensor>>()) });
     }
 }
 
 impl HostBatch {
     /// Exports the field `name` (`image`, `label`, ...). You may export several fields of one
-    /// batch. The batch's memory is reused after the batch and all of its exports are gone.
+    /// batch. The memory is reused after the batch and all of its exports have been dropped.
     ///
-    /// The receiver may write to it: the memory is filled anew for every batch. While it writes,
-    /// nobody may read the same field through the batch.
+    /// The receiver may write to the memory, which is refilled for every batch. While it writes,
+    /// the same field must not be read through the batch.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -257,8 +259,8 @@ impl HostBatch {
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let view = self.field(name)?;
         let data = self.address(name)?.cast();
-        // SAFETY: a batch keeps its slot, the field's elements lie there, and the workers write to
-        // the slot after the batch is gone.
+        // SAFETY: the batch keeps its slot, which contains the field's elements, and workers write
+        // to the slot only after the batch has been dropped.
         Some(unsafe { DlpackTensor::new(data, DlDevice::Host, view.dtype(), &view.shape(), self.clone()) })
     }
 }
@@ -288,15 +290,15 @@ mod tests {
     fn tensor(dropped: &Arc<AtomicUsize>) -> DlpackTensor {
         let memory = Counted(dropped.clone());
         let data = std::ptr::dangling_mut::<u64>().cast();
-        // SAFETY: nobody reads the elements here.
+        // SAFETY: the elements are not read here.
         unsafe { DlpackTensor::new(data, DlDevice::Cuda(3), Dtype::F16, &[2, 4, 5, 3], memory) }
     }
 
     /// # Safety
-    /// `tensor` has as many lengths and strides as axes.
+    /// `tensor` must have one length and one stride per axis.
     unsafe fn axes(tensor: &DlTensor) -> (Vec<i64>, Vec<i64>) {
         let ndim = tensor.ndim as usize;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ((0..ndim).map(|i| *tensor.shape.add(i)).collect(), (0..ndim).map(|i| *tensor.strides.add(i)).collect())
         }

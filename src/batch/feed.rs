@@ -2,41 +2,42 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 
-/// Where batches come from, in order: the seam between the engine, the ring of a device, and
-/// `Batches`. A ring is a feed that takes from another one.
+/// A source of batches, in order: the interface between the engine, a device's ring, and `Batches`.
+/// A ring is a feed that draws from another feed.
 pub(crate) trait Feed: Send {
     type Batch;
 
-    /// Begins `epoch` at batch `first`, dropping what is under way.
+    /// Starts `epoch` at batch `first`, cancelling batches in flight.
     fn start(&mut self, epoch: u64, first: u64);
 
-    /// The next batch; `None` after the last, after an error that ends the epoch, and when `idle`
-    /// says so. `idle` is called before each wait. It gives the longest time to wait, or gives up
-    /// with `None`.
+    /// Returns the next batch, or `None` after the last one, after an error that ends the epoch, and
+    /// when `idle` gives up. `idle` is called before each wait. It returns the maximum time to wait,
+    /// or `None` to give up.
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Self::Batch>>;
 
     /// Ends the epoch early.
     fn stop(&mut self);
 
-    /// Whoever takes the batches has all that it has room for, or not any more.
+    /// Reports whether the consumer is full, so has no room for more batches.
     fn supplied(&self, _supplied: bool) {}
 
-    /// Batches that are ready now.
+    /// Number of batches that are ready.
     fn ready(&self) -> usize;
 
-    /// Since when the feed held up a consumer that asked for a batch at `asked` and has it now.
+    /// Start of the time for which the feed delayed a consumer that asked for a batch at `asked` and
+    /// has just received it.
     fn held_up_since(&self, asked: Instant) -> Instant {
         asked
     }
 }
 
-/// What every batch says of itself.
+/// Metadata that every batch has.
 pub(crate) trait Delivered {
     fn epoch(&self) -> u64;
 
-    /// Its number in the epoch.
+    /// Number of the batch in its epoch.
     fn index(&self) -> u64;
 
-    /// How many samples it has.
+    /// Number of samples.
     fn samples(&self) -> usize;
 }

@@ -12,47 +12,48 @@ use crate::transform::Mixing;
 
 /// A batch in host memory.
 ///
-/// It holds one of the loader's slots. Dropping it gives the slot back. You may keep it. But while
-/// you keep all slots, the workers have nothing to fill.
+/// A batch holds one of the loader's slots, and returns it when it is dropped. You may keep a
+/// batch. If you keep all slots, the workers have none to fill.
 ///
-/// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is filled again only
-/// after all work that any device had been given by the next call of `next()`. So you may upload
-/// asynchronously on any stream, by cudarc's safe calls or by candle, and drop the batch at once.
-#[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for one stream alone.")]
+/// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only after
+/// the completion of all work that was submitted to any device before the next call of `next()`.
+/// You may therefore upload asynchronously on any stream, with cudarc's safe calls or with candle,
+/// and drop the batch at once.
+#[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for one stream only.")]
 pub struct HostBatch {
     full: Option<Full>,
     home: Home,
 }
 
-/// Where a slot goes when its batch is dropped, and the count of those that are out.
+/// The place to which a dropped batch returns its slot, and the number of batches held.
 #[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) free: Sender<Free>,
     pub(crate) held: Arc<AtomicUsize>,
-    /// Who keeps slots that a device may still read; nobody where the memory is ordinary.
+    /// Keeps slots that a device may still be reading; `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
-    /// The process that the loader's threads are in.
+    /// Process id of the loader's threads.
     pub(crate) process: u32,
 }
 
-/// Keeps slots in page-locked memory until no device can still be reading them.
+/// Keeps slots of page-locked memory until no device can still be reading them.
 pub(crate) trait Keeper<T>: Send + Sync {
-    /// Takes a slot that comes back from the consumer.
+    /// Takes over a slot that the consumer has dropped.
     fn keep(&self, slot: T);
 
-    /// Says whether a consumer waits for a batch, so that slots are wanted now.
+    /// Sets whether a consumer is waiting for a batch, in which case slots are needed now.
     ///
     /// # Errors
-    /// If a device has failed, so that nobody knows what it still reads.
+    /// If a device has failed, so that its pending reads are unknown.
     fn wanted(&self, wanted: bool) -> Result<()>;
 
-    /// Slots that are kept now.
+    /// Number of slots kept now.
     fn kept(&self) -> usize;
 
-    /// Whether one of them cannot be marked before a CUDA graph capture has ended.
+    /// Whether a slot cannot be marked before a CUDA graph capture has ended.
     fn waits_for_a_capture(&self) -> bool;
 
-    /// Since when none is kept, if none is.
+    /// Time since which no slot is kept, or `None` if one is.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
@@ -60,8 +61,9 @@ pub(crate) trait Keeper<T>: Send + Sync {
 }
 
 impl Home {
-    /// Since when a consumer that asked for a batch at `asked`, and has it now, was held up by the
-    /// loader. While a slot is kept a device still has work of the consumer's, so that it was not.
+    /// Start of the time for which the loader delayed a consumer that asked for a batch at `asked`
+    /// and has just received it. While a slot is kept, a device still has work of the consumer, so
+    /// the loader was not the cause.
     pub(crate) fn waited_since(&self, asked: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => asked,
@@ -87,32 +89,32 @@ impl HostBatch {
         self.full().len()
     }
 
-    /// The epoch of the batch.
+    /// Epoch of the batch.
     pub fn epoch(&self) -> u64 {
         self.full().header().epoch
     }
 
-    /// The number of the batch in its epoch, from 0.
+    /// Number of the batch in its epoch, from 0.
     pub fn index(&self) -> u64 {
         self.full().header().number
     }
 
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). Of
-    /// several image fields it is the one called `image`, or else the first.
+    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
+    /// there are several image fields, the one called `image`, otherwise the first.
     ///
     /// # Panics
-    /// If the loader was opened without a picture.
+    /// If the loader has no image field.
     pub fn images(&self) -> TensorView<'_> {
-        self.view(self.full().schema().images().expect("the loader was opened without a picture: it has no images"))
+        self.view(self.full().schema().images().expect("the loader has no image field"))
     }
 
-    /// The labels, N of them.
+    /// The N labels.
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; it names the
-    /// first sample. With [`Loader::unlabelled`](crate::Loader::unlabelled) such labels are -1
-    /// instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without
-    /// the label.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
+    /// names the first sample. With [`Loader::unlabelled`](crate::Loader::unlabelled) such labels
+    /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
+    /// without labels.
     pub fn labels(&self) -> Result<&[i64]> {
         let span = self.full().schema().find(Role::Label).ok_or_else(no_label_field)?;
         if !self.full().header().labelled {
@@ -129,7 +131,7 @@ impl HostBatch {
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
-    /// [`soft_labels`](HostBatch::soft_labels) has them, or one added with
+    /// [`soft_labels`](HostBatch::soft_labels) are on, or one added with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
@@ -137,20 +139,20 @@ impl HostBatch {
         (!hidden).then(|| self.view(span))
     }
 
-    /// Where the field `name` lies.
+    /// Address of the field `name`.
     pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
         self.full().schema().named(name).map(|span| self.full().address(span))
     }
 
-    /// The number of rows of each sample in the field `name`, if that is a field of
-    /// [`Rows`](crate::field::Rows). Padding follows the rows.
+    /// Number of rows of each sample in the field `name`, if that is a field of
+    /// [`Rows`](crate::field::Rows). The rest of the field is padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         self.view(span).as_i64()
     }
 
-    /// The fields of the batch: name, element type, and shape for one sample.
+    /// The fields of the batch, with name, element type and shape per sample.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         let delivered = |span: &&Span| span.role.is_delivered();
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
@@ -171,17 +173,15 @@ impl HostBatch {
         (0..self.len()).map(|place| self.full().meta(place).key.as_str())
     }
 
-    /// Whether each sample counts. It is false for padding
-    /// ([`LastBatch::Pad`](crate::LastBatch::Pad)) and for replacements of skipped samples
-    /// ([`OnError::Skip`](crate::OnError::Skip)), and for bad pictures of a
-    /// [`Decoder`](crate::Decoder).
+    /// Whether each sample counts. False for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)),
+    /// for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and for bad
+    /// pictures of a [`Decoder`](crate::Decoder).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.full().header().picks.iter().map(|p| p.valid)
     }
 
-    /// Why the picture at `place` could not be decoded, in a batch of a
-    /// [`Decoder`](crate::Decoder); the picture is black there. `None` for a sound picture, and in
-    /// batches of a loader.
+    /// The error of the picture at `place`, in a batch of a [`Decoder`](crate::Decoder); the
+    /// picture is black there. `None` for a valid picture, and in batches of a loader.
     pub fn error(&self, place: usize) -> Option<&Error> {
         (place < self.len()).then(|| self.full().meta(place).fault.as_ref()).flatten()
     }
@@ -193,7 +193,7 @@ impl HostBatch {
     }
 }
 
-/// The error of who reads labels of a loader without the field.
+/// The error of reading labels from a loader without that field.
 pub(crate) fn no_label_field() -> Error {
     Error::config("labels: the loader was opened without(\"label\")")
 }
@@ -212,21 +212,22 @@ impl Delivered for HostBatch {
     }
 }
 
-/// The error of who reads labels that are not there: those of a batch whose first sample is `id`.
+/// The error of reading missing labels from a batch whose first sample is `id`.
 pub(crate) fn no_labels(id: u64, key: &str) -> Error {
-    let cause = "no label, nor has any other sample of its batch; unlabelled(true) makes labels -1";
+    let cause = "no label, like all samples of its batch; with unlabelled(true), labels are -1";
     Error::in_source(cause).at_sample(id, key)
 }
 
 impl HostBatch {
-    /// The slot, for whoever gives it back in place of `drop`, with who keeps it.
+    /// Takes the slot, which then bypasses `drop`, and where it belongs.
     fn leave(&mut self) -> Option<(Free, &Home)> {
         let full = self.full.take()?;
         self.home.held.fetch_sub(1, Ordering::Relaxed);
         Some((full.release(), &self.home))
     }
 
-    /// Lets `give` decide on the slot, if it is kept for devices. Otherwise it goes back at once.
+    /// Lets `give` decide what happens to a slot that is kept for devices. Any other slot returns
+    /// at once.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn give_back(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
         if self.home.keeper.is_some()
@@ -240,13 +241,14 @@ impl HostBatch {
 impl Drop for HostBatch {
     fn drop(&mut self) {
         if std::process::id() != self.home.process {
-            // After `fork`: the threads that would take it are not here, and may have held locks.
+            // After `fork`, the threads that would take the slot do not exist, and may have held
+            // locks.
             std::mem::forget(self.full.take());
         }
         if let Some((slot, home)) = self.leave() {
             match &home.keeper {
                 Some(keeper) => keeper.keep(slot),
-                // The loader may be gone already: then the slot is freed here.
+                // If the loader has been dropped, the slot is freed here.
                 None => drop(home.free.send(slot)),
             }
         }
@@ -264,7 +266,7 @@ impl std::fmt::Debug for HostBatch {
     }
 }
 
-/// One field of a batch: typed, shaped, borrowed.
+/// A typed, shaped, borrowed view of one field of a batch.
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     dtype: Dtype,
@@ -279,12 +281,12 @@ impl<'a> TensorView<'a> {
         self.dtype
     }
 
-    /// Shape with the batch axis first.
+    /// Shape, with the batch axis first.
     pub fn shape(&self) -> Vec<usize> {
         std::iter::once(self.len).chain(self.sample_shape.iter().copied()).collect()
     }
 
-    /// Shape of one sample's part.
+    /// Shape of one sample.
     pub fn sample_shape(&self) -> &'a [usize] {
         self.sample_shape
     }
@@ -329,13 +331,13 @@ impl<'a> TensorView<'a> {
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
         let elements = self.elements()?;
-        Some(ndarray::ArrayViewD::from_shape(self.shape(), elements).expect("a field is as long as its shape says"))
+        Some(ndarray::ArrayViewD::from_shape(self.shape(), elements).expect("a field is as long as its shape"))
     }
 }
 
-/// The type of a field's elements in Rust: `u8`, `u16`, `f32`, `f16`, `bf16`, `i16`, `i32` or `i64`.
+/// Rust type of a field's elements: `u8`, `u16`, `f32`, `f16`, `bf16`, `i16`, `i32` or `i64`.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
-    /// Its name in the schema.
+    /// The corresponding element type of the schema.
     const DTYPE: Dtype;
 }
 

@@ -1,10 +1,9 @@
-//! The bytes under a slot.
+//! The memory of a slot.
 //!
 //! **Invariants**
 //! - `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN),
 //!   initialised, and owned by `owner` until the `Memory` is dropped.
-//! - A `Memory` hands out its address only; who may touch which byte, and when, is the affair of
-//!   `slot`.
+//! - A `Memory` only exposes its address. `slot` decides who may access which byte, and when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -20,23 +19,23 @@ pub(crate) struct Memory {
     _owner: Box<dyn Send + Sync>,
 }
 
-// SAFETY: `base` is an address only; all access through it is arranged by `slot` (invariant 2), and
+// SAFETY: `base` is only an address. `slot` controls all access through it (invariant 2), and
 // `owner` is `Send + Sync` itself.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` zeroed bytes of ordinary memory.
+    /// Allocates `len` zeroed bytes of pageable memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the system does not give them.
+    /// [`ErrorKind::Memory`] if the allocation fails.
     pub(crate) fn heap(len: usize) -> Result<Self> {
         let heap = Heap::new(len)?;
         Ok(Memory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
     }
 
-    /// `len` bytes of page-locked memory at `base` that `owner` frees when it is dropped.
+    /// Wraps `len` bytes of page-locked memory at `base`. `owner` frees them when it is dropped.
     ///
     /// # Safety
     /// Invariant 1 must hold for `base`, `len` and `owner`.
@@ -65,29 +64,29 @@ struct Heap {
     layout: Layout,
 }
 
-/// Whole pages, so that the buffer can be handed to calls that want them.
+/// Buffers are aligned to whole pages, so that they can be passed to calls that require it.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 
-// SAFETY: the allocation is only freed here, once, whichever thread drops it.
+// SAFETY: the allocation is freed only here, once, on whichever thread drops it.
 unsafe impl Send for Heap {}
-// SAFETY: a shared `Heap` gives no access to its bytes.
+// SAFETY: a shared `Heap` does not expose its bytes.
 unsafe impl Sync for Heap {}
 
 impl Heap {
     fn new(len: usize) -> Result<Self> {
         let none = || {
-            let cause = format!("cannot allocate {len} bytes for a batch buffer; lower batch_size or prefetch");
+            let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
-        // Aligned by hand: zeroed memory of the usual alignment comes from the system as it is, and
-        // pages that are never used stay untouched, whereas allocators write the zeros of memory
-        // with a larger one.
+        // Aligned by hand. Zeroed memory of the default alignment comes straight from the system,
+        // and pages that are never used are never touched. For larger alignments, allocators write
+        // the zeros themselves.
         let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
         // SAFETY: the layout's size is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
         let skip = allocated.addr().get().next_multiple_of(PAGE) - allocated.addr().get();
-        // SAFETY: `skip` is less than a page, and the allocation is `len` bytes and a page.
+        // SAFETY: `skip` is less than a page, and the allocation has `len` bytes plus a page.
         let base = unsafe { allocated.add(skip) };
         Ok(Heap { base, allocated, layout })
     }

@@ -1,4 +1,4 @@
-//! Mixing of neighbours in a batch that is complete, in place.
+//! Mixes neighbours in a complete batch, in place.
 
 use super::Writer;
 use super::write::Unwritten;
@@ -7,13 +7,13 @@ use crate::transform::{Erase, Mixing};
 
 /// Writes the images of a batch, each mixed with its partner.
 ///
-/// `images` holds the places of the images, one after the other. Each place begins with its image
-/// as `u8` HWC, which a place has room for whatever the dtype: so nothing is rounded before it is
-/// mixed, and a batch that is mixed takes no more memory than another. `erase` says what is erased
-/// in each image. `own` has room for one image, `last` takes a copy of the last one.
+/// `images` contains the entries of the images. Each entry starts with its image as `u8` HWC, which
+/// fits whatever the dtype. Nothing is rounded before mixing, and a mixed batch takes no extra
+/// memory. `erase` has the erased rectangle of each image. `own` is scratch for one image, and
+/// `last` for a copy of the last one.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if `images` or `own` has another length, or a rectangle leaves its
+/// [`ErrorKind::Transform`] if the length of `images` or `own` is wrong, or a rectangle leaves its
 /// image.
 pub(crate) fn mix(
     writer: &Writer,
@@ -26,13 +26,14 @@ pub(crate) fn mix(
     let (count, place, image) = (erase.len(), writer.sample_bytes(), writer.image_bytes());
     if count.checked_mul(place) != Some(images.len()) || own.len() != image {
         let (found, scratch) = (images.len(), own.len());
-        let cause =
-            format!("{count} images of {place} bytes each in {found} bytes; scratch of {scratch} for {image} bytes");
+        let cause = format!(
+            "{count} images of {place} bytes each in {found} bytes, with scratch of {scratch} for {image} bytes"
+        );
         return Err(Error::new(ErrorKind::Transform, cause));
     }
     last.clear();
     last.extend_from_slice(&images[count.saturating_sub(1) * place..][..if count == 0 { 0 } else { image }]);
-    // From the last to the first, so that the pixels of each partner are still in its place.
+    // Goes from the last image to the first, so that the pixels of each partner are still there.
     for index in (0..count).rev() {
         own.copy_from_slice(&images[index * place..][..image]);
         let (before, rest) = images.split_at_mut(index * place);
@@ -57,7 +58,7 @@ mod tests {
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
-    /// A batch of `count`, and what must come of it: each image out of place.
+    /// Compares a batch of `count` with its images mixed out of place.
     fn check(count: usize, dtype: Dtype, layout: Layout, mixing: &Mixing) {
         let writer = Writer::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
         let mut rng = Rng::new(2, 0, 0);
@@ -100,7 +101,7 @@ mod tests {
         let writer = Writer::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
         let sum = Mixing { weight: 0.3, cut: None };
         let e = mix(&writer, &sum, &mut [1; 6], &[None; 2], &mut [0; 6], &mut Vec::new()).unwrap_err();
-        assert_eq!(e.cause(), "2 images of 6 bytes each in 6 bytes; scratch of 6 for 6 bytes");
+        assert_eq!(e.cause(), "2 images of 6 bytes each in 6 bytes, with scratch of 6 for 6 bytes");
         assert!(mix(&writer, &sum, &mut [1; 12], &[None; 2], &mut [0; 5], &mut Vec::new()).is_err());
     }
 }

@@ -1,16 +1,16 @@
-//! Pixels to one host buffer.
+//! Batches in host memory.
 //!
-//! 1. `schema`: what a batch is made of: fields with a name, a [`Dtype`] and a shape, and where
-//!    each lies in the buffer.
+//! 1. `schema`: the fields of a batch, each with a name, a [`Dtype`] and a shape, and their offsets
+//!    in the buffer.
 //! 2. `write`: [`Writer`], the last pass over an image: normalise, cast, lay out.
-//! 3. `memory`: the buffer's bytes, page-locked or ordinary.
-//! 4. `slot`: one batch buffer on its way round: free, filling, full, and free again.
-//! 5. `host`: a full slot in the user's hands.
-//! 6. `mix`: MixUp and CutMix over a batch that is complete; `soft`: its labels as rows of shares.
+//! 3. `memory`: the memory of a buffer, page-locked or pageable.
+//! 4. `slot`: the life cycle of a batch buffer: free, filling, full, and free again.
+//! 5. `host`: [`HostBatch`], a full slot that the user holds.
+//! 6. `mix`: MixUp and CutMix over a complete batch; `soft`: its labels as rows of shares.
 //! 7. `dlpack`: the same memory for other frameworks, without a copy.
-//! 8. `feed`: where batches come from, whatever makes them.
+//! 8. `feed`: the interface of all sources of batches.
 //!
-//! Slots are allocated once, when the loader is opened, and never again.
+//! Slots are allocated once, when the loader is opened.
 
 mod dlpack;
 mod feed;

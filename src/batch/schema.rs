@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dtype {
-    /// Unsigned bytes; images keep their 0 to 255 and are not normalised.
+    /// Unsigned bytes. Images keep their values of 0 to 255 and are not normalised.
     U8,
     /// 32-bit float.
     F32,
@@ -16,14 +16,14 @@ pub enum Dtype {
     I16,
     /// 32-bit signed integer.
     I32,
-    /// 64-bit signed integer, as labels are.
+    /// 64-bit signed integer, the type of labels.
     I64,
     /// 16-bit unsigned integer.
     U16,
 }
 
 impl Dtype {
-    /// Bytes an element takes.
+    /// Number of bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Dtype::U8 => 1,
@@ -33,7 +33,7 @@ impl Dtype {
         }
     }
 
-    /// The least and the largest value of an integer type; `None` for floats.
+    /// Minimum and maximum of an integer type, or `None` for floats.
     pub(crate) fn integers(self) -> Option<(i64, i64)> {
         match self {
             Dtype::U8 => Some((0, u8::MAX.into())),
@@ -45,7 +45,7 @@ impl Dtype {
         }
     }
 
-    /// The name in NumPy and PyTorch: `uint8`, `float32`, `float16`, `bfloat16`, `int16`, `int32`,
+    /// Name in NumPy and PyTorch: `uint8`, `float32`, `float16`, `bfloat16`, `int16`, `int32`,
     /// `int64`, `uint16`.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Dtype {
     }
 }
 
-/// Order of an image batch's axes.
+/// Order of the axes of an image batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
     /// (N, H, W, C), channels last.
@@ -71,8 +71,8 @@ pub enum Layout {
     Nchw,
 }
 
-/// Per-channel normalisation: `(pixel / 255 - mean) / std`. It equals torchvision's `ToTensor`
-/// followed by `Normalize`.
+/// Per-channel normalisation, `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
+/// by `Normalize`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Normalize {
     /// Mean of red, green and blue, each on a scale of 0 to 1.
@@ -82,13 +82,13 @@ pub struct Normalize {
 }
 
 impl Normalize {
-    /// Mean and deviation of ImageNet, as in torchvision's reference training.
+    /// Mean and deviation of ImageNet, used in torchvision's reference training.
     pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
     /// `pixel / 255`, without mean or deviation.
     pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
 
-    /// (`scale`, `bias`) per channel. `scale * pixel + bias`, one fused multiply-add, normalises a
-    /// pixel of 0 to 255.
+    /// Returns (`scale`, `bias`) per channel. The fused multiply-add `scale * pixel + bias`
+    /// normalises a pixel of 0 to 255.
     pub fn scale_bias(&self) -> ([f32; 3], [f32; 3]) {
         let scale = self.std.map(|s| 1.0 / (255.0 * s));
         let bias = [0, 1, 2].map(|c| -self.mean[c] / self.std[c]);
@@ -107,69 +107,71 @@ impl Normalize {
     }
 }
 
-/// One array of a batch. Every sample has one element of `shape`.
+/// One array of a batch. Every sample has one entry of `shape`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// `image`, or the name of the sample's field.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
-    /// Shape for one sample, without the batch axis. For images it is (H, W, 3) or (3, H, W).
+    /// Shape per sample, without the batch axis. For images it is (H, W, 3) or (3, H, W).
     pub shape: Vec<usize>,
 }
 
 impl Field {
-    /// Bytes of one sample.
+    /// Number of bytes per sample.
     pub fn sample_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bytes()
     }
 }
 
-/// Name of the field that holds labels as rows of shares.
+/// Name of the field that contains labels as rows of shares.
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// What follows a field's name in that of the numbers of its rows.
+/// Suffix of a field's name for the field with its row counts.
 pub(crate) const COUNT: &str = ".count";
 
-/// What the rest of the path must know of a span beside its type and shape.
+/// How the rest of the pipeline treats a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Delivered as it is.
+    /// Delivered unchanged.
     Plain,
-    /// The integer labels; delivered if the batch has some.
+    /// The integer labels, delivered if the batch has any.
     Label,
-    /// A picture. On its way to a device it is `u8` (H, W, 3), whatever it becomes there.
+    /// A picture. On its way to a device it is `u8` (H, W, 3), whatever its final type.
     Picture,
-    /// The labels as rows of shares.
+    /// The labels, as rows of shares.
     SoftLabels,
-    /// One record a sample of what a device does to the picture of span `of`; not delivered.
+    /// One record per sample that tells a device how to transform the picture of span `of`; not
+    /// delivered.
     Records { of: usize },
-    /// One record a sample of how a device decodes the picture of span `of`; not delivered.
+    /// One record per sample that tells a device how to decode the picture of span `of`; not
+    /// delivered.
     Decoding { of: usize },
-    /// What a device decodes, of all samples together, as it comes: each sample has an equal share
-    /// of the room and takes what it needs. The device has room for so many `blocks` of
-    /// coefficients for each sample. Not delivered.
+    /// Entropy-coded data for a device, of all samples together, in order of arrival. The room is
+    /// an equal share per sample, but each sample takes what it needs. The device has room for
+    /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
 
 impl Role {
-    /// Whether the consumer gets the array.
+    /// Whether the consumer receives the array.
     pub(crate) fn is_delivered(self) -> bool {
         !matches!(self, Role::Records { .. } | Role::Decoding { .. } | Role::Encoded { .. })
     }
 }
 
-/// What a batch is made of, and where it lies in a buffer: spans one after the other, each from a
-/// multiple of [`ALIGN`] bytes, samples without gaps.
+/// The arrays of a batch and their layout in a buffer: spans in sequence, each aligned to [`ALIGN`]
+/// bytes, with samples packed without gaps.
 #[derive(Debug, Clone)]
 pub(crate) struct Schema {
-    /// Samples of a full batch.
+    /// Number of samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) spans: Vec<Span>,
     pub(crate) bytes: usize,
 }
 
-/// One array's place in the buffer.
+/// Place of one array in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,
@@ -178,11 +180,12 @@ pub(crate) struct Span {
     pub(crate) sample_bytes: usize,
 }
 
-/// A cache line, an AVX-512 register, and more than any element type or 16-byte device load needs.
+/// Alignment of a span. At least a cache line, an AVX-512 register, and whatever any element type
+/// or 16-byte device load needs.
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
-    /// The schema of a batch of `batch` samples.
+    /// Creates the schema of a batch of `batch` samples.
     ///
     /// # Errors
     /// If the buffer would be larger than the address space.
@@ -206,10 +209,10 @@ impl Schema {
         Ok(Schema { batch, spans, bytes })
     }
 
-    /// The same for another number of samples.
+    /// Returns the same schema for another number of samples.
     ///
     /// # Errors
-    /// As [`new`](Schema::new).
+    /// Those of [`new`](Schema::new).
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
         Self::new(batch, self.spans.iter().map(|span| (span.field.clone(), span.role)))
     }
@@ -230,12 +233,12 @@ impl Schema {
         named.or_else(|| self.find(Role::Picture))
     }
 
-    /// Bytes of one sample, all its arrays together.
+    /// Number of bytes per sample over all arrays.
     pub(crate) fn sample_bytes(&self) -> usize {
         self.spans.iter().map(|span| span.sample_bytes).sum()
     }
 
-    /// The span of what a device decodes.
+    /// The span of entropy-coded data.
     pub(crate) fn encoded(&self) -> Option<usize> {
         self.spans.iter().position(|span| matches!(span.role, Role::Encoded { .. }))
     }

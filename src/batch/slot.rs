@@ -1,20 +1,20 @@
-//! One batch buffer on its way round: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`].
+//! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`].
 //!
-//! Each step consumes the token of the one before, so that what must not happen (filling a slot
-//! that is still being read, reading one that is still being filled) has no code that compiles.
+//! Each step consumes the token of the previous one, so forbidden accesses (filling a slot that is
+//! still being read, reading one that is still being filled) do not compile.
 //!
 //! **Invariants**
 //! - For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one
-//!   [`Full`]; only this file makes them.
-//! - A `Free` or `Full` token is exclusive: its holder alone touches the slot's bytes, metas and
+//!   [`Full`]. Only this file creates them.
+//! - A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes, metas and
 //!   header.
-//! - The `Part`s of a slot cover disjoint ranges of samples. A part's holder alone touches its
-//!   samples' bytes and metas; all parts may read the header, which nobody writes while parts
-//!   exist.
-//! - What a device decodes lies in a span of its own, which the parts share. `encoded` counts the
-//!   bytes of it that are given away; each byte is given to one part, once a batch.
-//! - `left` counts the unfinished parts. The one that takes it to zero (with acquire-release
-//!   ordering, so that it sees every other's writes) becomes the `Full`.
+//! - The `Part`s of a slot cover disjoint ranges of samples. Only a part's holder accesses the
+//!   bytes and metas of its samples. All parts may read the header, which is not written while
+//!   parts exist.
+//! - Entropy-coded data for a device has its own span, which the parts share. `encoded` counts the
+//!   bytes of it that have been handed out. Each byte goes to one part, once per batch.
+//! - `left` counts the unfinished parts. The part that takes it to zero (with acquire-release
+//!   ordering, so that it sees the writes of all others) becomes the `Full`.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -27,34 +27,34 @@ use crate::error::Error;
 use crate::order::Pick;
 use crate::transform::{Erase, Mixing};
 
-/// Where pictures that a device decodes begin: at multiples of this many bytes.
+/// Alignment of each picture's entropy-coded data, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
-/// What a batch is, set when it is begun.
+/// Metadata of a batch, set when it is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Header {
-    /// Counts the calls of `Engine::start`: a part of an older run is not worth working on.
+    /// Number of the run, counted by `Engine::start`. Parts of older runs are cancelled.
     pub(crate) run: u64,
     pub(crate) epoch: u64,
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
     pub(crate) picks: Vec<Pick>,
-    /// How the batch is mixed, if it is: by the last worker on the host path, by the kernel on a
+    /// How the batch is mixed, if it is. The last worker mixes on the host, and the kernel on a
     /// device.
     pub(crate) mixing: Option<Mixing>,
-    /// Whether its labels may be read; set when it is full.
+    /// Whether the labels may be read; set when the batch is full.
     pub(crate) labelled: bool,
 }
 
-/// What is known of one sample beside its bytes. Its memory is kept from batch to batch.
+/// Metadata of one sample. Its memory is reused from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct Meta {
     pub(crate) key: String,
-    /// Whether it has a label.
+    /// Whether the sample has a label.
     pub(crate) labelled: bool,
-    /// What is erased in each picture that waits to be mixed, by its place among the pictures.
+    /// Erased rectangle of each picture that is yet to be mixed, in the order of the pictures.
     pub(crate) erase: Vec<Option<Erase>>,
-    /// Why the sample could not be delivered.
+    /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
 }
 
@@ -64,17 +64,17 @@ struct Slot {
     header: UnsafeCell<Header>,
     metas: Box<[UnsafeCell<Meta>]>,
     left: AtomicUsize,
-    /// Bytes of what a device decodes, and blocks of its coefficients.
+    /// Bytes of entropy-coded data and blocks of coefficients that have been handed out.
     encoded: AtomicUsize,
     blocks: AtomicUsize,
 }
 
-// SAFETY: the cells and the memory are reached through tokens only, which are exclusive or disjoint
-// (invariants 2 and 3).
+// SAFETY: the cells and the memory are only accessed through tokens, which are exclusive or
+// disjoint (invariants 2 and 3).
 unsafe impl Sync for Slot {}
 
 impl Slot {
-    /// Bytes of field `span` of the samples in `range`.
+    /// Bytes of field `span` for the samples in `range`.
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
         let span = &self.schema.spans[span];
         assert!(
@@ -85,17 +85,17 @@ impl Slot {
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
-        // SAFETY: `Schema::new` laid the spans one after the other inside `memory`, and the range is
+        // SAFETY: `Schema::new` laid out the spans in sequence inside `memory`, and the range is
         // inside the span (asserted above).
         std::ptr::slice_from_raw_parts_mut(unsafe { self.memory.base().add(start) }, len)
     }
 }
 
-/// Makes the slots of a loader.
+/// Creates the slots of a loader.
 pub(crate) struct Slots;
 
 impl Slots {
-    /// A free slot over `memory`, which holds at least `schema.bytes`.
+    /// Creates a free slot over `memory`, which must hold at least `schema.bytes`.
     pub(crate) fn make(schema: &Arc<Schema>, memory: Memory) -> Free {
         assert!(memory.len() >= schema.bytes, "slot memory of {} bytes for a schema of {}", memory.len(), schema.bytes);
         let metas = (0..schema.batch).map(|_| UnsafeCell::default()).collect();
@@ -105,14 +105,15 @@ impl Slots {
     }
 }
 
-/// A slot nobody uses.
+/// An unused slot.
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
-    /// Starts a batch: `set` writes the header (whose memory is kept), then the samples are handed
+    /// Starts a batch: `set` writes the header, whose memory is reused, and the samples are handed
     /// out in parts of `group`.
     ///
-    /// `header.picks` must hold between 1 and the schema's number of samples when `set` returns.
+    /// When `set` returns, `header.picks` must contain at least 1 sample and at most as many as the
+    /// schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let header = unsafe { &mut *self.0.header.get() };
@@ -126,7 +127,7 @@ impl Free {
         (0..len).step_by(group).map(move |start| Part { slot: slot.clone(), range: start..len.min(start + group) })
     }
 
-    /// Samples it has room for.
+    /// Number of samples that fit into the slot.
     pub(crate) fn batch(&self) -> usize {
         self.0.schema.batch
     }
@@ -138,8 +139,8 @@ impl Free {
 
 /// The right to fill some of a slot's samples.
 ///
-/// A part that is dropped unfinished takes its slot out of service: that only happens when the
-/// loader is being closed.
+/// Dropping an unfinished part takes its slot out of service, which only happens while the loader
+/// is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
     range: Range<usize>,
@@ -147,7 +148,7 @@ pub(crate) struct Part {
 
 impl Part {
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: nobody writes the header while parts exist (invariant 3).
+        // SAFETY: the header is not written while parts exist (invariant 3).
         unsafe { &*self.slot.header.get() }
     }
 
@@ -160,25 +161,25 @@ impl Part {
         self.range.clone()
     }
 
-    /// What is known of the sample at `place`, which is in [`range`](Part::range).
+    /// Metadata of the sample at `place`, which must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, place: usize) -> &mut Meta {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: this part alone touches the metas of its range (invariant 3), and `&mut self`
+        // SAFETY: only this part accesses the metas of its range (invariant 3), and `&mut self`
         // makes this the only borrow.
         unsafe { &mut *self.slot.metas[place].get() }
     }
 
-    /// Bytes of field `span` of the sample at `place`, which is in [`range`](Part::range). They
-    /// hold what an earlier batch left.
+    /// Bytes of field `span` of the sample at `place`, which must be in [`range`](Part::range).
+    /// They contain whatever an earlier batch left there.
     pub(crate) fn bytes(&mut self, span: usize, place: usize) -> &mut [u8] {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: this part alone touches the bytes of its range (invariant 3), and `&mut self`
+        // SAFETY: only this part accesses the bytes of its range (invariant 3), and `&mut self`
         // makes this the only borrow.
         unsafe { &mut *self.slot.bytes(span, place..place + 1) }
     }
 
-    /// Takes `len` bytes of what a device decodes and `blocks` of its coefficients. Returns where
-    /// they begin, and the bytes. `None` if there is no room for that much.
+    /// Reserves `len` bytes for entropy-coded data and `blocks` blocks of coefficients. Returns
+    /// both start offsets and the bytes, or `None` if there is not enough room.
     pub(crate) fn encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = &*slot.schema;
@@ -190,30 +191,31 @@ impl Part {
         };
         let room = schema.spans[span].sample_bytes * schema.batch;
         let at = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
-        // What was taken is lost if there is no room for the coefficients; the batch ends soon.
+        // If there is no room for the coefficients, the reserved bytes stay unused until the batch
+        // ends.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
         let all = slot.bytes(span, 0..schema.batch);
-        // SAFETY: the range lies in the span (`take` checked it), and the counter gave it to this
-        // call alone (invariant 4). `&mut self` keeps it to one borrow of this part.
+        // SAFETY: the range lies in the span (checked by `take`), and the counter gave it to this
+        // call only (invariant 4). `&mut self` limits this part to one borrow.
         let bytes = unsafe { std::slice::from_raw_parts_mut(all.cast::<u8>().add(at), len) };
         Some((at, block, bytes))
     }
 
-    /// Ends the part. The last of a slot's parts to end gets the full slot.
+    /// Ends the part. The last of a slot's parts to end returns the full slot.
     pub(crate) fn finish(self) -> Option<Full> {
         let last = self.slot.left.fetch_sub(1, Ordering::AcqRel) == 1;
         last.then(|| Full(self.slot))
     }
 }
 
-/// One sample's place in a batch that is being filled.
+/// The entry of one sample in a batch that is being filled.
 pub(crate) struct Row<'a> {
     part: &'a mut Part,
     place: usize,
 }
 
 impl<'a> Row<'a> {
-    /// The sample at `place`, which is in the part's range.
+    /// Creates the row of the sample at `place`, which must be in the part's range.
     pub(crate) fn new(part: &'a mut Part, place: usize) -> Self {
         Row { part, place }
     }
@@ -226,13 +228,13 @@ impl<'a> Row<'a> {
         self.part.meta(self.place)
     }
 
-    /// Bytes of the sample in `span`.
+    /// Bytes of field `span` of the sample.
     pub(crate) fn bytes(&mut self, span: usize) -> &mut [u8] {
         self.part.bytes(span, self.place)
     }
 }
 
-/// A slot with all its samples in it.
+/// A slot whose samples are all filled.
 pub(crate) struct Full(Arc<Slot>);
 
 impl Full {
@@ -265,8 +267,8 @@ impl Full {
         unsafe { &mut *self.0.metas[place].get() }
     }
 
-    /// Bytes of field `span`, all samples of the batch. Of what a device decodes, as much as was
-    /// taken.
+    /// Bytes of field `span` for all samples of the batch. For entropy-coded data, only the bytes
+    /// that were reserved.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let taken = self.0.encoded.load(Ordering::Relaxed);
@@ -277,7 +279,7 @@ impl Full {
         unsafe { &*self.0.bytes(span, 0..self.len()) }
     }
 
-    /// Address of the bytes of field `span`, for who may write there too.
+    /// Address of the bytes of field `span`, for callers that may write there.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }
@@ -288,7 +290,7 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    /// Gives the slot back.
+    /// Converts the slot back into a free one.
     pub(crate) fn release(mut self) -> Free {
         for place in 0..self.len() {
             self.meta_mut(place).fault = None;
@@ -316,7 +318,7 @@ mod tests {
         free.begin(group, set).collect()
     }
 
-    /// Writes what is checked by [`check`].
+    /// Writes the values that [`check`] expects.
     fn fill(part: &mut Part, round: u8) {
         for place in part.range() {
             part.bytes(0, place).fill(round ^ place as u8);
@@ -331,8 +333,8 @@ mod tests {
         }
     }
 
-    /// What is home-made here is one atomic decrement for each part, so that every interleaving of
-    /// threads is an order of parts: these are all of them, up to five parts.
+    /// The only synchronization of its own is one atomic decrement per part, so every interleaving
+    /// of threads is an order of parts. This test tries all orders of up to five parts.
     #[test]
     fn in_every_order_the_last_part_alone_gets_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
@@ -364,8 +366,8 @@ mod tests {
         }
     }
 
-    /// That the last one sees what the others wrote is a matter of memory ordering: for Miri, which
-    /// looks for data races, and ThreadSanitizer.
+    /// Whether the last part sees the others' writes depends on memory ordering, which Miri (data
+    /// races) and ThreadSanitizer check on this test.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

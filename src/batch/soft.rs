@@ -1,10 +1,9 @@
-//! Labels as rows of shares. The arithmetic is that of `soft_labels` in `cuda/kernels/convert.cu`,
-//! bit for bit.
+//! Labels as rows of shares, computed like `soft_labels` in `cuda/kernels/convert.cu`, bit for bit.
 
-/// Writes the row of a sample with the label `own`: its class gets 1, or, mixed with `(label,
-/// weight)`, `weight`, and the class of that label the rest; then `smoothing` of it all is spread
-/// evenly over the classes (torchvision's MixUp on one-hot labels, then label smoothing). A label
-/// outside the classes adds nothing.
+/// Writes the row of a sample with the label `own`. Its class gets 1. If it is mixed with `(label,
+/// weight)`, its class gets `weight`, and the other label's class gets the rest. Then the share
+/// `smoothing` is spread evenly over the classes (torchvision's MixUp on one-hot labels, then label
+/// smoothing). A label outside the classes adds nothing.
 pub(crate) fn soft_label(own: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
     let is = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };

@@ -1,7 +1,7 @@
-//! Eight elements at a time.
+//! Vector path for AVX2, with eight elements at a time.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only behind [`choose`], which asks the CPU for AVX2,
+//! 1. Functions marked `target_feature` run only through [`choose`], which checks the CPU for AVX2,
 //!    FMA and F16C.
 //! 2. Loads and stores are unaligned, and each goes through a reference to an array or slice of at
 //!    least its width.
@@ -12,13 +12,13 @@ use std::arch::x86_64::*;
 use super::cast::{Blend, Cast, Kind, Vector};
 use crate::batch::Layout;
 
-/// Pixels taken at once: 48 bytes, three vectors of 16.
+/// Number of pixels per step: 48 bytes, three vectors of 16.
 const STEP: usize = 16;
 
-/// The vector path, if this CPU has what it takes.
+/// The vector path, if this CPU supports it.
 pub(super) fn choose() -> Option<Vector> {
     let able = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-    // SAFETY: invariant 1; the features were just found.
+    // SAFETY: invariant 1; the features were just detected.
     able.then_some(|cast, image, blend, dst| unsafe { write(cast, image, blend, dst) })
 }
 
@@ -33,7 +33,7 @@ fn write(cast: &Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) ->
     pixels.len() * STEP
 }
 
-/// With `MIX`, each value is `weight` its own and the rest that of the pixel of `partners`.
+/// With `MIX`, each value is `weight` times its own plus `1 - weight` times that of `partners`.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn run<const MIX: bool>(
     cast: &Cast,
@@ -54,13 +54,13 @@ fn run<const MIX: bool>(
     }
 }
 
-// `Kind` as a constant parameter: its values.
+// The values of `Kind`, for use as a const parameter.
 const U8: u8 = Kind::U8 as u8;
 const F32: u8 = Kind::F32 as u8;
 const F16: u8 = Kind::F16 as u8;
 const BF16: u8 = Kind::Bf16 as u8;
 
-/// Bytes of an element.
+/// Number of bytes per element.
 const fn width(kind: u8) -> usize {
     match kind {
         U8 => 1,
@@ -69,7 +69,7 @@ const fn width(kind: u8) -> usize {
     }
 }
 
-/// NHWC: the channels stay as they lie, so scale and bias come in three vectors that repeat.
+/// Writes NHWC. The channels stay interleaved, so scale and bias come in three repeating vectors.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn interleaved<const KIND: u8, const MIX: bool>(
     cast: &Cast,
@@ -94,7 +94,7 @@ fn interleaved<const KIND: u8, const MIX: bool>(
     }
 }
 
-/// NCHW: 16 pixels are parted into their channels first.
+/// Writes NCHW, after splitting 16 pixels into their channels.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn planar<const KIND: u8, const MIX: bool>(
     cast: &Cast,
@@ -128,7 +128,7 @@ fn planar<const KIND: u8, const MIX: bool>(
     }
 }
 
-/// Eight values, from as many bytes of an image and of its partner.
+/// Computes eight values from eight bytes of an image and of its partner.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn value<const MIX: bool>([own, partner]: [i64; 2], scale: __m256, bias: __m256, weight: f32) -> __m256 {
@@ -137,24 +137,24 @@ fn value<const MIX: bool>([own, partner]: [i64; 2], scale: __m256, bias: __m256,
         return own;
     }
     let partner = _mm256_fmadd_ps(widen(partner), scale, bias);
-    // Two products and a sum, each rounded, as on the device: no fused multiply-add.
+    // Two products and a sum, each rounded, as on the device. A fused multiply-add would differ.
     let (a, b) = (_mm256_set1_ps(weight), _mm256_set1_ps(1.0 - weight));
     _mm256_add_ps(_mm256_mul_ps(partner, b), _mm256_mul_ps(own, a))
 }
 
-/// Eight bytes as floats.
+/// Converts eight bytes to floats.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn widen(bytes: i64) -> __m256 {
     _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes)))
 }
 
-/// The red, green and blue bytes of 16 pixels.
+/// Splits 16 pixels into their red, green and blue bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [__m128i; 3] {
-    // Byte i of channel c is byte 3 i + c of the 48; `take` gathers those that lie in vector `v`,
-    // and zeroes the others' places.
+    // Byte i of channel c is byte 3 i + c of the 48. `take` is a shuffle that gathers those in
+    // vector `v` and zeroes the other positions.
     const fn take(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;
@@ -195,13 +195,12 @@ fn store16(value: __m128i, to: &mut [u8]) {
     unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
 }
 
-/// The float before 0.5. Added to a number from 0 to 255 it reaches the next whole number when the
-/// number's fraction is 0.5 or more, and never when it is less; 0.5 itself would take 0.49999997 to
-/// 1.
+/// The float just below 0.5. Added to a number from 0 to 255, it reaches the next whole number
+/// exactly if the number's fraction is at least 0.5. Adding 0.5 itself would take 0.49999997 to 1.
 const BELOW_HALF: f32 = 0.5f32.next_down();
 
-/// Casts eight floats and stores them to the first bytes of `to`. As bytes they lie between 0 and
-/// 255, and halves go up.
+/// Casts eight floats and stores them to the first bytes of `to`. Values cast to bytes must be 0 to
+/// 255, and halves are rounded up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn store<const KIND: u8>(value: __m256, to: &mut [u8]) {
@@ -218,8 +217,8 @@ fn store<const KIND: u8>(value: __m256, to: &mut [u8]) {
         }
         F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), to),
         _ => {
-            // Add half of what is cut off, less one if the last bit that stays is even: to nearest
-            // even. No NaN comes here.
+            // Rounds to nearest even: adds half of the truncated part, less one if the last
+            // remaining bit is even. NaN does not occur here.
             let bits = _mm256_castps_si256(value);
             let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
             let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));

@@ -1,8 +1,8 @@
-//! What becomes of a pixel's value, and where it goes.
+//! Conversion of a pixel's value, and its place in the output.
 
 use crate::batch::Layout;
 
-/// Normalises, casts and lays out.
+/// Normalises, casts and lays out pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast {
     pub(super) kind: Kind,
@@ -12,7 +12,7 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    /// Whether every byte stays as it is, where it is.
+    /// Whether the output equals the input, byte for byte.
     pub(super) fn is_copy(&self) -> bool {
         self.kind == Kind::U8 && self.layout == Layout::Nhwc
     }
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// The element nearest to `value`, as bits. Bytes are rounded and kept within 0 to 255.
+    /// Returns the element nearest to `value`, as bits. Bytes are rounded and clamped to 0 to 255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
             Kind::U8 => value.round() as u8 as u32,
@@ -47,21 +47,21 @@ impl Kind {
     }
 }
 
-/// The element whose bits are the lower ones of `bits`, in the machine's byte order.
+/// Returns the element whose bits are the low bits of `bits`, in the machine's byte order.
 pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
     let little = bits.to_le_bytes();
     std::array::from_fn(|i| little[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
 }
 
-/// A vector path: writes the first pixels of an image, perhaps blended with those of another, and
-/// says how many, a multiple of its own step. Lengths have been checked.
+/// A vector path. It writes the first pixels of an image, optionally blended with those of another,
+/// and returns how many, a multiple of its step. The caller has checked the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
-/// What a vector path blends into an image.
+/// The image that a vector path blends into another.
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {
-    /// Pixels of the partner, as many as the image has.
+    /// Pixels of the partner, in the number of the image.
     pub(super) partner: &'a [u8],
-    /// The image's own share.
+    /// Share of the image itself.
     pub(super) weight: f32,
 }

@@ -1,8 +1,8 @@
-//! An image mixed with another one, from the pixels of both.
+//! Mixes an image with another one, from the pixels of both.
 //!
-//! The arithmetic is that of the kernel in `cuda/kernels/convert.cu`: each of the two is normalised
-//! and erased in 32-bit floats, then the weighted sum is made without a fused multiply-add, and the
-//! sum is rounded once. So host and device give the same bits.
+//! The arithmetic is that of the kernel in `cuda/kernels/convert.cu`: both images are normalised
+//! and erased in 32-bit floats, then added with weights, without a fused multiply-add, and the sum
+//! is rounded once. Host and device therefore give the same bits.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use crate::decode::Rect;
 use crate::error::Result;
 use crate::transform::{Erase, Mixing};
 
-/// An image on its way into a mixed one.
+/// An image that is not yet cast to the batch's type.
 #[derive(Clone, Copy)]
 pub(crate) struct Unwritten<'a> {
-    /// Its pixels, `u8` HWC.
+    /// Pixels of the image, `u8` HWC.
     pub(crate) pixels: &'a [u8],
-    /// What is erased in it.
+    /// The erased rectangle, if any.
     pub(crate) erase: Option<&'a Erase>,
 }
 
@@ -26,8 +26,8 @@ impl Writer {
     /// Writes `own`, mixed with `partner`, to `dst`.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if an image or `dst` is not as long as
-    /// the size says, or a rectangle leaves the image.
+    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
+    /// does not match the size, or a rectangle leaves the image.
     pub(crate) fn write_mixed(
         &self,
         own: Unwritten<'_>,
@@ -36,8 +36,8 @@ impl Writer {
         dst: &mut [u8],
     ) -> Result<()> {
         self.check("an image", own.pixels.len(), self.image_bytes())?;
-        self.check("a partner's image", partner.pixels.len(), self.image_bytes())?;
-        self.check("its place in the batch", dst.len(), self.sample_bytes())?;
+        self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
+        self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
         for erase in [own.erase, partner.erase].into_iter().flatten() {
             self.check_rect("erasing", erase.rect)?;
         }
@@ -53,15 +53,15 @@ impl Writer {
         let done = self.vector.map_or(0, |vector| vector(&self.cast, own.pixels, Some(blend), dst));
         let plain = |image: Unwritten<'_>, at: usize, c: usize| self.values[c][usize::from(image.pixels[at * 3 + c])];
         self.write_values(done..self.size.area() as usize, dst, |at, c| mix(plain(own, at, c), plain(partner, at, c)));
-        // Few images have a rectangle, so the pass above looks for none, and what shows one is
-        // written again.
+        // Few images have a rectangle, so the pass above ignores them, and the pixels of rectangles
+        // are written again.
         for erase in [own.erase, partner.erase].into_iter().flatten() {
             self.write_rect(erase.rect, dst, |at, c| mix(self.value(own, at, c), self.value(partner, at, c)));
         }
         Ok(())
     }
 
-    /// Channel `c` of pixel number `at` of `image` in units of the output, not rounded.
+    /// Value of channel `c` of pixel number `at` of `image`, in units of the output, not rounded.
     fn value(&self, image: Unwritten<'_>, at: usize, c: usize) -> f32 {
         let (x, y) = ((at % self.size.width as usize) as u32, (at / self.size.width as usize) as u32);
         match image.erase {
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Writes `value` of each pixel of `rect`, which lies in the image.
+    /// Writes `value` of each pixel of `rect`, which must lie in the image.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize, usize) -> f32) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;
@@ -82,7 +82,8 @@ impl Writer {
         }
     }
 
-    /// Writes `value(at, c)`, rounded, for each pixel number `at` of `pixels` and each channel `c`.
+    /// Rounds and writes `value(at, c)` for each pixel number `at` of `pixels` and each channel
+    /// `c`.
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize, usize) -> f32) {
         match self.cast.kind.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),
@@ -91,7 +92,7 @@ impl Writer {
         }
     }
 
-    /// `B` is the bytes of an element.
+    /// `B` is the number of bytes per element.
     fn write_values_as<const B: usize>(
         &self,
         pixels: Range<usize>,
@@ -122,8 +123,8 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Every pair of bytes, in the three channels of an image of 256 x 256: the whole domain of a
-    /// weight.
+    /// Every pair of bytes, in all three channels of an image of 256 x 256: all inputs of a
+    /// weighted sum.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())
@@ -149,7 +150,7 @@ mod tests {
         }
     }
 
-    /// One element by the plainest code there is, as the kernel has it.
+    /// Computes one element by the simplest code, like the kernel.
     fn naive(writer: &Writer, image: Unwritten<'_>, (x, y): (u32, u32), c: usize) -> f32 {
         let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
         match image.erase {

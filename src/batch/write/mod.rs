@@ -1,13 +1,13 @@
-//! The last pass over a sample: normalise, cast and lay out.
+//! The last pass over an image: normalise, cast and lay out.
 //!
-//! Every path gives the same bits: `scale * pixel + bias` in one fused multiply-add in 32-bit
+//! Every path gives the same bits: `scale * pixel + bias` as one fused multiply-add in 32-bit
 //! floats, then one rounding to nearest even for the 16-bit types. A pixel is a byte, so the
-//! portable path looks that up in a table of 256 values a channel; the vector path computes it.
+//! portable path uses a table of 256 values per channel, and the vector path computes the values.
 //!
-//! 1. `cast`: what becomes of a pixel's value, and where it goes.
+//! 1. `cast`: conversion of a pixel's value, and its place in the output.
 //! 2. `avx2`: the vector path.
 //! 3. `writer`: [`Writer`], with the portable path.
-//! 4. `mixed`: writes an image that is mixed with another one, and rounds once too.
+//! 4. `mixed`: mixes an image with another one, and also rounds once.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

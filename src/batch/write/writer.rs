@@ -1,4 +1,4 @@
-//! An image's place in a batch is filled.
+//! Writes images into their entries of a batch.
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
@@ -8,24 +8,25 @@ use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::Erase;
 
-/// Writes finished images, `u8` HWC RGB, into their place in a batch.
+/// Writes finished images, `u8` HWC RGB, into their entries of a batch.
 #[derive(Debug, Clone)]
 pub struct Writer {
     pub(super) size: Size,
     pub(super) cast: Cast,
-    /// The normalised value of each pixel value, by channel.
+    /// Normalised value of each pixel value, by channel.
     pub(super) values: Box<[[f32; 256]; 3]>,
-    /// Bits of the element for each pixel value, by channel.
+    /// Bits of the output element for each pixel value, by channel.
     table: Box<[[u32; 256]; 3]>,
     pub(super) vector: Option<Vector>,
 }
 
 impl Writer {
-    /// A writer of images of `size` as `dtype` in `layout`. A batch of bytes keeps its pixels:
-    /// `normalize` has no effect on it.
+    /// Creates a writer of images of `size` as `dtype` in `layout`. A batch of bytes keeps its
+    /// pixels, so `normalize` does not affect it.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `normalize` cannot work, or `dtype` is [`Dtype::I64`].
+    /// [`ErrorKind::Config`] if `normalize` is invalid, or if `dtype` is an integer type other than
+    /// [`Dtype::U8`].
     pub fn new(size: Size, dtype: Dtype, layout: Layout, normalize: Normalize) -> Result<Self> {
         normalize.check()?;
         let kind = match dtype {
@@ -42,7 +43,7 @@ impl Writer {
                 *value = scale[c].mul_add(pixel as f32, bias[c]);
             }
         }
-        // Each value lies between those of 0 and 255.
+        // Values of all pixels lie between those of 0 and 255.
         if values.iter().any(|v| !v[0].is_finite() || !v[255].is_finite()) {
             return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
         }
@@ -60,29 +61,29 @@ impl Writer {
         Ok(Writer { size, cast: Cast { kind, layout, scale, bias }, values, table, vector })
     }
 
-    /// Bytes an image takes as it comes, `u8` HWC.
+    /// Number of bytes of a `u8` HWC image.
     pub(crate) fn image_bytes(&self) -> usize {
         self.size.area() as usize * 3
     }
 
-    /// Bytes an image takes in the batch.
+    /// Number of bytes of an image in the batch.
     pub fn sample_bytes(&self) -> usize {
         self.size.area() as usize * 3 * self.cast.kind.bytes()
     }
 
-    /// Whether the batch holds images just as they come, bytes in HWC order: they can then be
-    /// resized straight into their place, and only [`erase`](Writer::erase) is left to do.
+    /// Whether the batch stores images unchanged, as bytes in HWC order. They can then be resized
+    /// straight into their entries, and only [`erase`](Writer::erase) remains to be done.
     pub fn is_copy(&self) -> bool {
         self.cast.is_copy()
     }
 
-    /// Writes `image`, `u8` HWC, to `dst`, normalised, cast, laid out, and with `erase` filled.
+    /// Normalises and casts `image`, `u8` HWC, lays it out in `dst`, and fills `erase`.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] if `image` or `dst` is not as long as the size says.
+    /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
     pub fn write(&self, image: &[u8], erase: Option<&Erase>, dst: &mut [u8]) -> Result<()> {
         self.check("an image", image.len(), self.size.area() as usize * 3)?;
-        self.check("its place in the batch", dst.len(), self.sample_bytes())?;
+        self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
         if self.is_copy() {
             dst.copy_from_slice(image);
         } else {
@@ -92,13 +93,13 @@ impl Writer {
         erase.map_or(Ok(()), |erase| self.erase(erase, dst))
     }
 
-    /// Fills `erase` in `dst`, an image that has been written already.
+    /// Fills `erase` in `dst`, an image that has already been written.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] if the rectangle leaves the image, or `dst` is not as long as the
-    /// size says.
+    /// [`ErrorKind::Transform`] if the rectangle leaves the image, or the length of `dst` does not
+    /// match the size.
     pub fn erase(&self, erase: &Erase, dst: &mut [u8]) -> Result<()> {
-        self.check("an image's place in the batch", dst.len(), self.sample_bytes())?;
+        self.check("an image's entry in the batch", dst.len(), self.sample_bytes())?;
         let rect = erase.rect;
         if rect.width == 0 || rect.height == 0 {
             return Ok(());
@@ -140,12 +141,12 @@ impl Writer {
         let Size { width, height } = self.size;
         Err(Error::new(
             ErrorKind::Transform,
-            format!("{what} of {width}x{height} takes {expected} bytes, there are {found}"),
+            format!("{what} of {width}x{height} needs {expected} bytes, found {found}"),
         ))
     }
 
-    /// The portable path, and the oracle of the other: the pixels from number `from` on, by the
-    /// table.
+    /// The portable path, and the reference for the vector path. Writes the pixels from number
+    /// `from` on, with the table.
     fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, from),
@@ -154,7 +155,7 @@ impl Writer {
         }
     }
 
-    /// `B` is the bytes of an element.
+    /// `B` is the number of bytes per element.
     fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], from: usize) {
         let plane = self.size.area() as usize;
         let pixels = &image.as_chunks::<3>().0[from..];
@@ -189,7 +190,7 @@ mod tests {
         (0..bytes).map(|_| rng.next_u64() as u8).collect()
     }
 
-    /// One element by the plainest code there is.
+    /// Computes one element by the simplest code.
     fn naive(writer: &Writer, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
         let pixel = f32::from(image[(y * writer.size.width as usize + x) * 3 + c]);
         if writer.cast.kind == Kind::U8 { pixel } else { writer.cast.scale[c].mul_add(pixel, writer.cast.bias[c]) }
@@ -205,7 +206,7 @@ mod tests {
                 [Normalize::IMAGENET, Normalize::UNIT, Normalize { mean: [-3.0, 0.1, 90.0], std: [1e-3, -2.0, 7.0] }];
             let mut writer = Writer::new(size, dtype, layout, normalize[case % 3]).unwrap();
             let image = random(size.area() as usize * 3, case as u64);
-            // At every alignment that a slot may have, and with what lies around untouched.
+            // At every alignment that a slot may have. The surrounding bytes must not change.
             let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
             let mut fast = vec![0xa5; before + bytes + 40];
             writer.write(&image, None, &mut fast[before..before + bytes]).unwrap();
@@ -257,7 +258,7 @@ mod tests {
     fn lengths_and_options_that_do_not_fit_are_errors() {
         let writer = Writer::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let e = writer.write(&[0; 48], None, &mut [0; 95]).unwrap_err();
-        assert_eq!(e.cause(), "its place in the batch of 4x4 takes 96 bytes, there are 95");
+        assert_eq!(e.cause(), "its entry in the batch of 4x4 needs 96 bytes, found 95");
         assert!(writer.write(&[0; 47], None, &mut [0; 96]).is_err());
         let zero = Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
         assert!(Writer::new(Size::new(4, 4), Dtype::F32, Layout::Nchw, zero).is_err());
