@@ -320,7 +320,7 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         let mut rgb = Cursor::new(Vec::new());
         image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
         let e = fails(("mask.png", rgb.into_inner()), kind());
-        assert!(e.cause().contains("png of RGB; a mask has one number a pixel"), "{e}");
+        assert!(e.cause().contains("png of RGB: a mask has one number per pixel"), "{e}");
         assert_eq!(e.kind(), ErrorKind::Decode);
         let e = cause(("mask", b"GIF89a".to_vec()), kind());
         assert!(e.contains("a mask that begins with \"GIF89a\" (6 bytes in all); PNG and npy are read"), "{e}");

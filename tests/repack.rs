@@ -351,9 +351,9 @@ fn what_cannot_be_repacked_says_why() {
     let mut filled = jpeg.clone();
     filled.splice(stuffed..stuffed, [0xff; 3]);
     assert!(reason(&filled).contains("damaged in MCU"), "{}", reason(&filled));
-    assert!(reason(b"\x89PNG").contains("does not begin with the marker SOI"));
+    assert!(reason(b"\x89PNG").contains("does not start with the marker SOI"));
     for end in 0..jpeg.len() - 2 {
         assert!(!reason(&jpeg[..end]).is_empty());
     }
-    assert!(reason(&jpeg[..jpeg.len() - 2]).contains("no marker EOI"));
+    assert!(reason(&jpeg[..jpeg.len() - 2]).contains("no EOI marker"));
 }

@@ -1,11 +1,11 @@
 use super::Job;
 
-/// Pictures that are decoded together: enough for a decoder to work on several side by side, few
-/// enough to share out a batch evenly. A sample has no more images than these.
+/// Maximum number of pictures that are decoded together: enough for a decoder to work on several
+/// side by side, few enough to distribute a batch evenly. A sample has at most this many images.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Decodes all jobs. Each job gets its own result. Neighbours with the same codec are decoded
-/// together ([`Codec::decode_group`](super::Codec::decode_group)); JPEGs are decoded side by side.
+/// Decodes all jobs. Each job gets its own result. Consecutive jobs with the same codec are decoded
+/// together ([`Codec::decode_group`](super::Codec::decode_group)), JPEGs side by side.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
     let same = |a: &Job<'_>, b: &Job<'_>| match (a.picture.codec, b.picture.codec) {
         (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
@@ -26,7 +26,7 @@ mod tests {
     use crate::decode::jpeg::libjpeg::{Options, encode};
     use crate::decode::{Condition, Pixels, Rect, standard};
 
-    /// Of files that go through the lanes, and of those that the plain decoder takes: progressive,
+    /// Covers files that go through the lanes, and files for the plain decoder: progressive,
     /// without EOI, damaged.
     #[test]
     fn a_header_of_a_jpeg_is_read_once_a_picture() {

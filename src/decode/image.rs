@@ -18,7 +18,7 @@ use crate::decode::orientation::{Orientation, exif_orientation};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// Bytes that a decoder may allocate for itself, even for the smallest picture.
+/// Number of bytes that a decoder may always allocate, even for the smallest picture.
 const LEAST_ALLOC: u64 = 64 << 20;
 
 /// A format of the `image` crate.
@@ -26,7 +26,7 @@ const LEAST_ALLOC: u64 = 64 << 20;
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) kind: ImageFormat,
-    /// Determines how much a decoder may allocate.
+    /// Determines how much memory a decoder may allocate.
     pub(super) max_pixels: u64,
 }
 
@@ -34,22 +34,22 @@ type Decoder<'a> = Box<dyn ImageDecoder + Send + 'a>;
 
 /// A picture whose header has been read.
 pub(super) struct Opened<'a> {
-    /// Decoding takes it.
+    /// Consumed by decoding.
     decoder: Option<Decoder<'a>>,
-    /// Before it is turned.
+    /// Size before the picture is turned.
     stored: Size,
     orientation: Orientation,
 }
 
 impl Opened<'_> {
-    /// The size of the upright picture.
+    /// Size of the upright picture.
     pub(super) fn size(&self) -> Size {
         self.orientation.size(self.stored)
     }
 }
 
 impl Image {
-    /// Reads a header.
+    /// Reads the header of a picture.
     pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>> {
         let mut decoder = self.decoder(bytes)?;
         let (width, height) = decoder.dimensions();
@@ -65,7 +65,7 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), stored, orientation })
     }
 
-    /// Writes the upright picture in `bytes`, of which `opened` was read, to `to`.
+    /// Decodes `bytes`, whose header is `opened`, and writes the upright picture to `to`.
     pub(super) fn decode<'a>(&self, bytes: &'a [u8], opened: &mut Opened<'a>, to: &mut [u8]) -> Result<()> {
         let Opened { decoder, stored, orientation } = opened;
         let decoder = match decoder.take() {
@@ -91,8 +91,8 @@ impl Image {
     }
 
     fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<Decoder<'a>> {
-        // The decoder's own buffers: eight bytes for each pixel of the largest allowed picture,
-        // plus what small pictures take.
+        // The limit on the decoder's own buffers is eight bytes for each pixel of the largest
+        // allowed picture, with a minimum for small pictures.
         let mut limits = Limits::no_limits();
         limits.max_alloc = Some(self.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
         self.limited(Cursor::new(bytes), limits).map_err(|e| self.fail(bytes, &e))
@@ -100,7 +100,7 @@ impl Image {
 
     fn limited<'a>(&self, bytes: Cursor<&'a [u8]>, limits: Limits) -> ImageResult<Decoder<'a>> {
         let mut decoder: Decoder<'a> = match self.kind {
-            // Only PNG accepts limits at the beginning.
+            // Only PNG accepts limits in its constructor.
             ImageFormat::Png => Box::new(png::PngDecoder::with_limits(bytes, limits.clone())?),
             ImageFormat::WebP => Box::new(webp::WebPDecoder::new(bytes)?),
             ImageFormat::Gif => Box::new(gif::GifDecoder::new(bytes)?),
@@ -117,24 +117,25 @@ impl Image {
     }
 }
 
-/// Frees the scratch of the calling thread if it exceeds `limit` bytes.
+/// Frees the scratch memory of the calling thread if it exceeds `limit` bytes.
 pub(super) fn keep(limit: usize) {
     if SCRATCH.with_borrow(|scratch| scratch.iter().map(Vec::capacity).sum::<usize>()) > limit {
         release();
     }
 }
 
-/// Frees the scratch of the calling thread.
+/// Frees the scratch memory of the calling thread.
 pub(super) fn release() {
     SCRATCH.take();
 }
 
 thread_local! {
-    /// The decoder's output, and its RGB version where the picture must still be turned.
+    /// The decoder's output, and its RGB version if the picture must still be turned.
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Decodes into `to`. A panic of the decoder, as with a tiled TIFF with planes, becomes an error.
+/// Decodes into `to`. A panic of the decoder, which a tiled TIFF with planes causes, becomes an
+/// error.
 fn read_image(decoder: Decoder<'_>, to: &mut [u8], name: &str) -> ImageResult<()> {
     catch_unwind(AssertUnwindSafe(|| decoder.read_image(to))).unwrap_or_else(|_| {
         let cause = format!("the {name} decoder panicked");
@@ -142,7 +143,7 @@ fn read_image(decoder: Decoder<'_>, to: &mut [u8], name: &str) -> ImageResult<()
     })
 }
 
-/// Grows `buffer` to at least `bytes` bytes and returns those.
+/// Grows `buffer` to at least `bytes` bytes and returns the first `bytes` of them.
 fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("a picture of {bytes} bytes")))?;
     if buffer.len() < bytes {
@@ -154,7 +155,7 @@ fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 /// The error for bytes that no codec matches.
 pub(super) fn unknown(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
-        return Error::decode("0 bytes, no image");
+        return Error::decode("0 bytes, not an image");
     }
     // The `image` crate names more formats than this module reads, and a registry may lack codecs.
     let known = format::of(bytes).map(|format| format.name);
@@ -163,7 +164,7 @@ pub(super) fn unknown(bytes: &[u8]) -> Error {
         return Error::decode(format!("{name} images are not supported"));
     }
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
-    Error::decode(format!("no image format that is known begins with {start:?} ({} bytes in all)", bytes.len()))
+    Error::decode(format!("no known image format starts with {start:?} ({} bytes in total)", bytes.len()))
 }
 
 /// Converts decoded pixels, `color` in native byte order, to RGB.
@@ -224,7 +225,7 @@ mod tests {
         let size = picture.size();
         let mut out = Pixels::new();
         picture.decode(Rect::full(size), &mut out)?;
-        assert_eq!(out.size(), size, "what the header says");
+        assert_eq!(out.size(), size, "the size in the header");
         Ok(out)
     }
 
@@ -268,8 +269,8 @@ mod tests {
 
     #[test]
     fn exif_orientation_is_applied_and_shows_in_the_size() {
-        // A little-endian TIFF directory with the tag 274 alone, value 6: to be turned by 90
-        // degrees clockwise.
+        // A little-endian TIFF directory with only the tag 274, value 6: turned by 90 degrees
+        // clockwise.
         let exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
         let mut png = Vec::new();
         let mut encoder = image::codecs::png::PngEncoder::new(&mut png);
@@ -316,10 +317,10 @@ mod tests {
 
     #[test]
     fn what_is_no_image_says_what_it_is() {
-        assert_eq!(decode(b"").unwrap_err().cause(), "0 bytes, no image");
+        assert_eq!(decode(b"").unwrap_err().cause(), "0 bytes, not an image");
         assert_eq!(
             decode(b"hello, this is a text file\n").unwrap_err().cause(),
-            "no image format that is known begins with \"hello, this is a\" (27 bytes in all)"
+            "no known image format starts with \"hello, this is a\" (27 bytes in total)"
         );
     }
 
@@ -335,7 +336,7 @@ mod tests {
             let whole = encode(&picture(), format);
             let pixels = decode(&whole).unwrap();
             for end in 0..whole.len() - 1 {
-                // A PNG or JPEG may miss its trailer, which holds no pixels.
+                // A PNG or JPEG may lack its trailer, which contains no pixels.
                 if let Ok(cut) = decode(&whole[..end]) {
                     let trailer = [(ImageFormat::Png, 12), (ImageFormat::Jpeg, 2)]
                         .iter()

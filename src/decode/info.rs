@@ -1,7 +1,7 @@
 use super::Size;
 use super::jpeg::header::{Coding, Frame, Header};
 
-/// What the header of an encoded picture says.
+/// Information from the header of an encoded picture.
 ///
 /// ```
 /// use warpfeed::decode::Info;
@@ -19,7 +19,7 @@ pub struct Info {
     pub format: &'static str,
     /// Size of the decoded, upright picture.
     pub size: Size,
-    /// Details of a JPEG; `None` for other formats.
+    /// Details of a JPEG, or `None` for other formats.
     pub jpeg: Option<JpegInfo>,
 }
 
@@ -29,9 +29,10 @@ pub struct Info {
 pub struct JpegInfo {
     /// `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `grey`, `cmyk` (four components), or `other`.
     pub chroma: &'static str,
-    /// Whether it is progressive. A progressive JPEG is decoded in full for any crop.
+    /// Whether the JPEG is progressive. A progressive JPEG is decoded in full for any crop.
     pub progressive: bool,
-    /// MCUs between restart markers, 0 for none. Markers let a decoder enter in the middle.
+    /// Number of MCUs between restart markers, or 0 without markers. Markers let a decoder start in
+    /// the middle.
     pub restart_interval: u32,
     /// EXIF orientation, 1 (upright) to 8.
     pub orientation: u8,
@@ -48,7 +49,7 @@ impl JpegInfo {
     }
 }
 
-/// The usual name of the components' sampling.
+/// The usual name of the chroma subsampling.
 fn chroma(frame: &Frame) -> &'static str {
     let factors: Vec<(u8, u8)> = frame.components().iter().map(|c| (c.h, c.v)).collect();
     match factors[..] {

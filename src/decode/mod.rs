@@ -1,19 +1,20 @@
-//! Encoded bytes to pixels.
+//! Decodes encoded bytes to pixels.
 //!
-//! 1. `pixels`: [`Pixels`], what a picture becomes; [`Rect`] and [`Size`].
+//! 1. `pixels`: [`Pixels`], a decoded picture; [`Rect`] and [`Size`].
 //! 2. `orientation`: turns pictures upright by their EXIF tag, for all formats.
 //! 3. `jpeg`: the crate's own JPEG decoder, the fast path.
 //! 4. `image`: the other formats, decoded by the `image` crate and converted to RGB.
-//! 5. `info`: [`Info`], what a header says; `condition`: [`Condition`], sound or damaged.
-//! 6. `picture`: [`Codec`] decodes one format, and you can add your own. [`Picture`] is an opened
-//!    picture: header, size and pixels come from this handle. [`Job`] is one of several.
+//! 5. `info`: [`Info`], information from a header; `condition`: [`Condition`], valid or damaged.
+//! 6. `picture`: [`Codec`], which decodes one format, and which you can implement. [`Picture`] is
+//!    an opened picture: this handle provides its header, size and pixels. [`Job`] is one of
+//!    several pictures to decode.
 //! 7. `group`: [`decode_group`], several pictures at a time.
-//! 8. `npy`: the header of an `.npy` file; [`raw`]: pixels that are not encoded.
+//! 8. `npy`: the header of an `.npy` file; [`raw`]: pixels that are not encoded; `png`: masks.
 //! 9. `codecs`: the built-in codecs, and [`Codecs`], the registry. It chooses the codec by the
 //!    picture's first bytes.
-//! 10. `standard`: the registry without settings; [`check()`] reads a whole picture with it and
-//!     reports damage.
-//! 11. `scratch`: what the codecs of a thread keep.
+//! 10. `standard`: the registry with its defaults; [`check()`] reads a whole picture with it and
+//!    reports damage.
+//! 11. `scratch`: memory that the codecs of a thread keep.
 //!
 //! A picture is read in two steps, and the crop is chosen between them. [`Codecs::open`] reads the
 //! header. [`Picture::decode`] then decodes at least the requested region, which may cost much less
@@ -34,36 +35,36 @@
 //! Grey is repeated into three channels. Alpha is dropped. 16-bit values keep their upper 8 bits.
 //! The EXIF orientation is applied; an orientation in XMP or in a text chunk is ignored.
 //!
-//! One limit on pixels holds for all formats: [`Codecs::max_pixels`], 2^28 by default. A loader
+//! One limit on pixels applies to all formats: [`Codecs::max_pixels`], 2^28 by default. A loader
 //! sets it with [`Loader::max_pixels`](crate::Loader::max_pixels).
 //!
-//! A CMYK or YCCK picture becomes the RGB of Pillow's `convert("RGB")`. Its values are read as
+//! A CMYK or YCCK picture is converted like Pillow's `convert("RGB")`. Its values are read as
 //! inverted, as Adobe writes them, with or without Adobe's marker. Its ICC profile is ignored.
 //!
-//! # A file that ends early
+//! # Truncated files
 //!
 //! A truncated JPEG is an error, and every crop reports the same one: `jpeg ends at byte 4096 in
 //! MCU 61 of 132`. A JPEG that lacks only its last marker has all of its pixels and decodes. A JPEG
-//! that is damaged inside, where libjpeg warns and continues, decodes to libjpeg's pixels.
-//! [`check()`] reports both. An EOI marker in the middle of the data counts as damage, since a file
-//! that was truncated and closed again looks the same.
+//! with damaged data, where libjpeg warns and continues, decodes to libjpeg's pixels. [`check()`]
+//! reports both. An EOI marker in the middle of the data counts as damage, because a file that was
+//! truncated and closed again looks the same.
 //!
 //! # Why the crate has its own JPEG decoder
 //!
-//! Two thirds of a JPEG's cost is Huffman decoding. Libraries decode one symbol after another, and
-//! their region or scaled decoding still decodes every symbol. This decoder works on several
-//! streams side by side, two symbols at a time. The streams are the restart segments of a packed
-//! file, or several plain files. Of a packed file it decodes only the segments that the crop
+//! Two thirds of the cost of a JPEG is Huffman decoding. Other libraries decode one symbol after
+//! another, and their region or scaled decoding still decodes every symbol. This decoder works on
+//! several streams side by side, two symbols at a time. The streams are the restart segments of a
+//! packed file, or several plain files. In a packed file it decodes only the segments that the crop
 //! touches. Its pixels equal libjpeg-turbo's. It builds without a C library or an assembler. `cargo
 //! bench --bench decode` compares it with libjpeg-turbo and with the `image` crate.
 //!
 //! # Why it does not decode at 1/2
 //!
-//! Decoding at 1/2 helps where a crop of 224 pixels comes from a box at least twice as large in
-//! both directions. On ImageNet these are three crops in a hundred, with 16 % of the pixels.
-//! Leaving out three quarters of their samples, but none of their Huffman codes, would save about
-//! one twentieth of the decoding. It would also change pixels for everyone. Much larger pictures
-//! gain more from being packed smaller once (`warpfeed pack --max-side`).
+//! Decoding at 1/2 helps if a crop of 224 pixels comes from a box at least twice as large in both
+//! directions. On ImageNet, 3 in 100 crops do, with 16 % of the pixels. Skipping three quarters of
+//! their samples, but none of their Huffman codes, would save about one twentieth of the decoding
+//! time. It would also change pixels for everyone. Much larger pictures gain more from being packed
+//! smaller once (`warpfeed pack --max-side`).
 
 mod codecs;
 mod condition;

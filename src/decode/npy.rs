@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result};
 
-/// The most axes of an array that is read.
+/// Maximum number of axes of an array.
 pub(crate) const MAX_AXES: usize = 8;
 
 /// The length of each axis.
@@ -14,31 +14,31 @@ pub(crate) type Shape = ArrayVec<usize, MAX_AXES>;
 /// An array in an `.npy` file.
 #[derive(Debug)]
 pub(crate) struct Npy<'a> {
-    /// The text of the header, for messages.
+    /// Text of the header, for messages.
     text: &'a str,
-    /// NumPy's letter for the kind of its elements: `u`, `i`, `f`, `b`, ...
+    /// NumPy's letter for the kind of the elements: `u`, `i`, `f`, `b`, ...
     pub(crate) kind: u8,
-    /// Bytes of an element.
+    /// Bytes per element.
     pub(crate) size: usize,
-    /// Whether the elements have the byte order of big-endian machines.
+    /// Whether the elements are big-endian.
     pub(crate) big_endian: bool,
     /// Whether the first axis varies fastest.
     pub(crate) fortran: bool,
-    /// The shape; none for a header that does not say one, or one of more than [`MAX_AXES`] axes.
+    /// The shape, or `None` if the header has none, or one with more than [`MAX_AXES`] axes.
     pub(crate) shape: Option<Shape>,
-    /// What follows the header.
+    /// The data after the header.
     pub(crate) data: &'a [u8],
-    /// Where `data` begins in the file.
+    /// Offset of `data` in the file.
     pub(crate) start: usize,
 }
 
 impl<'a> Npy<'a> {
-    /// Whether `bytes` begin as an `.npy` file does.
+    /// Whether `bytes` start like an `.npy` file.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         bytes.starts_with(b"\x93NUMPY")
     }
 
-    /// Reads the header. What the data should be is the caller's to check.
+    /// Reads the header. The caller must check the data.
     ///
     /// # Errors
     /// If the header ends early, has a version other than 1 to 3, or is not text.
@@ -47,12 +47,14 @@ impl<'a> Npy<'a> {
         let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
             [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
             [2 | 3, _, a, b, c, d] => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
-            [major, ..] => return Err(Error::decode(format!("npy format version {major}; 1 to 3 are known"))),
+            [major, ..] => {
+                return Err(Error::decode(format!("npy format version {major} is not supported: only 1 to 3 are")));
+            }
             [] => return Err(cut()),
         };
         let start = version + length;
         let text = bytes.get(version..start).ok_or_else(|| {
-            Error::decode(format!("npy header claims to end at byte {start}, the file ends at {}", bytes.len()))
+            Error::decode(format!("npy header claims to end at byte {start}, but the file ends at {}", bytes.len()))
         })?;
         let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not text"))?;
         let (kind, size, big_endian) = element(text).unwrap_or((b'?', 0, false));
@@ -60,13 +62,13 @@ impl<'a> Npy<'a> {
         Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
     }
 
-    /// The header for a message.
+    /// Text of the header, shortened for a message.
     pub(crate) fn shown(&self) -> String {
         self.text.trim_end().chars().take(120).collect()
     }
 }
 
-/// What follows `key` and a colon.
+/// The text after `key` and a colon.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
 }

@@ -2,8 +2,8 @@
 
 use super::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, as three steps that lead from the stored picture to
-/// the upright one.
+/// One of the eight values of EXIF tag 0x0112, as three steps from the stored picture to the
+/// upright one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Orientation {
     /// Columns become rows, before any mirroring.
@@ -21,7 +21,7 @@ impl Default for Orientation {
 }
 
 impl Orientation {
-    /// From the tag's value, 1 to 8. Any other value means upright.
+    /// Creates the orientation from the tag's value, 1 to 8. Any other value means upright.
     pub(super) fn new(tag: u8) -> Self {
         let (transposed, mirrored, flipped) = match tag {
             2 => (false, true, false),
@@ -41,12 +41,12 @@ impl Orientation {
         self == Orientation::new(1)
     }
 
-    /// The upright size of a picture stored with `size`.
+    /// Upright size of a picture stored with `size`.
     pub(super) fn size(self, stored: Size) -> Size {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
-    /// Where the upright `region` lies in a picture stored with size `stored`.
+    /// Position of the upright `region` in a picture stored with size `stored`.
     pub(super) fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);
         let Rect { mut x, mut y, width, height } = region;
@@ -59,7 +59,7 @@ impl Orientation {
         if self.transposed { Rect::new(y, x, height, width) } else { Rect::new(x, y, width, height) }
     }
 
-    /// Turns `stored`, RGB pixels of `size`, into `upright` of the same length.
+    /// Writes `stored`, RGB pixels of `size`, to `upright` in upright orientation.
     pub(super) fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
         let Size { width, height } = self.size(size);
         let (stride, width, height) = (size.width as usize * 3, width as usize, height as usize);
@@ -74,9 +74,9 @@ impl Orientation {
     }
 }
 
-/// The value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
-/// 4.6.4), if it is 1 to 8. Parsed by hand, so JPEGs and other formats share one parser and JPEGs
-/// need no `image` crate.
+/// Value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
+/// 4.6.4), if it is 1 to 8. Parsed by hand, so that JPEGs and other formats share one parser and
+/// JPEGs do not need the `image` crate.
 pub(super) fn exif_orientation(body: &[u8]) -> Option<u8> {
     let tiff = body.strip_prefix(b"Exif\0\0")?;
     let big = match tiff.get(..4)? {
@@ -100,8 +100,8 @@ pub(super) fn exif_orientation(body: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// The upright picture of a 2 x 3 one with pixels 0 1 / 2 3 / 4 5, for each tag value as the
-    /// EXIF standard describes it.
+    /// The upright version of a 2 x 3 picture with pixels 0 1 / 2 3 / 4 5, for each tag value as
+    /// the EXIF standard describes it.
     #[test]
     fn every_tag_turns_as_exif_says() {
         let size = Size::new(2, 3);

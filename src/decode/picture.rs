@@ -1,5 +1,6 @@
-//! A codec opens a picture, the picture keeps its codec, and the codec decodes several pictures as
-//! jobs. Each of the three names the others, so they share this file.
+//! Codecs, pictures and jobs. A codec opens a picture, the picture refers to its codec, and the
+//! codec decodes several pictures as jobs. The three types refer to each other, so they share this
+//! file.
 
 use std::any::Any;
 use std::time::Instant;
@@ -8,20 +9,20 @@ use super::{Bitstream, Condition, Grid, Info, JpegInfo, Pixels, Rect, Size, imag
 use crate::error::{Error, Result};
 use crate::format::Format;
 
-/// Decodes one picture format. It opens a picture from its header and then delivers its pixels.
+/// Decodes one picture format. A codec opens a picture from its header and then decodes its pixels.
 ///
 /// [`Codecs`](super::Codecs) chooses the codec of a picture and checks the picture's size. Opening
 /// reads only the header, so the crop can be chosen before anything is decoded.
 ///
-/// [`Loader::codec`](crate::Loader::codec) adds your own codec to a loader. Many threads call it at
-/// once. Keep its scratch in a `thread_local!` or in the pixels.
+/// [`Loader::codec`](crate::Loader::codec) adds your own codec to a loader. Many threads call it
+/// concurrently. Keep scratch memory in a `thread_local!` or in the pixels.
 ///
 /// ```
 /// use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
 /// use warpfeed::format::Format;
 /// use warpfeed::{Error, Result};
 ///
-/// /// Grey pictures: width and height in a byte each, then a byte a pixel.
+/// /// Grey pictures: one byte each for width and height, then one byte per pixel.
 /// struct Tiny;
 ///
 /// impl Codec for Tiny {
@@ -44,7 +45,7 @@ use crate::format::Format;
 ///
 ///     fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
 ///         let grey = &picture.bytes()[6..];
-///         // All of the picture, whatever the region: `place` is for those that deliver a part.
+///         // The whole picture, whatever the region. Codecs that decode a part call `place`.
 ///         let pixels = out.reset(picture.size()).as_chunks_mut().0;
 ///         pixels.iter_mut().zip(grey).for_each(|(rgb, &grey)| *rgb = [grey; 3]);
 ///         Ok(())
@@ -59,69 +60,69 @@ use crate::format::Format;
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Codec: Send + Sync {
-    /// How the format is recognised. A codec for any bytes uses [`Format::any`].
+    /// Describes the format and how to recognise it. A codec for any bytes uses [`Format::any`].
     fn format(&self) -> Format;
 
-    /// Whether this codec decodes these bytes. The default asks its format.
+    /// Whether this codec decodes these bytes. By default its format decides.
     fn matches(&self, bytes: &[u8]) -> bool {
         (self.format().matches)(bytes)
     }
 
-    /// Opens a picture that this codec [decodes](Codec::matches). Reads the header once.
+    /// Opens a picture that [matches](Codec::matches) this codec. Reads only the header, once.
     ///
     /// The size is that of the upright picture, after EXIF orientation. Do not allocate pixels
-    /// here. A header can claim any size, and [`Codecs`](super::Codecs) checks it afterwards.
+    /// here: a header can claim any size, and [`Codecs`](super::Codecs) checks it afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the byte at which the header stops
-    /// making sense.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the byte at which the header
+    /// becomes invalid.
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>>;
 
     /// Decodes at least `region` of a picture that this codec opened into `out`. [`Pixels::origin`]
-    /// says where the decoded part begins. The region counts pixels of the upright picture. It is
-    /// not empty and lies inside the picture.
+    /// is the start of the decoded part. The region is in pixels of the upright picture, is not
+    /// empty, and lies inside the picture.
     ///
-    /// Inside the region the pixels equal those of a full decode. The codec decides how much it
-    /// decodes around the region. Decoding may use up what the picture holds; decoding again gives
-    /// the same pixels.
+    /// Inside the region the pixels must equal those of a full decode. The codec chooses how much
+    /// it decodes around the region. Decoding may use up data that the picture holds, but decoding
+    /// again must give the same pixels.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes. The content
-    /// of `out` is then unspecified.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the place in the bytes. The
+    /// content of `out` is then unspecified.
     fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()>;
 
-    /// An estimate, from the header, of the bytes that decoding `region` takes: pixels and scratch
-    /// together. The default is three bytes for each pixel of the picture.
+    /// Estimates, from the header, how many bytes decoding `region` takes, for pixels and scratch
+    /// together. The default is three bytes per pixel of the picture.
     ///
     /// A loader uses the estimate to keep concurrent decoding within
-    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For pictures of 350,000 pixels or
-    /// fewer it asks only where memory is scarce.
+    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For pictures of at most 350,000
+    /// pixels it asks only if memory is scarce.
     fn memory(&self, picture: &Picture<'_>, region: Rect) -> u64 {
         let _ = region;
         picture.size().area().saturating_mul(3)
     }
 
     /// Decodes several pictures that this codec opened. Override it if decoding them together is
-    /// faster, as with independent streams side by side. Each job has its own result; a failed job
-    /// does not affect the others.
+    /// faster, for instance as independent streams side by side. Each job has its own result. A
+    /// failed job must not affect the others.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         jobs.iter_mut().for_each(Job::run);
     }
 
-    /// Reads all of a picture that decodes and describes its damage; `None` if none was found. The
+    /// Reads a whole picture and describes its damage, or returns `None` if there is none. The
     /// default only decodes the picture.
     ///
     /// # Errors
-    /// If the picture does not decode as a whole.
+    /// If the picture as a whole does not decode.
     fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
         self.decode(picture, Rect::full(picture.size()), &mut Pixels::new()).map(|()| None)
     }
 }
 
-/// An opened picture: its bytes, its size, and what its codec read from the header.
+/// An opened picture: its bytes, its size, and the data that its codec read from the header.
 ///
-/// [`Codecs::open`](super::Codecs::open) returns it. Everything about the picture comes from here,
-/// so its header is read once.
+/// [`Codecs::open`](super::Codecs::open) returns it. All information about the picture comes from
+/// this handle, so its header is read once.
 pub struct Picture<'a> {
     bytes: &'a [u8],
     size: Size,
@@ -130,9 +131,9 @@ pub struct Picture<'a> {
     pub(super) codec: Option<&'a dyn Codec>,
 }
 
-/// What a codec keeps from a header.
+/// Data from a header that a codec keeps.
 ///
-/// The crate's own decoder stores its header by value, so it allocates nothing per sample.
+/// The crate's own decoder stores its header by value, so that it allocates nothing per sample.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
     None,
@@ -142,7 +143,8 @@ pub(super) enum Header<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// A picture of upright size `size`. A [`Codec`] calls this with the `bytes` that it opens.
+    /// Creates a picture of upright size `size`. A [`Codec`] calls this with the `bytes` that it
+    /// opens.
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
         Self::with(bytes, size, Header::None)
     }
@@ -151,7 +153,7 @@ impl<'a> Picture<'a> {
         Picture { bytes, size, header, codec: None }
     }
 
-    /// Attaches what the [`Codec`] read from the header and needs for decoding.
+    /// Attaches data that the [`Codec`] read from the header and needs for decoding.
     #[must_use]
     pub fn with_header(mut self, header: impl Any + Send) -> Self {
         self.header = Header::Own(Box::new(header));
@@ -177,30 +179,29 @@ impl<'a> Picture<'a> {
         self.bytes
     }
 
-    /// The size of the picture, upright.
+    /// Size of the upright picture.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// The codec's [estimate](Codec::memory) of the bytes that decoding `region` takes, pixels and
-    /// scratch together.
+    /// The codec's [estimate](Codec::memory) of how many bytes decoding `region` takes, for pixels
+    /// and scratch together.
     pub fn memory(&self, region: Rect) -> u64 {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
-    /// Decodes at least `region` into `out`. The region counts pixels of the upright picture.
-    /// [`Pixels::origin`] says where the decoded part begins.
+    /// Decodes at least `region` into `out`. The region is in pixels of the upright picture.
+    /// [`Pixels::origin`] is the start of the decoded part.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming the place in the bytes, or if the
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the place in the bytes, or if the
     /// region is empty or leaves the picture. The content of `out` is then unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
         self.check_region(region)?;
         self.codec()?.decode(self, region, out)
     }
 
-    /// Reads all of the picture and says whether it is damaged, as [`check()`](super::check())
-    /// does.
+    /// Reads the whole picture and reports its damage, like [`check()`](super::check()).
     pub fn check(&mut self) -> Condition {
         match self.codec().and_then(|codec| codec.damage(self)) {
             Ok(None) => Condition::Sound,
@@ -209,7 +210,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// What the header says.
+    /// Information from the header.
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {
             Header::Jpeg(opened) => Some(JpegInfo::of(&opened.header)),
@@ -218,12 +219,14 @@ impl<'a> Picture<'a> {
         Info { format: self.codec.map_or("", |codec| codec.format().name), size: self.size, jpeg }
     }
 
-    /// Whether it is a JPEG without restart markers. A crop of such a JPEG cannot be decoded alone.
+    /// Whether the picture is a JPEG without restart markers, whose crops cannot be decoded on
+    /// their own.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
     }
 
-    /// Takes what a device needs to decode `region`. `None` if no device decodes this picture.
+    /// Extracts the data with which a device decodes `region`. `None` if devices cannot decode this
+    /// picture.
     pub(crate) fn bitstream(&self, region: Rect, to: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(opened) = &self.header else { return None };
         self.check_region(region).ok()?;
@@ -242,7 +245,8 @@ impl<'a> Picture<'a> {
     }
 
     fn codec(&self) -> Result<&'a dyn Codec> {
-        self.codec.ok_or_else(|| Error::decode("the picture was opened by a codec alone; `Codecs::open` opens it"))
+        self.codec
+            .ok_or_else(|| Error::decode("the picture was opened by a codec directly: open it with `Codecs::open`"))
     }
 }
 
@@ -259,23 +263,23 @@ impl std::fmt::Debug for Picture<'_> {
 /// One picture of a [`decode_group`](super::decode_group) call, with the region to decode.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// The picture.
+    /// The picture to decode.
     pub picture: Picture<'a>,
-    /// The region to decode at least, in pixels of the upright picture.
+    /// The minimal region to decode, in pixels of the upright picture.
     pub region: Rect,
     /// Receives the pixels.
     pub out: &'a mut Pixels,
-    /// The outcome.
+    /// The result of decoding.
     pub result: Result<()>,
 }
 
 impl<'a> Job<'a> {
-    /// A new job.
+    /// Creates a job.
     pub fn new(picture: Picture<'a>, region: Rect, out: &'a mut Pixels) -> Self {
         Job { picture, region, out, result: Ok(()) }
     }
 
-    /// Decodes this job alone and stores the time it took.
+    /// Decodes this job on its own and records the time it took.
     pub fn run(&mut self) {
         let start = Instant::now();
         self.result = self.picture.decode(self.region, self.out);

@@ -5,14 +5,14 @@ use crate::error::{Error, Result};
 /// A width and a height in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
-    /// Pixels in a row.
+    /// Number of pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
 }
 
 impl Size {
-    /// A size of `width` by `height` pixels.
+    /// Creates a size of `width` by `height` pixels.
     pub fn new(width: u32, height: u32) -> Self {
         Size { width, height }
     }
@@ -30,19 +30,19 @@ pub struct Rect {
     pub x: u32,
     /// First row.
     pub y: u32,
-    /// Columns.
+    /// Number of columns.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
 }
 
 impl Rect {
-    /// The rectangle with its upper left corner at (`x`, `y`).
+    /// Creates the rectangle with its upper left corner at (`x`, `y`).
     pub fn new(x: u32, y: u32, width: u32, height: u32) -> Self {
         Rect { x, y, width, height }
     }
 
-    /// All of a picture of `size`.
+    /// The whole of a picture of `size`.
     pub fn full(size: Size) -> Self {
         Rect { x: 0, y: 0, width: size.width, height: size.height }
     }
@@ -61,33 +61,33 @@ impl Rect {
     }
 }
 
-/// Decoded RGB pixels: `u8`, HWC, rows without padding. The memory is kept from sample to sample. A
-/// loader frees it after an unusually large picture.
+/// Decoded RGB pixels: `u8`, HWC, rows without padding. The memory is reused from sample to sample.
+/// A loader frees it after an unusually large picture.
 ///
-/// They may be a part of the picture; see [`origin`](Pixels::origin).
+/// The pixels may be only a part of the picture; see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]
 pub struct Pixels {
     data: Vec<u8>,
     width: u32,
     height: u32,
     origin: (u32, u32),
-    /// Decoding time, if the picture was decoded alone.
+    /// Decoding time, if the picture was decoded on its own.
     pub(crate) time: Option<Duration>,
 }
 
 impl Pixels {
-    /// No pixels.
+    /// Creates an empty buffer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes room for `size` pixels and returns them for writing. They hold old values; overwrite
-    /// all of them.
+    /// Allocates `size` pixels and returns them for writing. They contain old values; overwrite all
+    /// of them.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Growing would copy bytes that nobody reads and might allocate twice as much as
-            // needed.
+            // Growing the vector would copy bytes that are never read, and might allocate twice the
+            // memory that is needed.
             self.data = Vec::new();
             self.data = vec![0; bytes];
         }
@@ -105,7 +105,7 @@ impl Pixels {
         *self = Pixels::default();
     }
 
-    /// Bytes of its memory.
+    /// Number of bytes allocated.
     pub(crate) fn capacity(&self) -> usize {
         self.data.capacity()
     }
@@ -115,7 +115,7 @@ impl Pixels {
         Size { width: self.width, height: self.height }
     }
 
-    /// Column and row of the first stored pixel in the picture.
+    /// Position of the first stored pixel in the picture, as column and row.
     pub fn origin(&self) -> (u32, u32) {
         self.origin
     }
@@ -125,16 +125,16 @@ impl Pixels {
         &self.data[..self.size().area() as usize * 3]
     }
 
-    /// The stored pixels, for writing.
+    /// The stored pixels, mutable.
     pub fn data_mut(&mut self) -> &mut [u8] {
         let bytes = self.size().area() as usize * 3;
         &mut self.data[..bytes]
     }
 
-    /// Where `region`, in pixels of the picture, lies in the stored part.
+    /// Converts `region` from pixels of the picture to pixels of the stored part.
     ///
     /// # Errors
-    /// If the stored part does not cover the region. That is a bug in the codec.
+    /// If the stored part does not cover the region, which is a bug in the codec.
     pub fn locate(&self, region: Rect) -> Result<Rect> {
         let Rect { x, y, width, height } = region;
         let (ox, oy) = self.origin;

@@ -1,9 +1,9 @@
-//! PNG as it is stored: grey values or indices of a palette, row after row. Pictures are read by
-//! `image`; this is for masks, whose numbers mean classes.
+//! PNG values as stored: grey values or palette indices, row by row. Pictures are read by the
+//! `image` crate; this reader is for masks, whose numbers mean classes.
 //!
 //! The format is that of <https://www.w3.org/TR/png-3/>. All chunks are checked when a file is
-//! opened, so that damage is one error, however much of the pixels is read. Only the rows up to the
-//! last one that is asked for are decompressed, and none is kept.
+//! opened, so damage is reported no matter how many of the pixels are read. Only the rows up to the
+//! last requested one are decompressed, and they are not kept.
 
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::{TINFL_FLAG_HAS_MORE_INPUT, TINFL_FLAG_PARSE_ZLIB_HEADER};
@@ -14,23 +14,23 @@ use crate::error::{Error, Result};
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 
-/// Bytes that decompression writes round and round in: twice what deflate looks back.
+/// Size of the ring buffer for decompression: twice the distance that deflate looks back.
 const WINDOW: usize = 1 << 16;
 
-/// A PNG of one channel: grey, or a palette's indices.
+/// A PNG of one channel: grey, or palette indices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Png<'a> {
     bytes: &'a [u8],
     size: Size,
-    /// Bits a value: 1, 2, 4, 8 or 16.
+    /// Bits per value: 1, 2, 4, 8 or 16.
     depth: u8,
     interlaced: bool,
-    /// Where the first chunk of pixels begins.
+    /// Offset of the first chunk of pixels.
     pixels: usize,
 }
 
-/// The rows and columns of the picture that one pass stores: from (`x`, `y`) on, every `across`-th
-/// column of every `down`-th row.
+/// The rows and columns of the picture in one pass: every `across`-th column of every `down`-th
+/// row, starting at (`x`, `y`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub(crate) x: u32,
@@ -40,10 +40,10 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// All of the picture.
+    /// A pass over the whole picture.
     pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, across: 1, down: 1 };
 
-    /// Rows of the pass in a picture of `size`.
+    /// Number of rows of the pass in a picture of `size`.
     pub(crate) fn rows(self, size: Size) -> u32 {
         (size.height - self.y).div_ceil(self.down)
     }
@@ -60,7 +60,7 @@ const ADAM7: [Pass; 7] = [
     Pass { x: 0, y: 1, across: 1, down: 2 },
 ];
 
-/// A chunk: its kind, its content, and where the next one begins.
+/// Reads a chunk. Returns its kind, its content, and the offset of the next one.
 fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
     let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {at}", bytes.len()));
     let length = bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or_else(cut)?;
@@ -77,7 +77,7 @@ fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
 }
 
 impl<'a> Png<'a> {
-    /// Whether `bytes` begin as a PNG does.
+    /// Whether `bytes` start like a PNG.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         bytes.starts_with(SIGNATURE)
     }
@@ -85,7 +85,7 @@ impl<'a> Png<'a> {
     /// Reads the header, and checks all chunks up to the end.
     ///
     /// # Errors
-    /// For a PNG of several channels, with the reason; for one that is damaged or ends early.
+    /// If the PNG has several channels, is damaged, or ends early.
     pub(crate) fn open(bytes: &'a [u8]) -> Result<Self> {
         let (kind, header, mut at) = chunk(bytes, SIGNATURE.len())?;
         let (b"IHDR", &[a, b, c, d, e, f, g, h, depth, colour, compression, filter, interlace]) = (kind, header) else {
@@ -100,8 +100,8 @@ impl<'a> Png<'a> {
             _ => return Err(Error::decode(format!("png of colour type {colour} with {depth} bits"))),
         };
         if let Some(channels) = channels {
-            let cause = "a mask has one number a pixel: grey, or indices of a palette";
-            return Err(Error::decode(format!("png of {channels}; {cause}")));
+            let cause = "a mask has one number per pixel: grey, or palette indices";
+            return Err(Error::decode(format!("png of {channels}: {cause}")));
         }
         let side = 1..=i32::MAX as u32;
         if !side.contains(&size.width) || !side.contains(&size.height) || (compression, filter) != (0, 0) {
@@ -113,7 +113,7 @@ impl<'a> Png<'a> {
         let interlaced = match interlace {
             0 => false,
             1 => true,
-            other => return Err(Error::decode(format!("png of interlace method {other}; 0 and 1 are known"))),
+            other => return Err(Error::decode(format!("png of interlace method {other}: only 0 and 1 exist"))),
         };
         let mut pixels = None;
         loop {
@@ -134,26 +134,26 @@ impl<'a> Png<'a> {
         self.size
     }
 
-    /// Whether values take two bytes, of which the first is the higher one. Otherwise each has one.
+    /// Whether values take two bytes, the higher one first, instead of one.
     pub(crate) fn is_wide(&self) -> bool {
         self.depth == 16
     }
 
-    /// The passes in the order of the file, without empty ones.
+    /// The non-empty passes in the order of the file.
     pub(crate) fn passes(&self) -> impl Iterator<Item = Pass> + use<> {
         let (size, passes) = (self.size, if self.interlaced { &ADAM7[..] } else { &[Pass::WHOLE] });
         passes.iter().copied().filter(move |pass| pass.x < size.width && pass.y < size.height)
     }
 }
 
-/// Reads the rows of one PNG after another. It keeps its memory: the window, and two rows.
+/// Reads the rows of PNGs, reusing its memory: the window, and two rows.
 pub(crate) struct PngReader {
     inflate: Box<DecompressorOxide>,
     window: Box<[u8]>,
-    /// What of the window was written and not yet taken.
+    /// Bytes of the window that have been written and not yet taken.
     from: usize,
     to: usize,
-    /// The next chunk, and what is left of the one before.
+    /// The next chunk, and the unread rest of the current one.
     next: usize,
     left: (usize, usize),
     done: bool,
@@ -178,13 +178,13 @@ impl PngReader {
         }
     }
 
-    /// Begins with the first pass of `png`.
+    /// Starts with the first pass of `png`.
     pub(crate) fn begin(&mut self, png: &Png<'_>) {
         self.inflate.init();
         (self.from, self.to, self.next, self.left, self.done) = (0, 0, png.pixels, (0, 0), false);
     }
 
-    /// Begins with the next pass.
+    /// Starts the next pass.
     pub(crate) fn begin_pass(&mut self, png: &Png<'_>, pass: Pass) {
         let columns = (png.size.width - pass.x).div_ceil(pass.across) as usize;
         let bytes = (columns * usize::from(png.depth)).div_ceil(8);
@@ -196,7 +196,7 @@ impl PngReader {
         self.values.resize(if png.depth < 8 { columns } else { 0 }, 0);
     }
 
-    /// Reads the next `rows` rows of the pass. The last of them has the [values](Self::values).
+    /// Reads the next `rows` rows of the pass. [`values`](Self::values) returns the last one.
     pub(crate) fn read(&mut self, png: &Png<'_>, rows: u32) -> Result<()> {
         (0..rows).try_for_each(|_| self.unfiltered(png))?;
         if rows > 0 && png.depth < 8 {
@@ -210,12 +210,13 @@ impl PngReader {
         Ok(())
     }
 
-    /// The values of the row that was read last: a byte each, or two for [wide](Png::is_wide) ones.
+    /// Values of the row that was read last, with one byte each, or two if they are
+    /// [wide](Png::is_wide).
     pub(crate) fn values(&self, png: &Png<'_>) -> &[u8] {
         if png.depth < 8 { &self.values } else { &self.row }
     }
 
-    /// The next row, in `row`; the one before it lies in `above` then.
+    /// Reads the next row into `row`, and moves the previous one to `above`.
     fn unfiltered(&mut self, png: &Png<'_>) -> Result<()> {
         std::mem::swap(&mut self.row, &mut self.above);
         let mut row = std::mem::take(&mut self.row);
@@ -280,11 +281,11 @@ impl PngReader {
     }
 }
 
-/// Undoes the filter of a row; `bytes` are those of a value.
+/// Undoes the filter of a row, whose values have `bytes` bytes each.
 fn unfilter(filter: u8, bytes: usize, row: &mut [u8], above: &[u8]) -> Result<()> {
     match (filter, bytes) {
         (0, _) => {}
-        // What lies to the left is kept in a register.
+        // The value to the left is kept in a register.
         (1, 1) => {
             let mut left = 0u8;
             for byte in row {
@@ -323,12 +324,12 @@ fn unfilter(filter: u8, bytes: usize, row: &mut [u8], above: &[u8]) -> Result<()
                 row[i] = row[i].wrapping_add(nearest(left, above[i], corner));
             }
         }
-        (other, _) => return Err(Error::decode(format!("png row with filter {other}; 0 to 4 are known"))),
+        (other, _) => return Err(Error::decode(format!("png row with filter {other}: only 0 to 4 exist"))),
     }
     Ok(())
 }
 
-/// Which of three neighbours is nearest to left + above - corner: Paeth's predictor.
+/// Returns the neighbour nearest to left + above - corner: Paeth's predictor.
 fn nearest(left: u8, above: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, above, corner].map(i16::from);
     let (to_left, to_above, to_corner) = ((b - c).abs(), (a - c).abs(), (a + b - 2 * c).abs());

@@ -1,9 +1,9 @@
-//! Pixels without encoding: the fastest to read and the largest to store.
+//! Unencoded pixels, which are the fastest to read and the largest to store.
 //!
 //! There are two forms. Both are `u8`, HWC, RGB, with rows without padding:
 //!
-//! - an `.npy` file of shape (height, width, 3) and type `|u1`, as `numpy.save` writes it and as
-//!   `warpfeed pack --raw` stores it in the field `rgb.npy` ([NumPy's format 1.0 to
+//! - an `.npy` file of shape (height, width, 3) and type `|u1`, as written by `numpy.save`, and by
+//!   `warpfeed pack --raw` to the field `rgb.npy` ([NumPy's format 1.0 to
 //!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
 //!   `numpy.load(io.BytesIO(value))`.
 //! - the bare bytes, with one size for all pictures: [`RawRgb`].
@@ -14,10 +14,11 @@ use crate::decode::{Codec, Npy as NpyFile, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// Bytes that [`npy_header`] takes; a multiple of 64, as NumPy aligns its data.
+/// Length of [`npy_header`]: a multiple of 64, because NumPy aligns its data.
 const HEADER: usize = 128;
 
-/// The header of an `.npy` file of `u8` pixels of shape (height, width, 3); the pixels follow.
+/// Returns the header of an `.npy` file of `u8` pixels of shape (height, width, 3). The pixels
+/// follow it.
 pub fn npy_header(size: Size) -> [u8; HEADER] {
     let mut header = [b' '; HEADER];
     let Size { width, height } = size;
@@ -29,7 +30,7 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
     header
 }
 
-/// Size of the picture in an `.npy` file. The pixels are the end of the file.
+/// Reads the size of the picture in an `.npy` file, and checks that the pixels are complete.
 fn npy(bytes: &[u8]) -> Result<Size> {
     let npy = NpyFile::read(bytes)?;
     let size = match npy.shape.as_deref() {
@@ -40,13 +41,15 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     };
     let (width, height) = size.ok_or_else(|| {
         let shown = npy.shown();
-        Error::decode(format!("npy of {shown}; an image is '|u1', not in Fortran order, of shape (height, width, 3)"))
+        Error::decode(format!(
+            "npy of {shown}: an image must be '|u1', not in Fortran order, of shape (height, width, 3)"
+        ))
     })?;
     let size = Size::new(width, height);
     check_length("npy", npy.data, size, npy.start).map(|()| size)
 }
 
-/// Checks that `pixels`, which begin at byte `start`, are complete.
+/// Checks that `pixels`, which start at byte `start`, are complete.
 fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
     let claimed = size.area().saturating_mul(3);
     if size.area() == 0 {
@@ -54,7 +57,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     }
     if pixels.len() as u64 != claimed {
         return Err(Error::decode(format!(
-            "{kind} of {}x{} pixels takes {claimed} bytes from byte {start} on, there are {}",
+            "{kind} of {}x{} pixels needs {claimed} bytes from byte {start} on, found {}",
             size.width,
             size.height,
             pixels.len()
@@ -63,7 +66,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` out of a picture whose last bytes are its pixels.
+/// Copies `region` from a picture whose last bytes are its pixels.
 fn copy_region(picture: &Picture<'_>, region: Rect, out: &mut Pixels) {
     let (bytes, size) = (picture.bytes(), picture.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];
@@ -99,15 +102,15 @@ impl Codec for Npy {
     }
 }
 
-/// A codec for bare pixels without a header. All pictures have one size. It matches any bytes, so a
-/// loader that it is [added](crate::Loader::codec) to uses it for every picture.
+/// A codec for bare pixels without a header. All pictures have the same size. The codec matches any
+/// bytes, so a loader that it is [added](crate::Loader::codec) to uses it for every picture.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,
 }
 
 impl RawRgb {
-    /// Every sample is `width * height * 3` bytes.
+    /// Creates a codec whose pictures have `width * height * 3` bytes.
     pub fn new(width: u32, height: u32) -> Self {
         RawRgb { size: Size::new(width, height) }
     }
@@ -176,8 +179,8 @@ mod tests {
         let size = Size::new(4, 4);
         let file = [&npy_header(size)[..], &picture(size)].concat();
         let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();
-        assert_eq!(cause(&file[..150]), "npy of 4x4 pixels takes 48 bytes from byte 128 on, there are 22");
-        assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, the file ends at 60");
+        assert_eq!(cause(&file[..150]), "npy of 4x4 pixels needs 48 bytes from byte 128 on, found 22");
+        assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, but the file ends at 60");
         assert_eq!(cause(&file[..8]), "npy header ends at byte 8");
         for end in 0..file.len() {
             npy(&file[..end]).unwrap_err();
@@ -185,7 +188,7 @@ mod tests {
         let floats = String::from_utf8_lossy(&file[..128]).replace("|u1", "<f4").into_bytes();
         assert!(npy(&floats).is_err());
         let huge = [&npy_header(Size::new(u32::MAX, u32::MAX))[..], &[0; 9]].concat();
-        assert!(cause(&huge).contains("there are 9"));
+        assert!(cause(&huge).contains("found 9"));
         assert!(RawRgb::new(4, 4).open(&[0; 47]).is_err());
     }
 }

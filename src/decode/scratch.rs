@@ -1,13 +1,13 @@
-//! What the codecs of a thread keep from one picture to the next.
+//! Memory that the codecs of a thread keep between pictures.
 
 use super::{codecs, image};
 
-/// Limits the scratch that the codecs of the calling thread keep to `limit` bytes.
+/// Limits the memory that the codecs of the calling thread keep to `limit` bytes.
 pub(crate) fn keep(limit: usize) {
     image::keep(limit - codecs::keep(limit));
 }
 
-/// Frees the scratch that the codecs of the calling thread keep from one picture to the next.
+/// Frees the memory that the codecs of the calling thread keep.
 pub(crate) fn release() {
     codecs::release();
     image::release();

@@ -1,4 +1,4 @@
-//! The built-in codecs with their default limit, and what is read with them.
+//! The built-in codecs with their default limit, and functions that use them.
 
 use std::sync::LazyLock;
 
@@ -15,14 +15,14 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// As [`Codecs::open`](super::Codecs::open) of the built-in codecs. [`check`](super::check())
-    /// reads more than the header.
+    /// Those of [`Codecs::open`](super::Codecs::open) with the built-in codecs.
+    /// [`check`](super::check()) reads more than the header.
     pub fn read(bytes: &[u8]) -> Result<Info> {
         standard().open(bytes).map(|picture| picture.info())
     }
 }
 
-/// Reads all of an encoded picture and says whether it is damaged.
+/// Reads a whole encoded picture and reports its damage.
 ///
 /// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use this function. A
 /// picture is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. For

@@ -4,11 +4,11 @@ use crate::decode::{Codec, Picture, Pixels, Rect};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
-/// Further bytes per pixel for the decoder and the conversion to RGB: eight, for four channels of
-/// 16 bits.
+/// Memory per pixel for the decoder and the conversion to RGB, besides the RGB output: eight bytes,
+/// for four channels of 16 bits.
 const BESIDE: u64 = 8;
 
-/// It always decodes the whole picture.
+/// Always decodes the whole picture.
 impl Codec for Image {
     fn format(&self) -> Format {
         self.format
@@ -27,7 +27,7 @@ impl Codec for Image {
         let to = out.reset(picture.size());
         match &mut picture.header {
             Header::Image(opened) => self.decode(bytes, opened, to),
-            _ => Err(Error::decode(format!("the {} codec was given another codec's picture", self.format.name))),
+            _ => Err(Error::decode(format!("the {} codec was given a picture of another codec", self.format.name))),
         }
     }
 }

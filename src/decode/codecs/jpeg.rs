@@ -8,7 +8,7 @@ use crate::decode::{Codec, Job, Picture, Pixels, Rect};
 use crate::error::Result;
 use crate::format::{self, Format};
 
-/// The codec of JPEGs: what it takes is listed at the top of [`decode`](crate::decode).
+/// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what it supports.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::decode) struct Jpeg;
 
@@ -48,13 +48,13 @@ impl Codec for Jpeg {
     }
 }
 
-/// Gives back what the calling thread keeps of pictures before, if it is more than `limit` bytes.
-/// Returns what it keeps then.
+/// Frees the calling thread's decoding memory if it exceeds `limit` bytes. Returns the number of
+/// bytes that remain.
 pub(in crate::decode) fn keep(limit: usize) -> usize {
     GROUP.with_borrow_mut(|group| group.keep(limit))
 }
 
-/// Gives back the memory that the calling thread decodes with.
+/// Frees the memory that the calling thread decodes with.
 pub(in crate::decode) fn release() {
     GROUP.take();
 }

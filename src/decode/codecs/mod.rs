@@ -1,8 +1,8 @@
 //! The built-in codecs.
 //!
-//! 1. `side_by_side`: several JPEGs at a time.
+//! 1. `side_by_side`: decodes several JPEGs at a time.
 //! 2. `jpeg`, `image`: JPEGs, and the formats of the `image` crate.
-//! 3. `registry`: [`Codecs`], these and the user's own.
+//! 3. `registry`: [`Codecs`], the built-in codecs and the user's.
 
 mod image;
 mod jpeg;

@@ -8,13 +8,13 @@ use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::Sample;
 
-/// The default limit on pixels: 16,384 by 16,384.
+/// Default limit on pixels: 16,384 by 16,384.
 const MAX_PIXELS: u64 = 1 << 28;
 
 /// The registry of codecs: the built-in ones and your own.
 ///
-/// The first bytes of a picture select its codec; names of files and fields are ignored. The
-/// [table](crate::decode#what-is-read) lists what is read and what is refused.
+/// The first bytes of a picture select its codec; file and field names do not matter. The
+/// [table](crate::decode#what-is-read) lists what is supported and what is refused.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -31,14 +31,14 @@ const MAX_PIXELS: u64 = 1 << 28;
 /// ```
 #[derive(Clone)]
 pub struct Codecs {
-    /// The latest first.
+    /// Added codecs, the latest first.
     added: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
     max_pixels: u64,
 }
 
-/// The built-in codecs, in the order in which they are asked. A new one takes one file, one line
-/// here, and one line in the table of formats.
+/// The built-in codecs, in order of precedence. A new codec needs one file, one line here, and one
+/// line in the table of formats.
 fn built_in(max_pixels: u64) -> Vec<Arc<dyn Codec>> {
     use ::image::ImageFormat;
     let image = |format, kind| Arc::new(Image { format, kind, max_pixels });
@@ -67,25 +67,26 @@ impl std::fmt::Debug for Codecs {
 }
 
 impl Codecs {
-    /// The built-in codecs with a limit of 2^28 pixels (16,384 by 16,384), which take 0.8 GB.
+    /// Creates a registry of the built-in codecs, with a limit of 2^28 pixels (16,384 by 16,384),
+    /// which take 0.8 GB.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only `codec`, with the same limit.
+    /// Creates a registry of `codec` only, with the same limit.
     pub fn only(codec: impl Codec + 'static) -> Self {
         Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), max_pixels: MAX_PIXELS }
     }
 
-    /// Adds a codec. It is asked before all others, so it can take over a built-in format.
+    /// Adds a codec. It takes precedence over all others, so it can replace a built-in format.
     #[must_use]
     pub fn with(mut self, codec: impl Codec + 'static) -> Self {
         self.added.insert(0, Arc::new(codec));
         self
     }
 
-    /// The most pixels that a picture may claim, for every format and codec. A larger picture is an
-    /// error before its pixels are allocated.
+    /// Sets the maximum number of pixels that a picture may claim, for every format and codec. A
+    /// larger picture is an error before its pixels are allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.max_pixels = pixels;
@@ -95,7 +96,7 @@ impl Codecs {
         self
     }
 
-    /// The limit on pixels.
+    /// Maximum number of pixels.
     pub(crate) fn most_pixels(&self) -> u64 {
         self.max_pixels
     }
@@ -109,15 +110,15 @@ impl Codecs {
         self.added.iter().map(|codec| codec.format())
     }
 
-    /// Name and bytes of a sample's image: the first field that is
-    /// [named after](format::is_picture) a format of any of these codecs, `img` or `image`.
+    /// Name and bytes of a sample's image: the first field that is [named
+    /// after](format::is_picture) a format of any of these codecs, or named `img` or `image`.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_picture =
             |name: &str| format::is_picture(name) || self.added.iter().any(|codec| codec.format().has_field(name));
         sample.fields().iter().find(|(name, _)| is_picture(name)).copied()
     }
 
-    /// Opens a picture by reading only its header.
+    /// Opens a picture, reading only its header.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec matches the bytes, if the header

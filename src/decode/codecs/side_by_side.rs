@@ -1,5 +1,5 @@
-//! Pictures side by side. It takes jobs one after another and keeps the lanes busy with their
-//! pieces. It hands each picture back when its last band has become pixels.
+//! Decodes pictures side by side. The group takes jobs in turn, keeps the lanes busy with pieces of
+//! the pictures, and delivers each picture once its last band has become pixels.
 
 use std::ops::Range;
 
@@ -10,26 +10,26 @@ use crate::decode::picture::Header;
 use crate::decode::{Job, Picture, Pixels, Rect};
 use crate::error::Result;
 
-/// What a thread decodes with. Its memory is kept from one group to the next.
+/// State with which a thread decodes. Its memory is reused from group to group.
 pub(in crate::decode) struct Group {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
     idle: Vec<Flight>,
-    /// What each busy lane works for: the job, and the piece of it.
+    /// The job and the piece of it that each busy lane is decoding.
     lanes: Vec<(usize, Ticket)>,
     plain: Plain,
 }
 
-/// A picture that has been taken and not yet handed back.
+/// A picture that has been started and not yet delivered.
 struct Flight {
     job: usize,
     transit: Transit,
-    /// The picture before it is turned upright; unused if it is.
+    /// The picture before it is turned upright; unused if it already is.
     stored: Vec<u8>,
     orientation: Orientation,
     region: Rect,
-    /// Lanes that work for it.
+    /// Number of lanes that decode this picture.
     lanes: usize,
     damaged: bool,
     done: bool,
@@ -53,10 +53,11 @@ impl Group {
         }
     }
 
-    /// Decodes all jobs, which this decoder's codec opened; each gets its own result.
+    /// Decodes all jobs, which must have been opened by this decoder's codec. Each job gets its own
+    /// result.
     pub(in crate::decode) fn decode(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // A panic, which is a defect here, cut the group before this one short.
+            // The previous group was cut short by a panic, which is a bug here.
             *self = Group::new(self.backend);
         }
         let mut next = 0;
@@ -86,8 +87,8 @@ impl Group {
         }
     }
 
-    /// Gives back what is kept of pictures before, if it is more than `limit` bytes: coefficients,
-    /// and pixels that were to be turned. Returns how much of both it keeps.
+    /// Frees cached memory if it exceeds `limit` bytes: coefficients, and pixels before they are
+    /// turned. Returns how many bytes of both remain.
     pub(in crate::decode) fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let all = self.plain.coefficients.memory() + stored;
@@ -99,7 +100,7 @@ impl Group {
         0
     }
 
-    /// Starts a lane on a piece of the pictures in flight, the first of them first.
+    /// Starts a lane on a piece of a picture in flight, the earliest picture first.
     fn start(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
             if let Some(ticket) = flight.transit.start(&mut self.machine) {
@@ -111,7 +112,7 @@ impl Group {
         false
     }
 
-    /// Takes job `index`. `false` if it does not fit now.
+    /// Starts job `index`. Returns `false` if it does not fit now.
     fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         job.picture.check_region(job.region)?;
@@ -122,8 +123,8 @@ impl Group {
         flight.region = orientation.region(job.region, opened.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
-        // The plain decoder reads all of the file, and so knows whether pixels are missing,
-        // wherever the region lies.
+        // The plain decoder reads the whole file, so it notices missing pixels outside the region
+        // too.
         let begun = if opened.closed {
             flight.transit.begin(&mut self.machine, bytes, opened, flight.region)
         } else {
@@ -146,7 +147,7 @@ impl Group {
         Ok(true)
     }
 
-    /// Takes over the lanes that have finished, and hands back the pictures that are complete.
+    /// Finishes the lanes that have reached their end, and delivers the pictures that are complete.
     fn land(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
@@ -172,7 +173,7 @@ impl Group {
             flight.transit.end(&mut self.machine);
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
-                // The plain decoder knows what libjpeg makes of it, or where the file ends.
+                // The plain decoder knows how libjpeg treats the damage, or where the file ends.
                 self.plain.decode(self.backend, &mut flight, job)
             } else {
                 flight.deliver(job);
@@ -204,7 +205,7 @@ impl Flight {
         }
     }
 
-    /// Turns the pixels upright and says where they lie.
+    /// Turns the pixels upright and sets their position.
     fn deliver(&mut self, job: &mut Job<'_>) {
         if !self.orientation.is_upright() {
             self.orientation.turn(&self.stored, self.region.size(), job.out.data_mut());
@@ -214,7 +215,7 @@ impl Flight {
     }
 }
 
-/// The decoder for pictures that lanes do not take: all coefficients first, then the pixels.
+/// The decoder for pictures that lanes cannot decode: all coefficients first, then the pixels.
 #[derive(Default)]
 struct Plain {
     coefficients: Coefficients,
@@ -231,7 +232,7 @@ impl Plain {
         decoded
     }
 
-    /// Makes pixels of the coefficients.
+    /// Converts the coefficients to pixels.
     fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) {
         let layout = &opened(&job.picture).layout;
         let window = Window::new(layout, flight.region);
@@ -248,11 +249,11 @@ impl Plain {
     }
 }
 
-/// What the codec read of the header of its picture.
+/// The header of a picture, as the codec read it.
 pub(in crate::decode) fn opened<'p>(picture: &'p Picture<'_>) -> &'p Opened {
     match &picture.header {
         Header::Jpeg(opened) => opened,
-        _ => unreachable!("a registry gives a picture to the codec that opened it"),
+        _ => unreachable!("a registry passes a picture to the codec that opened it"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The bits of one scan. Invalid bits are read as libjpeg reads them.
+//! Bit reader for one scan. Invalid bits are read as libjpeg reads them.
 
 use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
@@ -7,20 +7,20 @@ use crate::error::Result;
 /// Entropy-coded bits up to the next marker.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
-    /// The next byte to read, or the marker that ended the segment.
+    /// Position of the next byte to read, or of the marker that ended the segment.
     pub(crate) at: usize,
-    /// Bits read ahead, from the top.
+    /// Bits that were read ahead, from the top.
     window: u64,
     held: u32,
-    /// More bits were taken than the segment has; zeros were given instead.
+    /// Whether more bits were taken than the segment has, so that zeros were returned instead.
     pub(super) starved: bool,
-    /// The same, at the end of the file.
+    /// Whether that happened at the end of the file.
     pub(super) ended: bool,
-    /// How many times the bits made no sense.
+    /// Number of invalid codes and other faults.
     pub(crate) faults: u32,
 }
 
-/// Whether a byte of `word` is ff: the usual test for a zero byte, of the complement.
+/// Whether a byte of `word` is ff. Tests the complement for a zero byte, by the usual trick.
 #[inline(always)]
 pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
@@ -31,7 +31,7 @@ impl<'a> Bits<'a> {
         Bits { bytes, at, window: 0, held: 0, starved: false, ended: false, faults: 0 }
     }
 
-    /// Reads ahead to at least 32 bits, if the segment has them.
+    /// Reads ahead until at least 32 bits are held, if the segment has them.
     #[inline(always)]
     fn fill(&mut self) {
         if self.held > 32 {
@@ -49,7 +49,7 @@ impl<'a> Bits<'a> {
         self.fill_bytes();
     }
 
-    /// [`fill`](Bits::fill) where a byte is stuffed or a marker, or the file ends.
+    /// [`fill`](Bits::fill) for stuffed bytes, markers, and the end of the file.
     #[cold]
     fn fill_bytes(&mut self) {
         while self.held <= 56 {
@@ -60,12 +60,12 @@ impl<'a> Bits<'a> {
                     next += 1;
                 }
                 if self.bytes.get(next) != Some(&0) {
-                    // The last `ff` of a run of them begins the marker.
+                    // The last `ff` of a run starts the marker.
                     self.at = next - 1;
                     return;
                 }
-                // T.81 has fill bytes before markers only; libjpeg-turbo's two readers differ on
-                // what these are.
+                // T.81 allows fill bytes only before markers, and the two readers of libjpeg-turbo
+                // disagree about them elsewhere.
                 self.faults += u32::from(next > self.at + 1);
                 next += 1;
             }
@@ -92,7 +92,7 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// The next symbol, and as many bits behind it as its lower half says.
+    /// Returns the next symbol, and the bits after it, whose number is the symbol's lower half.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -101,14 +101,14 @@ impl<'a> Bits<'a> {
             self.skip(17);
             return (0, 0);
         };
-        // A code and what follows it have at most 31 bits, as many as were read ahead.
+        // A code and the bits after it have at most 31 bits together, which have been read ahead.
         let (length, size) = (u32::from(length), u32::from(symbol & 15));
         let bits = ((self.window << length >> 32) >> (32 - size)) as u32;
         self.skip(length + size);
         (symbol, bits)
     }
 
-    /// The next `count` bits, at most 16.
+    /// Returns the next `count` bits, at most 16.
     pub(crate) fn take(&mut self, count: u8) -> u32 {
         self.fill();
         let value = ((self.window >> 32) >> (32 - u32::from(count))) as u32;
@@ -116,7 +116,7 @@ impl<'a> Bits<'a> {
         value
     }
 
-    /// The next `size` bits as a coefficient's value.
+    /// Returns the next `size` bits as a coefficient's value.
     pub(crate) fn signed(&mut self, size: u8) -> i32 {
         extend(self.take(size), size.into())
     }
@@ -136,14 +136,14 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// One more bit for a coefficient that is not zero.
+    /// Applies one more bit to a nonzero coefficient.
     pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
         if self.take(1) == 1 && *coefficient & one == 0 {
             *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });
         }
     }
 
-    /// Ends a segment: more than the bits that fill its last byte are left over in a damaged one.
+    /// Ends a segment. In a valid one, the remaining bits only fill its last byte.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();
@@ -151,9 +151,9 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Goes on behind the next restart marker, or as libjpeg's `jpeg_resync_to_restart` does if it
-    /// is not the expected one: a marker of up to two segments ahead, or of another kind, leaves
-    /// this segment empty; one of up to two behind is passed over.
+    /// Continues after the next restart marker. If that is not the expected marker, resynchronises
+    /// like libjpeg's `jpeg_resync_to_restart`: a marker of up to two segments ahead, or of another
+    /// kind, leaves this segment empty, and a marker of up to two segments behind is skipped.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
         (self.window, self.held) = (0, 0);

@@ -1,10 +1,10 @@
-//! Every scan of a Huffman-coded file, sequential or progressive, into planes of quantised
+//! Decodes every scan of a Huffman-coded file, sequential or progressive, into planes of quantised
 //! coefficients.
 //!
-//! In a damaged file it does as libjpeg does. A wrong code counts as the symbol 0. A segment that
+//! Damaged files are treated as by libjpeg. An invalid code counts as the symbol 0. A segment that
 //! ends early is filled with zero bits. Restart markers that are out of step are resynchronised.
-//! [`Coefficients::damage`] reports these. Only the end of the file is an error; there libjpeg
-//! continues with grey.
+//! [`Coefficients::damage`] reports such damage. Only the end of the file is an error, where
+//! libjpeg would continue with grey.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
@@ -13,46 +13,46 @@ use super::scan::{Mode, State};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// What is said of a file that lacks nothing but its last marker.
-pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, and no marker EOI behind them";
+/// Reported for a file that lacks only its last marker.
+pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
 
-/// More scans than this are refused: a scan of a few bytes may take as long as one of the whole
-/// picture. Encoders write about ten.
+/// Maximum number of scans. A scan of a few bytes may take as long as one of the whole picture.
+/// Encoders write about ten.
 const MAX_SCANS: u32 = 256;
 
-/// The coefficients of a picture. Its memory is kept from one file to the next.
+/// Coefficients of a picture. The memory is reused from file to file.
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
     count: usize,
-    /// Where the data first made no sense and was read as libjpeg reads it.
+    /// The first place where the data was invalid and was read as libjpeg reads it.
     fault: Option<Fault>,
     /// Whether a marker follows the last scan.
     closed: bool,
 }
 
-/// A place in a file.
+/// A position in a file.
 #[derive(Debug, Clone, Copy)]
 struct Fault {
     scan: u32,
     mcu: u32,
-    /// MCUs in the scan.
+    /// Number of MCUs in the scan.
     of: u32,
 }
 
-/// The blocks of one component, row after row, each 64 coefficients in natural order.
+/// Blocks of one component, row by row, each with 64 coefficients in natural order.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    /// Blocks in a row, a multiple of the component's horizontal sampling factor.
+    /// Blocks per row, a multiple of the component's horizontal sampling factor.
     pub(crate) wide: usize,
-    /// Rows of blocks, a multiple of the vertical sampling factor.
+    /// Rows of blocks, a multiple of the component's vertical sampling factor.
     pub(crate) high: usize,
     /// `high * wide * 64` coefficients.
     pub(crate) data: Vec<i16>,
-    /// The quantisation table that was defined when the component's first scan began, in natural
-    /// order.
+    /// Quantisation table in natural order, as defined at the start of the component's first scan.
     pub(crate) quant: [u16; 64],
-    /// Bits of each coefficient, in zigzag order, that no scan delivered; -1 before the first.
+    /// Number of low bits of each coefficient, in zigzag order, that are still missing; -1 before
+    /// the first scan.
     missing: [i8; 64],
 }
 
@@ -61,7 +61,7 @@ impl Plane {
         Plane { wide: 0, high: 0, data: Vec::new(), quant: [0; 64], missing: [-1; 64] }
     }
 
-    /// Block `x` of row `y`.
+    /// Returns block `x` of row `y`.
     pub(crate) fn block(&self, x: usize, y: usize) -> &[i16; 64] {
         let at = (y * self.wide + x) * 64;
         self.data[at..at + 64].try_into().expect("a block has 64 coefficients")
@@ -69,12 +69,12 @@ impl Plane {
 }
 
 impl Coefficients {
-    /// One plane for each component of the frame.
+    /// One plane per component of the frame.
     pub(crate) fn planes(&self) -> &[Plane] {
         &self.planes[..self.count]
     }
 
-    /// Gives back memory beyond `limit` bytes.
+    /// Frees the memory if it exceeds `limit` bytes.
     pub(crate) fn shrink(&mut self, limit: usize) {
         if self.memory() > limit {
             self.planes.clear();
@@ -82,40 +82,41 @@ impl Coefficients {
         }
     }
 
-    /// Bytes of its memory.
+    /// Number of bytes allocated.
     pub(crate) fn memory(&self) -> usize {
         self.planes.iter().map(|plane| plane.data.capacity() * 2).sum()
     }
 
-    /// Whether a progressive file left out bits of the low frequencies, which libjpeg then smoothes
-    /// over instead of transforming what it has.
+    /// Whether a progressive file lacks bits of the low frequencies. libjpeg then smooths the
+    /// picture instead of transforming the coefficients as they are.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// What is damaged in the file that was decoded, or missing behind its pixels. `None` of a
-    /// sound file.
+    /// Describes the damage of the decoded file, or data that is missing after its pixels. `None`
+    /// for a valid file.
     ///
-    /// Besides what libjpeg warns of, this is whatever T.81 does not allow: coefficients behind the
-    /// last of a block, or of more bits than 8-bit pictures have. libjpeg says nothing of these.
+    /// This covers libjpeg's warnings, and also data that T.81 does not allow but libjpeg accepts
+    /// silently: coefficients after the last one of a block, or with more bits than in 8-bit
+    /// pictures.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}")),
             Some(Fault { scan, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}, scan {scan}")),
             None if !self.closed => Some(NO_EOI.to_owned()),
             None if self.is_unfinished() => {
-                Some("jpeg is progressive and lacks scans; decoders smoothe such pictures".to_owned())
+                Some("jpeg is progressive and lacks scans: decoders smooth such pictures".to_owned())
             }
             None => None,
         }
     }
 
-    /// Decodes all scans of `bytes`, of which `header` was [read](Header::read). Baseline, extended
-    /// and progressive frames of 8 bits.
+    /// Decodes all scans of `bytes`, whose header was [read](Header::read) as `header`. Supports
+    /// baseline, extended and progressive frames of 8 bits.
     ///
     /// # Errors
     /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is
-    /// another one.
+    /// not supported.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -133,8 +134,7 @@ impl Coefficients {
                 self.closed = is_closed(bytes, at);
                 return Ok(());
             }
-            // Files without EOI are common enough; their pixels are complete when no coefficient is
-            // missing.
+            // Files without EOI are common. Their pixels are complete if no coefficient is missing.
             match header.next_scan(bytes, at) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -153,7 +153,7 @@ impl Coefficients {
         }
     }
 
-    /// Makes room for `frame`.
+    /// Allocates the planes of `frame`.
     fn lay_out(&mut self, frame: &Frame) -> Result<()> {
         let (across, down) = frame.mcus();
         let extent =
@@ -161,7 +161,7 @@ impl Coefficients {
         let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
-            return Err(Error::decode(format!("a JPEG of {width}x{height} pixels, which is more than can be decoded")));
+            return Err(Error::decode(format!("a JPEG of {width}x{height} pixels is too large to be decoded")));
         }
         (self.fault, self.closed) = (None, false);
         self.count = frame.components().len();
@@ -171,7 +171,7 @@ impl Coefficients {
             let coefficients = plane.wide * plane.high * 64;
             plane.data.clear();
             if plane.data.capacity() < coefficients {
-                // Not by growing, which may take twice as much as is needed.
+                // Growing the vector might take twice the memory that is needed.
                 plane.data = Vec::new();
                 plane.data = vec![0; coefficients];
             } else {
@@ -182,13 +182,14 @@ impl Coefficients {
         Ok(())
     }
 
-    /// Decodes the scan that `header` has come to, number `number`; returns where it ends.
+    /// Decodes scan number `number`, whose header is in `header`, and returns the position of its
+    /// end.
     fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::decode(format!("jpeg SOS at byte {}: {cause}", scan.at));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let mut tables = [const { (None, None) }; 4];
-        // Bits of a coefficient that come in another order than T.81 has it (G.1.1.1).
+        // Whether bits of a coefficient come in another order than T.81 requires (G.1.1.1).
         let mut disordered = false;
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
             let plane = &mut self.planes[usize::from(component.index)];
@@ -217,7 +218,7 @@ impl Coefficients {
             }
         }
 
-        // A scan of one component has one block in an MCU and leaves out those that only pad the
+        // A scan of one component has one block per MCU, and omits the blocks that only pad the
         // frame's MCUs.
         let single = scan.components().len() == 1;
         let (across, down) = if single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
@@ -273,8 +274,8 @@ impl Coefficients {
     }
 }
 
-/// Whether the data of `bytes` can describe the frame: every block costs at least one bit of a DC
-/// code. So memory stays in proportion to the file.
+/// Whether the data of `bytes` is long enough to describe the frame, since every block costs at
+/// least one bit of a DC code. This keeps memory in proportion to the file.
 pub(in crate::decode) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

@@ -1,7 +1,8 @@
-//! Marker segments up to the entropy-coded data, checked, as a plain struct (ITU T.81, annex B).
+//! The marker segments before the entropy-coded data, checked, as a plain struct (ITU T.81, annex
+//! B).
 //!
-//! Everything has a fixed size, so reading a header never allocates. Tables stay in the file. The
-//! struct holds only their places, so it is small and fast to read.
+//! Everything has a fixed size, so reading a header never allocates. Tables stay in the file, and
+//! the struct holds only their positions, so it is small and fast to read.
 
 use super::huffman::Spec;
 use super::markers::{Segment, marker_name, next_marker};
@@ -9,7 +10,7 @@ use crate::decode::Size;
 use crate::decode::orientation::exif_orientation;
 use crate::error::{Error, Result};
 
-/// How the coefficients are coded.
+/// Coding of the coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// SOF0: sequential, Huffman, 8 bits, two tables of each class.
@@ -39,26 +40,26 @@ pub(crate) struct Component {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) coding: Coding,
-    /// Bits a sample.
+    /// Bits per sample.
     pub(crate) precision: u8,
-    /// Stored size in pixels, before EXIF orientation; neither side is 0.
+    /// Stored size in pixels, before EXIF orientation. Neither side is 0.
     pub(crate) size: Size,
     components: [Component; 4],
     count: u8,
 }
 
 impl Frame {
-    /// The components in the order of the file, one to four.
+    /// The one to four components in the order of the file.
     pub(crate) fn components(&self) -> &[Component] {
         &self.components[..usize::from(self.count)]
     }
 
-    /// Whether a block's coefficients all come in one scan: baseline and extended.
+    /// Whether all coefficients of a block come in one scan: baseline and extended.
     pub(crate) fn is_sequential(&self) -> bool {
         matches!(self.coding, Coding::Baseline | Coding::Extended)
     }
 
-    /// The name of the file's kind, if its coefficients cannot be read here.
+    /// Name of the file's kind, if its coefficients cannot be decoded here.
     pub(crate) fn foreign_kind(&self) -> Option<String> {
         let kind = match self.coding {
             Coding::Other(0xc3) => "a lossless JPEG",
@@ -73,20 +74,21 @@ impl Frame {
         Some(kind.to_owned())
     }
 
-    /// The largest horizontal and vertical sampling factors.
+    /// Largest horizontal and vertical sampling factors.
     pub(crate) fn max_sampling(&self) -> (u32, u32) {
         let largest = |of: fn(&Component) -> u8| self.components().iter().map(of).max().unwrap_or(1).into();
         (largest(|c| c.h), largest(|c| c.v))
     }
 
-    /// MCUs in a row and rows of MCUs, of a scan that interleaves all components.
+    /// Number of MCUs per row and of MCU rows in a scan that interleaves all components.
     pub(crate) fn mcus(&self) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         (self.size.width.div_ceil(8 * h), self.size.height.div_ceil(8 * v))
     }
 
-    /// Blocks in a row and rows of blocks of component `index` that hold pixels of the picture: the
-    /// extent of a scan of this component alone. Interleaved scans pad it to whole MCUs.
+    /// Number of blocks per row and of block rows of component `index` that contain pixels of the
+    /// picture: the extent of a scan of this component only. Interleaved scans pad it to whole
+    /// MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -115,9 +117,9 @@ pub(crate) struct Scan {
     pub(crate) start: u8,
     /// Last coefficient in zigzag order (Se).
     pub(crate) end: u8,
-    /// Successive approximation, bits already there (Ah).
+    /// Successive approximation: number of the lowest bit already decoded (Ah).
     pub(crate) high: u8,
-    /// Successive approximation, bits still to come (Al).
+    /// Successive approximation: number of the lowest bit in this scan (Al).
     pub(crate) low: u8,
     /// Offset of the SOS marker in the file.
     pub(crate) at: usize,
@@ -126,25 +128,26 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// The components in the order in which their blocks follow each other in an MCU, one to four.
+    /// The one to four components, in the order of their blocks in an MCU.
     pub(crate) fn components(&self) -> &[ScanComponent] {
         &self.components[..usize::from(self.count)]
     }
 }
 
-/// What the marker segments before a scan's entropy-coded data say.
+/// Contents of the marker segments before a scan's entropy-coded data.
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) frame: Frame,
     /// The latest scan header.
     pub(crate) scan: Scan,
-    /// Where the latest quantisation tables lie in the file, from the byte that numbers them on.
+    /// Offsets of the latest quantisation tables in the file, starting at the byte with their
+    /// number.
     quant: [Option<usize>; 4],
-    /// The same of the latest Huffman tables: DC, then AC.
+    /// Offsets of the latest Huffman tables, likewise: DC, then AC.
     huffman: [[Option<usize>; 4]; 2],
-    /// MCUs between restart markers, 0 for none.
+    /// Number of MCUs between restart markers, or 0 without markers.
     pub(crate) restart_interval: u32,
-    /// A JFIF APP0 segment was seen.
+    /// Whether a JFIF APP0 segment was found.
     pub(crate) jfif: bool,
     /// The colour transform in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
     pub(crate) adobe_transform: Option<u8>,
@@ -153,7 +156,7 @@ pub(crate) struct Header {
 }
 
 /// Natural index (row times 8 plus column) of each zigzag index. The last 16 entries catch runs
-/// that leave a corrupt block.
+/// that leave a damaged block.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -162,7 +165,7 @@ pub(crate) const NATURAL: [u8; 80] = [
 
 #[cfg(test)]
 thread_local! {
-    /// Headers that this thread has read.
+    /// Number of headers that this thread has read.
     pub(crate) static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -170,12 +173,12 @@ impl Header {
     /// Reads a file from SOI to the end of its first SOS segment.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) naming marker and byte offset.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the marker and its byte offset.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
         #[cfg(test)]
         READS.set(READS.get() + 1);
         if bytes.get(..2) != Some(&[0xff, 0xd8]) {
-            return Err(Error::decode("jpeg does not begin with the marker SOI (ff d8)"));
+            return Err(Error::decode("jpeg does not start with the marker SOI (ff d8)"));
         }
         let empty = Frame {
             coding: Coding::Other(0),
@@ -200,16 +203,16 @@ impl Header {
         Err(Error::decode("jpeg has no scan before the marker EOI"))
     }
 
-    /// Reads on from byte `at`, which lies behind a scan's data, to the end of the next SOS
-    /// segment. `false` if EOI comes first.
+    /// Continues from byte `at`, which follows a scan's data, to the end of the next SOS segment.
+    /// Returns `false` if EOI comes first.
     ///
     /// # Errors
-    /// As [`read`](Header::read); a file that ends before the next marker is an error too.
+    /// Those of [`read`](Header::read), and if the file ends before the next marker.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
         self.advance(bytes, at)
     }
 
-    /// Quantisation table `index` of the file `bytes`, in natural order (row by row).
+    /// Returns quantisation table `index` of the file `bytes`, in natural order (row by row).
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
         let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];
@@ -223,8 +226,8 @@ impl Header {
         Some(table)
     }
 
-    /// Huffman table `index` of the file `bytes`, for `ac` or DC coefficients, or the standard one
-    /// that Motion-JPEG files leave out.
+    /// Returns Huffman table `index` of the file `bytes`, for `ac` or DC coefficients, or the
+    /// standard table, which Motion-JPEG files omit.
     pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
@@ -370,7 +373,7 @@ impl Header {
     }
 }
 
-/// The error for a file of a `kind` that is not decoded.
+/// The error for a file of a `kind` that is not supported.
 pub(crate) fn unsupported(kind: &str) -> Error {
     Error::decode(format!("{kind}, which is not supported"))
 }

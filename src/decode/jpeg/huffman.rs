@@ -1,10 +1,10 @@
-//! Huffman tables: as the file specifies them, and as a decoder looks codes up (ITU T.81, annexes C
-//! and F.2.2.3).
+//! Huffman tables, in the form of the file and in the form for lookups (ITU T.81, annexes C and
+//! F.2.2.3).
 
 use crate::error::{Error, Result};
 
-/// A table as a DHT segment specifies it: how many codes of each length, and their symbols in order
-/// of code.
+/// A table as a DHT segment specifies it: the number of codes of each length, and their symbols in
+/// code order.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Spec {
     bits: [u8; 16],
@@ -12,15 +12,16 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// `bits[i]` codes of length `i + 1`, which together are `values.len()`, at most 256.
+    /// Creates a table with `bits[i]` codes of length `i + 1`. Their sum must be `values.len()`, at
+    /// most 256.
     pub(crate) fn new(bits: [u8; 16], values: &[u8]) -> Self {
         let mut padded = [0; 256];
         padded[..values.len()].copy_from_slice(values);
         Spec { bits, values: padded }
     }
 
-    /// The table that `bytes` begin with, as a DHT segment has it: 16 lengths, then the symbols.
-    /// `None` if they end before, or are more than 256.
+    /// Reads the table at the start of `bytes`, in the form of a DHT segment: 16 counts, then the
+    /// symbols. `None` if the bytes end early, or if there are more than 256 symbols.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (bits, rest) = bytes.split_first_chunk()?;
         let count = bits.iter().map(|&n| usize::from(n)).sum();
@@ -28,12 +29,12 @@ impl Spec {
         Some(Spec::new(*bits, rest.get(..count)?))
     }
 
-    /// How many codes there are of each length, 1 to 16.
+    /// Number of codes of each length, 1 to 16.
     pub(crate) fn bits(&self) -> &[u8; 16] {
         &self.bits
     }
 
-    /// The symbols in order of their codes.
+    /// The symbols in code order.
     pub(crate) fn values(&self) -> &[u8] {
         let count: usize = self.bits.iter().map(|&n| usize::from(n)).sum();
         &self.values[..count.min(256)]
@@ -43,8 +44,8 @@ impl Spec {
     /// shortest first.
     ///
     /// # Errors
-    /// If the lengths do not make a prefix code, or use the code of all ones, which T.81 keeps
-    /// free; and for a DC symbol above 15, the size of the largest difference in bits.
+    /// If the lengths do not form a prefix code, or use the code of all ones, which T.81 reserves.
+    /// If a DC symbol exceeds 15, the size in bits of the largest difference.
     pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {
@@ -67,9 +68,9 @@ impl Spec {
         }))
     }
 
-    /// The table that T.81 prints in annex K.3 and most encoders use: `chroma` or luminance, for
-    /// `ac` or DC coefficients. Motion-JPEG frames leave them out, so libjpeg-turbo takes them for
-    /// tables 0 and 1 that a file does not define.
+    /// Returns the table from annex K.3 of T.81 that most encoders use: `chroma` or luminance, for
+    /// `ac` or DC coefficients. Motion-JPEG frames omit these tables, so libjpeg-turbo uses them as
+    /// tables 0 and 1 if a file does not define those.
     pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
         match (ac, chroma) {
             (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
@@ -86,7 +87,7 @@ impl std::fmt::Debug for Spec {
     }
 }
 
-/// The value that `bits` stand for, the `size` bits behind a code (EXTEND in F.2.2.1).
+/// Value of `bits`, the `size` bits after a code (EXTEND in F.2.2.1).
 #[inline(always)]
 pub(crate) fn extend(bits: u32, size: u32) -> i32 {
     if bits < 1 << size >> 1 { bits as i32 - (1 << size) + 1 } else { bits as i32 }
@@ -97,33 +98,33 @@ pub(crate) fn extend(bits: u32, size: u32) -> i32 {
 pub(crate) struct Code {
     /// The code, right-aligned.
     pub(crate) code: u16,
-    /// Its length in bits, 1 to 16.
+    /// Length of the code in bits, 1 to 16.
     pub(crate) length: u8,
     pub(crate) symbol: u8,
 }
 
-/// Bits of a code that are looked up at once; nineteen of twenty codes in a photograph are no
-/// longer.
+/// Number of bits that are looked up at once. Nineteen in twenty codes of a photograph are at most
+/// this long.
 const SHORT: u8 = 10;
 
-/// The plain decoding table: a look-up by length, one bit after another, as T.81 F.2.2.3 draws it.
+/// The plain decoding table. Longer codes are searched bit by bit, as in T.81 F.2.2.3.
 #[derive(Debug, Clone)]
 pub(crate) struct Lookup {
-    /// Symbol and length of the code that begins a window of [`SHORT`] bits; length 0 if that code
-    /// is longer.
+    /// Symbol and length of the code at the start of a window of [`SHORT`] bits, with length 0 if
+    /// that code is longer.
     short: [(u8, u8); 1 << SHORT],
-    /// One past the largest code of each length, -1 if there is none.
+    /// One past the largest code of each length, or -1 if there is none.
     limit: [i32; 17],
-    /// What to add to a code of each length for the index of its symbol.
+    /// Offset from a code of each length to the index of its symbol.
     offset: [i32; 17],
     values: [u8; 256],
 }
 
 impl Lookup {
-    /// The table for `spec`.
+    /// Creates the table for `spec`.
     ///
     /// # Errors
-    /// As [`Spec::codes`].
+    /// Those of [`Spec::codes`].
     pub(crate) fn new(spec: &Spec, ac: bool) -> Result<Self> {
         let mut table = Lookup { short: [(0, 0); 1 << SHORT], limit: [-1; 17], offset: [0; 17], values: spec.values };
         for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
@@ -140,7 +141,8 @@ impl Lookup {
         Ok(table)
     }
 
-    /// Symbol and length of the code that begins the 16-bit `window`. `None` if no code does.
+    /// Returns symbol and length of the code at the start of the 16-bit `window`, or `None` if
+    /// there is no such code.
     #[inline(always)]
     pub(crate) fn find(&self, window: u16) -> Option<(u8, u8)> {
         let (symbol, length) = self.short[usize::from(window >> (16 - SHORT))];

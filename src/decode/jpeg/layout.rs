@@ -1,43 +1,43 @@
-//! Where samples lie: the picture's components on the grid of MCUs, and the part of it that a
-//! region needs.
+//! Positions of samples: the picture's components on the grid of MCUs, and the part that a region
+//! needs.
 
 use std::ops::Range;
 
 use super::header::Header;
 use crate::decode::{Rect, Size};
 
-/// Most components of a picture.
+/// Maximum number of components.
 pub(super) const MOST_PARTS: usize = 4;
 
-/// How a component's samples become one for each pixel. The choice is libjpeg-turbo's
+/// Conversion of a component's samples to one per pixel. The choice is that of libjpeg-turbo
 /// (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
     /// Already full size.
     None,
-    /// Twice as many columns, by the triangle filter.
+    /// Twice as many columns, with the triangle filter.
     H2V1,
     /// Twice as many rows.
     H1V2,
-    /// Twice as many of both.
+    /// Twice as many columns and rows.
     H2V2,
-    /// Every sample so many times across and down.
+    /// Every sample repeated this many times across and down.
     Replicate(u32, u32),
 }
 
 impl Upsampling {
-    /// Whether a row of pixels needs the row of samples above or below its own.
+    /// Whether a row of pixels also needs the row of samples above or below its own.
     pub(super) fn looks_up_and_down(self) -> bool {
         matches!(self, Upsampling::H1V2 | Upsampling::H2V2)
     }
 
-    /// Whether a pixel also needs the neighbouring sample at its left or right.
+    /// Whether a pixel also needs the next sample to its left or right.
     pub(super) fn looks_sideways(self) -> bool {
         matches!(self, Upsampling::H2V1 | Upsampling::H2V2)
     }
 }
 
-/// What the samples of the components mean.
+/// Meaning of the components' samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Colour {
     Grey,
@@ -45,46 +45,47 @@ pub(super) enum Colour {
     Rgb,
     /// Cyan, magenta, yellow and black, inverted as Adobe writes them.
     Cmyk,
-    /// The same, with the first three as YCbCr.
+    /// CMYK whose first three components are coded as YCbCr.
     Ycck,
 }
 
-/// One component on the grid.
+/// One component on the grid of MCUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     /// Blocks of this component in an MCU, across and down.
     pub(super) h: u32,
     pub(super) v: u32,
-    /// Its first block's place in an MCU.
+    /// Position of its first block in an MCU.
     pub(super) first: u32,
-    /// Pixels a sample stands for, across and down.
+    /// Pixels per sample, across and down.
     pub(super) across: u32,
     pub(super) down: u32,
-    /// Samples that hold pixels of the picture.
+    /// Number of samples that contain pixels of the picture.
     pub(in crate::decode) size: Size,
     pub(super) upsampling: Upsampling,
 }
 
-/// A picture of one, three or four components that this decoder takes.
+/// The layout of a picture with one, three or four components that this decoder supports.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct Layout {
-    /// As stored.
+    /// Size as stored.
     pub(in crate::decode) size: Size,
     pub(super) colour: Colour,
     parts: [Part; MOST_PARTS],
     count: usize,
-    /// MCUs in a row, and rows of them.
+    /// Number of MCUs in a row, and of MCU rows.
     pub(super) mcus: (u32, u32),
-    /// Pixels of an MCU, across and down.
+    /// Size of an MCU in pixels, across and down.
     pub(super) mcu: (u32, u32),
-    /// Blocks in an MCU.
+    /// Number of blocks in an MCU.
     pub(super) blocks: u32,
 }
 
 impl Layout {
-    /// The layout of a file, or the name of its kind if this decoder does not take it.
+    /// Creates the layout of a file. The error is the name of the file's kind, if this decoder does
+    /// not support it.
     ///
-    /// What the components mean is libjpeg's choice (`default_decompress_parms`).
+    /// The meaning of the components follows libjpeg (`default_decompress_parms`).
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -102,7 +103,7 @@ impl Layout {
             (4, ..) => Colour::Ycck,
             (n, ..) => return Err(format!("a JPEG of {n} components")),
         };
-        // A scan of one component has one block in an MCU, whatever its sampling factors.
+        // A scan of one component has one block per MCU, whatever its sampling factors.
         let grey = components.len() == 1;
         let (h_max, v_max) = if grey { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;
@@ -130,7 +131,7 @@ impl Layout {
         Ok(Layout { size: frame.size, colour, parts, count: components.len(), mcus, mcu, blocks })
     }
 
-    /// The components, one, three or four.
+    /// The one, three or four components.
     pub(super) fn parts(&self) -> &[Part] {
         &self.parts[..self.count]
     }
@@ -139,24 +140,24 @@ impl Layout {
 /// The part of one component that a region needs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Span {
-    /// Columns and rows of blocks.
+    /// Columns and rows, in blocks.
     pub(super) columns: Range<u32>,
     pub(in crate::decode) rows: Range<u32>,
 }
 
-/// What a region needs.
+/// The part of a picture that a region needs.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct Window {
-    /// In pixels of the stored picture.
+    /// The region in pixels of the stored picture.
     pub(super) region: Rect,
-    /// Columns and rows of MCUs, with the margin that upsampling looks at.
+    /// Columns and rows of MCUs, with the margin for upsampling.
     pub(super) columns: Range<u32>,
     pub(in crate::decode) rows: Range<u32>,
     spans: [Span; MOST_PARTS],
 }
 
 impl Window {
-    /// The window of `region`, which lies inside the picture.
+    /// Creates the window of `region`, which must lie inside the picture.
     pub(in crate::decode) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MOST_PARTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
@@ -178,7 +179,7 @@ impl Window {
         Window { region, columns, rows, spans }
     }
 
-    /// The blocks needed of component `index`.
+    /// The blocks of component `index` that are needed.
     pub(super) fn span(&self, index: usize) -> &Span {
         &self.spans[index]
     }

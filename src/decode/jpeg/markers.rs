@@ -1,9 +1,9 @@
-//! Markers, and the segments behind them.
+//! Markers and their segments.
 
 use crate::error::{Error, Result};
 
-/// The next marker at or behind byte `at`: its second byte, and the offset of its first. Like
-/// libjpeg it passes over stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
+/// Finds the next marker at or after byte `at`. Returns its second byte, and the offset of its
+/// first. Like libjpeg, it skips stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
 ///
 /// # Errors
 /// If the file ends first.
@@ -18,11 +18,11 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
     Err(Error::decode(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
 }
 
-/// Whether the entropy-coded data from byte `at` on are followed by a marker that they cannot hold:
-/// EOI, if the file is whole.
+/// Whether a marker follows the entropy-coded data from byte `at` on that cannot be part of it,
+/// such as EOI in a complete file.
 ///
-/// EOI mostly ends the file, so that is looked at first. Where something follows it, all of the
-/// data are searched.
+/// EOI usually ends the file, so the end is checked first. If something follows EOI, all of the
+/// data is searched.
 pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
     let mut from = at;
     bytes[at..].ends_with(&[0xff, 0xd9])
@@ -34,7 +34,7 @@ pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
         }
 }
 
-/// The name of a marker by its second byte.
+/// Name of a marker, given its second byte.
 pub(crate) fn marker_name(marker: u8) -> String {
     match marker {
         0xc4 => "DHT".into(),
@@ -54,12 +54,12 @@ pub(crate) fn marker_name(marker: u8) -> String {
     }
 }
 
-/// The bytes of a marker segment that are still to be read.
+/// The unread bytes of a marker segment.
 pub(super) struct Segment<'a> {
     pub(super) marker: u8,
     /// Offset of the marker.
     pub(super) place: usize,
-    /// The length field: two bytes for itself and the body.
+    /// Value of the length field: two bytes for itself, plus the body.
     pub(super) length: usize,
     pub(super) body: &'a [u8],
 }
@@ -70,15 +70,15 @@ impl<'a> Segment<'a> {
         let mut segment = Segment { marker, place, length: 0, body: rest };
         segment.length = segment.u16()?.into();
         if segment.length < 2 {
-            return Err(segment.error(format!("claims {} bytes, its length field alone has 2", segment.length)));
+            return Err(segment.error(format!("claims {} bytes, but its length field has 2 already", segment.length)));
         }
         segment.body = rest.get(2..segment.length).ok_or_else(|| {
-            segment.error(format!("claims {} bytes, the file has {} left", segment.length, rest.len()))
+            segment.error(format!("claims {} bytes, but the file has {} left", segment.length, rest.len()))
         })?;
         Ok(segment)
     }
 
-    /// The offset of the next byte to be read.
+    /// Offset of the next unread byte.
     pub(super) fn at(&self) -> usize {
         self.place + 2 + self.length - self.body.len()
     }
@@ -87,12 +87,12 @@ impl<'a> Segment<'a> {
         Error::decode(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.place))
     }
 
-    /// The segment, if `left` bytes of it are still to be read.
+    /// Returns the segment if exactly `left` bytes of it are unread.
     pub(super) fn exactly(self, left: usize) -> Result<Self> {
         if self.body.len() == left {
             return Ok(self);
         }
-        Err(self.error(format!("{} bytes where {left} are due", self.body.len())))
+        Err(self.error(format!("{} bytes instead of {left}", self.body.len())))
     }
 
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {

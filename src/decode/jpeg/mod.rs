@@ -1,19 +1,20 @@
-//! The crate's own JPEG decoder. Its pixels are libjpeg-turbo's. It can decode a region alone.
+//! The crate's own JPEG decoder. Its pixels equal libjpeg-turbo's. It can decode only a region.
 //!
 //! 1. `markers`, `header`: the marker segments, checked.
-//! 2. `huffman`: Huffman tables, as written in a file and as looked up.
-//! 3. `bits`, `scan`, `coefficients`: decode every scan of any Huffman-coded file into planes of
-//!    coefficients, plainly and slowly.
-//! 4. `layout`: where samples lie on the grid of MCUs, and which of them a region needs.
-//! 5. `opened`: what a picture's handle keeps from its header.
-//! 6. `kernels`: transform, upsampling and colour, for each instruction set.
+//! 2. `huffman`: Huffman tables, in the form of the file and in the form for lookups.
+//! 3. `bits`, `scan`, `coefficients`: a plain and slow decoder of every scan of any Huffman-coded
+//!    file into planes of coefficients.
+//! 4. `layout`: the positions of samples on the grid of MCUs, and the part that a region needs.
+//! 5. `opened`: the data from the header that a picture's handle keeps.
+//! 6. `kernels`: transform, upsampling and colour conversion, for each instruction set.
 //! 7. `rows`: coefficients to rows of pixels.
 //! 8. `segments`: the restart segments that a region needs, found and unstuffed.
 //! 9. `entropy`: Huffman decoding of many segments side by side.
-//! 10. `transit`: one picture on its way through the lanes of `entropy`.
-//! 11. `bitstream`: what a device needs to decode a part of a picture.
+//! 10. `transit`: one picture in the lanes of `entropy`.
+//! 11. `bitstream`: the data that a device needs to decode a part of a picture.
 //!
-//! Here a picture is bytes and an [`Opened`]. `codecs::side_by_side` decodes several at a time.
+//! In this module a picture is its bytes and an [`Opened`]. `codecs::side_by_side` decodes several
+//! pictures at a time.
 
 pub(crate) mod bits;
 mod bitstream;
@@ -41,7 +42,7 @@ pub(super) use opened::Opened;
 pub(super) use rows::{Blocks, Rows, View};
 pub(super) use transit::{Refusal, Ticket, Transit};
 
-/// Memory that a thread keeps of each kind after a large picture.
+/// Maximum memory of each kind that a thread keeps after a large picture.
 pub(super) const KEPT_BYTES: usize = 64 << 20;
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use crate::decode::orientation::Orientation;
 use crate::decode::{Rect, Size};
 use crate::error::Result;
 
-/// Bytes of a pixel.
+/// Bytes per pixel.
 const RGB: u64 = 3;
-/// Bytes a column that rows and bands take: two bands of a row of MCUs, and two rows of samples.
+/// Bytes per column for rows and bands: two bands of one row of MCUs, and two rows of samples.
 const COLUMN: u64 = 256;
 
-/// A JPEG whose header has been read. It lies in a picture's handle by value: tables are places in
-/// the file, so that it is a few hundred bytes.
+/// A JPEG whose header has been read. A picture's handle stores it by value. It is a few hundred
+/// bytes, because tables are stored as offsets into the file.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct Opened {
     pub(in crate::decode) header: Header,
@@ -21,7 +21,7 @@ pub(in crate::decode) struct Opened {
 }
 
 impl Opened {
-    /// Reads the header of a file that this decoder takes.
+    /// Reads the header of a file that this decoder supports.
     pub(in crate::decode) fn read(bytes: &[u8]) -> Result<Opened> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
@@ -33,26 +33,26 @@ impl Opened {
         Orientation::new(self.header.orientation)
     }
 
-    /// The size of the upright picture.
+    /// Size of the upright picture.
     pub(in crate::decode) fn size(&self) -> Size {
         self.orientation().size(self.layout.size)
     }
 
-    /// Bytes of memory that decoding `region` of this file of `bytes` bytes takes: an estimate, on
-    /// the side of too much.
+    /// Number of bytes needed to decode `region` of this file of `bytes` bytes: an estimate on the
+    /// high side.
     pub(in crate::decode) fn memory(&self, bytes: usize, region: Rect) -> u64 {
         let Opened { header, layout, closed } = self;
         let frame = &header.frame;
-        // A picture that is to be turned is decoded beside where it goes.
+        // A picture that must be turned is decoded into a separate buffer first.
         let pixels = region.size().area() * RGB * if self.orientation().is_upright() { 1 } else { 2 };
         // The lanes decode a copy of the data, in memory that is a quarter larger.
         let data = bytes as u64 * 5 / 4;
         let columns = u64::from(layout.size.width.max(layout.size.height)) * COLUMN;
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
-        // The plain decoder keeps all coefficients until the last scan: 64 of two bytes in a block.
-        // It takes files of several scans, and files that lack EOI. It takes damaged ones too,
-        // which a header does not show.
+        // The plain decoder keeps all coefficients until the last scan, 64 of two bytes per block.
+        // It decodes files with several scans, and files that lack EOI. It also decodes damaged
+        // files, which cannot be recognised from the header.
         let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
         let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::decode::Picture;
 
-    /// Eight pictures are moved for every group.
+    /// Eight pictures are moved per group.
     #[test]
     fn an_opened_jpeg_is_small_enough_to_be_moved() {
         assert!(size_of::<Opened>() <= 576, "{}", size_of::<Opened>());

@@ -1,48 +1,48 @@
-//! From coefficients to rows of RGB: one row of MCUs is transformed at a time, and the pixel rows
-//! it completes are upsampled, converted and written while its samples are in the cache.
+//! Converts coefficients to rows of RGB. One row of MCUs is transformed at a time, and the pixel
+//! rows it completes are upsampled, converted and written while its samples are in the cache.
 
 use std::ops::Range;
 
 use super::kernels::{Kernels, PADDING, Transform};
 use super::layout::{Colour, Layout, MOST_PARTS, Part, Upsampling, Window};
 
-/// Samples before the first one of a row: one for upsampling to look at, and alignment.
+/// Samples before the first one of a row: one for upsampling, the others for alignment.
 const MARGIN: usize = 64;
 
-/// Where coefficients lie.
+/// Source of coefficients.
 pub(in crate::decode) trait Blocks {
     /// Whether lanes stored them, in their own order.
     const FROM_LANES: bool;
 
-    /// Appends the offsets, into the slice returned, of the blocks of component `index` in block
-    /// row `row` and `columns`.
+    /// Appends the offsets of the blocks of component `index` in block row `row` and `columns`,
+    /// relative to the returned slice.
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
-/// What is shown of a picture, and how.
+/// Fixed parameters for rendering one picture.
 pub(in crate::decode) struct View<'a> {
     pub(in crate::decode) kernels: &'a Kernels,
     pub(in crate::decode) layout: &'a Layout,
     pub(in crate::decode) window: &'a Window,
-    /// The components' quantisation tables.
+    /// Quantisation tables of the components.
     pub(in crate::decode) quant: &'a [[u16; 64]; MOST_PARTS],
 }
 
-/// The stage between coefficients and pixels. Its memory is kept from one picture to the next.
+/// The stage between coefficients and pixels. Its memory is reused from picture to picture.
 #[derive(Debug, Default)]
 pub(in crate::decode) struct Rows {
     stripes: [Stripe; MOST_PARTS],
     offsets: Vec<u32>,
-    /// The next row of pixels to write, in the stored picture.
+    /// Next row of pixels to write, in the stored picture.
     next: u32,
 }
 
-/// Samples of one component: the latest two rows of MCUs, and one row upsampled.
+/// Samples of one component: the latest two rows of MCUs, and one upsampled row.
 #[derive(Debug, Default)]
 struct Stripe {
     samples: Vec<u8>,
     stride: usize,
-    /// Rows of samples that there is room for.
+    /// Capacity in rows of samples.
     rows: u32,
     /// Column of the first sample.
     left: u32,
@@ -50,7 +50,7 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// The samples of row `row` from column `column` on; column -1 of a picture exists.
+    /// Samples of row `row` from column `column` on. Column -1 of a picture is valid.
     fn from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let at = (column - i64::from(self.left)) + MARGIN as i64;
@@ -59,7 +59,7 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Begins a picture, or the part of it in `window`.
+    /// Starts a picture, or the part of it in `window`.
     pub(in crate::decode) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
         for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
@@ -74,8 +74,8 @@ impl Rows {
         }
     }
 
-    /// Transforms MCU row `row` and writes the rows of pixels that are complete with it. Rows of
-    /// MCUs come in order; `rgb` is the window's region.
+    /// Transforms MCU row `row` and writes the rows of pixels that it completes. Rows of MCUs must
+    /// come in order, and `rgb` is the window's region.
     pub(in crate::decode) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
@@ -119,7 +119,7 @@ impl Rows {
                     blacken(line, d);
                 }
                 Colour::Ycck => {
-                    // libjpeg stores 255 less red, green and blue as inverted cyan, magenta and
+                    // libjpeg stores 255 minus red, green and blue as inverted cyan, magenta and
                     // yellow.
                     (kernels.ycc)(a, b, c, line);
                     line.iter_mut().for_each(|value| *value = 255 - *value);
@@ -131,11 +131,11 @@ impl Rows {
     }
 }
 
-/// Turns inverted cyan, magenta and yellow to red, green and blue, with one inverted `black` for
-/// each pixel.
+/// Converts inverted cyan, magenta and yellow to red, green and blue, with one inverted `black` per
+/// pixel.
 ///
-/// As Pillow's `convert("RGB")` does it: the ink is taken off what black leaves, with its product
-/// rounded to 8 bits.
+/// Works like Pillow's `convert("RGB")`: the ink is subtracted from what black leaves, with the
+/// product rounded to 8 bits.
 fn blacken(line: &mut [u8], black: &[u8]) {
     for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
         for value in pixel {
@@ -146,7 +146,7 @@ fn blacken(line: &mut [u8], black: &[u8]) {
 }
 
 impl Stripe {
-    /// Fills the eight rows of samples from `row` on.
+    /// Transforms the eight rows of samples from `row` on.
     fn transform(
         &mut self,
         idct: Transform,
@@ -160,7 +160,7 @@ impl Stripe {
         let rows = &mut self.samples[start..start + 8 * self.stride];
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
         if part.upsampling.looks_sideways() {
-            // The triangle filter weighs an edge sample's missing neighbour as the sample itself.
+            // The triangle filter uses an edge sample in place of its missing neighbour.
             let end = MARGIN + part.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];
@@ -171,8 +171,8 @@ impl Stripe {
         }
     }
 
-    /// Upsamples what row `y` of the picture needs, unless [`line`](Stripe::line) can take the
-    /// samples as they are.
+    /// Upsamples the samples for row `y` of the picture, unless [`line`](Stripe::line) can use them
+    /// as they are.
     fn upsample(&mut self, kernels: &Kernels, part: &Part, x: u32, width: usize, y: u32) {
         let row = y / part.down;
         let last = part.size.height - 1;
@@ -197,7 +197,7 @@ impl Stripe {
         self.wide = wide;
     }
 
-    /// Row `y` of the picture from column `x` on, after [`upsample`](Stripe::upsample).
+    /// Row `y` of the picture from column `x` on, after a call of [`upsample`](Stripe::upsample).
     fn line(&self, part: &Part, x: u32, y: u32) -> &[u8] {
         match part.upsampling {
             Upsampling::None => self.from(y, x.into()),

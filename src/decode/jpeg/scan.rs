@@ -1,17 +1,17 @@
-//! The blocks of one scan, sequential or progressive: one symbol after another, as T.81 annexes F.2
-//! and G.2 describe it.
+//! The blocks of one scan, sequential or progressive, decoded one symbol at a time, as T.81 annexes
+//! F.2 and G.2 describe.
 
 use super::bits::Bits;
 use super::header::{Coding, NATURAL, Scan};
 use super::huffman::Lookup;
 use crate::error::{Error, Result};
 
-/// Largest size of a DC difference and of an AC coefficient in bits that 8-bit pictures have (T.81,
+/// Maximum size, in bits, of a DC difference and of an AC coefficient in 8-bit pictures (T.81,
 /// tables F.1 and F.2).
 pub(crate) const DC_SIZE: u8 = 11;
 pub(crate) const AC_SIZE: u8 = 10;
 
-/// What a scan does with a block.
+/// Type of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Sequential,
@@ -25,8 +25,8 @@ impl Mode {
     pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
         let Scan { start, end, high, low, .. } = *scan;
         if coding != Coding::Progressive {
-            // libjpeg decodes all 64 coefficients whatever a sequential scan says here, and only
-            // warns.
+            // libjpeg decodes all 64 coefficients whatever a sequential scan declares here, and
+            // only warns.
             return Ok(Mode::Sequential);
         }
         let band = if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };
@@ -50,27 +50,27 @@ impl Mode {
     }
 }
 
-/// What a scan carries from block to block.
+/// State that a scan carries from block to block.
 pub(super) struct State<'a> {
     pub(super) bits: Bits<'a>,
     last_dc: [i32; 4],
-    /// Blocks still to come whose band is all zero (or only refined).
+    /// Number of following blocks whose band is all zero, or is only refined.
     eob_run: u32,
 }
 
 impl<'a> State<'a> {
-    /// At byte `at` of `bytes`, where the scan's data begin.
+    /// Starts at byte `at` of `bytes`, where the scan's data starts.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         State { bits: Bits::new(bytes, at), last_dc: [0; 4], eob_run: 0 }
     }
 
-    /// Goes on behind the restart marker whose number is expected to be `expected`.
+    /// Continues after the restart marker, whose number should be `expected`.
     pub(super) fn restart(&mut self, expected: u8) -> Result<()> {
         (self.last_dc, self.eob_run) = ([0; 4], 0);
         self.bits.restart(expected)
     }
 
-    /// Decodes the next block, one of the scan's component number `component`.
+    /// Decodes the next block, which belongs to component number `component` of the scan.
     pub(super) fn block(
         &mut self,
         mode: Mode,
@@ -88,12 +88,12 @@ impl<'a> State<'a> {
             (Mode::DcRefine, ..) => block[0] |= (self.bits.take(1) << scan.low) as i16,
             (Mode::AcFirst, _, Some(ac)) => self.ac_first(ac, scan, block),
             (Mode::AcRefine, _, Some(ac)) => self.ac_refine(ac, scan, block),
-            _ => unreachable!("tables were made for the scan's mode"),
+            _ => unreachable!("the tables match the scan's mode"),
         }
         Ok(())
     }
 
-    /// The DC coefficient without its `low` lowest bits.
+    /// Decodes the DC coefficient without its `low` lowest bits.
     fn dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);
@@ -158,7 +158,7 @@ impl<'a> State<'a> {
                 self.eob_run = (1 << run) + self.bits.take(run);
                 break;
             }
-            // Passes over `run` coefficients that are still zero, refining the others on the way.
+            // Skips `run` coefficients that are still zero, and refines the others on the way.
             while k <= end {
                 let coefficient = &mut block[usize::from(NATURAL[k])];
                 if *coefficient != 0 {

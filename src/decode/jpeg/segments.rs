@@ -1,22 +1,22 @@
-//! Restart segments: which of them a window needs, where they lie in a file, and their bytes
-//! without stuffing.
+//! Restart segments: which of them a window needs, their positions in a file, and their unstuffed
+//! bytes.
 
 use std::ops::Range;
 
 use super::layout::{Layout, Window};
 
-/// A run of MCUs whose decoding depends on nothing before it.
+/// A run of MCUs that can be decoded independently of everything before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// Its number in the scan.
+    /// Number of the segment in the scan.
     index: u32,
-    /// Its MCUs as far as they are needed, counted row by row.
+    /// MCUs of the segment up to the last one needed, counted row by row.
     pub(super) mcus: Range<u32>,
-    /// Its bytes, unstuffed, in the memory that [`collect`] filled.
+    /// Unstuffed bytes of the segment, in the memory that [`collect`] filled.
     pub(super) bytes: Range<usize>,
 }
 
-/// Lists the segments that `window` needs, in order, in place of what was in `segments`.
+/// Replaces `segments` with the list of segments that `window` needs, in order.
 pub(super) fn needed(layout: &Layout, window: &Window, interval: u32, segments: &mut Vec<Segment>) {
     segments.clear();
     let total = layout.mcus.0 * layout.mcus.1;
@@ -35,11 +35,11 @@ pub(super) fn needed(layout: &Layout, window: &Window, interval: u32, segments: 
     }
 }
 
-/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, which is at least as
-/// long, without the zeros stuffed behind each `ff`. Reads no further than the last of them, and
-/// leaves anything behind it.
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, which must be at least
+/// as long, without the zeros stuffed after each `ff`. Does not read past the last segment. Bytes
+/// in `stream` after the copied ones are unspecified.
 ///
-/// `None` if the markers are not those of a sound file.
+/// Returns `None` if the markers are not those of a valid file.
 pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) -> Option<()> {
     let (mut index, mut at, mut written) = (0, 0, 0);
     for segment in segments {
@@ -56,7 +56,7 @@ pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) 
         loop {
             (at, written) = copy_until_ff(data, at, stream, written);
             match data.get(at + 1) {
-                // The `ff` itself is copied already.
+                // The `ff` itself has already been copied.
                 Some(0) => (at, written) = (at + 2, written + 1),
                 _ => break,
             }
@@ -66,12 +66,12 @@ pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) 
     Some(())
 }
 
-/// Bytes that are copied at a time.
+/// Number of bytes that are copied at a time.
 const STEP: usize = 32;
 
-/// Copies from `at` on until the next `ff` or the end of the data, and returns where that is in
-/// both. Copies some more than that, which the next call overwrites: whole vectors cost less than
-/// to stop in time.
+/// Copies from `at` on until the next `ff` or the end of the data, and returns both positions.
+/// Copies some bytes more, which the next call overwrites, because copying whole vectors costs less
+/// than stopping exactly.
 fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> (usize, usize) {
     while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
         *to = *from;
@@ -90,16 +90,15 @@ fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usi
     (at, written)
 }
 
-/// Where the first `ff` is.
+/// Returns the position of the first `ff`.
 fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
-    // Without a branch for each byte, which the compiler turns into vectors.
+    // No branch per byte, so that the compiler vectorizes the loop.
     let any = bytes.iter().fold(false, |any, &byte| any | (byte == 0xff));
     any.then(|| {
         let mut mask = 0;
         for (i, word) in bytes.chunks_exact(8).enumerate() {
             let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            // The upper bit of each byte that is zero (no carry leaves a byte), then these bits
-            // side by side.
+            // Sets the upper bit of each zero byte (no carry leaves a byte), then packs these bits.
             let low = 0x7f7f_7f7f_7f7f_7f7f;
             let zero = !(((word & low) + low) | word | low);
             mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);

@@ -1,4 +1,4 @@
-//! All backends against each other; damaged files are `tests/fuzz/jpeg.rs`'s.
+//! Compares all backends with each other. `tests/fuzz/jpeg.rs` covers damaged files.
 
 mod hostile;
 mod small;

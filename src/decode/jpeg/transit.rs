@@ -1,5 +1,5 @@
-//! A picture on its way through the lanes: bands of MCU rows, each cut into pieces that a lane
-//! decodes, and turned into pixels when all of its pieces are there.
+//! One picture in the lanes: bands of MCU rows, each cut into pieces that a lane decodes, and
+//! rendered when all of its pieces are decoded.
 
 use std::ops::Range;
 
@@ -14,94 +14,94 @@ use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
 use crate::decode::Rect;
 
-/// Blocks of coefficients that a band has if its rows allow: 256 KiB, which stay in the
-/// second-level cache until they are pixels.
+/// Number of blocks of coefficients in a band, if its rows are short enough: 256 KiB, which stay in
+/// the L2 cache until they are rendered.
 const BAND_BLOCKS: u32 = 2048;
-/// The same for a picture whose segments are longer than a row, of which several are in the lanes
-/// at a time.
+/// Number of blocks for a picture with segments longer than a row. Several such pictures are in the
+/// lanes at a time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
-/// Bands that are decoded at the same time, so that lanes have work while the last pieces of one
-/// finish.
+/// Number of bands that are decoded at the same time, so that lanes have work while the last pieces
+/// of a band finish.
 const BANDS: usize = 2;
 
-/// A sequential picture whose segments go through the lanes. Its memory is kept for the next one.
+/// A sequential picture whose segments are decoded in lanes. Its memory is reused for the next
+/// picture.
 #[derive(Default)]
 pub(in crate::decode) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
-    /// The band that is turned into pixels next, and the one that is filled.
+    /// The band to be rendered next, and the one that is being filled.
     oldest: usize,
     filling: usize,
-    /// The first MCU row of the next band, and the first segment that it needs.
+    /// First MCU row of the next band, and the first segment that it needs.
     next_row: u32,
     next_segment: usize,
     cursor: Cursor,
     rows: Rows,
 }
 
-/// What does not change while a picture is decoded.
+/// State that is fixed for the duration of one picture.
 struct Plan {
     layout: Layout,
     window: Window,
     quant: [[u16; 64]; MOST_PARTS],
     pattern: usize,
     slot: Slot,
-    /// MCU rows in a band.
+    /// MCU rows per band.
     band_rows: u32,
 }
 
-/// Where a segment goes on that a band's end cut in two.
+/// Resume point of a segment that was split at the end of a band.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     bit: usize,
     dc: [i32; MOST_PARTS],
 }
 
-/// Some MCU rows.
+/// A group of consecutive MCU rows.
 #[derive(Debug, Default)]
 struct Band {
     rows: Range<u32>,
     pieces: Vec<Piece>,
-    /// Pieces given to lanes, and pieces finished.
+    /// Number of pieces started, and of pieces finished.
     issued: usize,
     finished: usize,
-    /// The first coefficient of each MCU of the window's columns.
+    /// Offset of the first coefficient of each MCU in the window's columns.
     offsets: Vec<u32>,
 }
 
-/// A part of a segment that lies in one band.
+/// The part of a segment within one band.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
-    /// The MCUs, counted in the picture.
+    /// First MCU, counted in the picture, and number of MCUs.
     first: u32,
     count: u32,
     /// Its first block of coefficients.
     block: usize,
 }
 
-/// What a lane works on.
+/// The piece that a lane decodes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decode) struct Ticket {
     band: usize,
     piece: usize,
-    /// What the piece's DC coefficients start from.
+    /// Starting values of the piece's DC coefficients.
     dc: [i32; MOST_PARTS],
 }
 
-/// Why a picture cannot go through the lanes.
+/// The reason why a picture cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Refusal {
-    /// Not now: patterns of other pictures take the room.
+    /// Not now: patterns of other pictures occupy the links.
     Later,
-    /// Not at all: it is progressive, damaged or odd, and for the plain decoder to read.
+    /// Not at all: it is progressive, damaged or unusual, and the plain decoder must read it.
     Never,
 }
 
 impl Transit {
-    /// Makes the picture ready: finds and copies the segments that `region` of the stored picture
-    /// needs.
+    /// Prepares a picture: finds and copies the segments that `region` of the stored picture needs.
     pub(in crate::decode) fn begin(
         &mut self,
         machine: &mut Machine,
@@ -122,8 +122,8 @@ impl Transit {
         let window = Window::new(layout, region);
         segments::needed(layout, &window, header.restart_interval, &mut self.segments);
 
-        // A band's pieces are followed by slack, of which a row has at most one for each segment,
-        // and one for a segment cut in two.
+        // A band's pieces are followed by slack. Each row has at most one piece per segment, plus
+        // one for a segment that is split.
         let row_blocks = layout.mcus.0 * layout.blocks;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
@@ -150,8 +150,8 @@ impl Transit {
             return Err(Refusal::Never);
         };
         let found = segments::collect(data, &mut self.segments, machine.stream(&slot));
-        // A block costs at least a bit each for its DC coefficient and its end, so that nothing
-        // large is made of a few bytes.
+        // A block costs at least one bit each for its DC coefficient and its end. This check keeps
+        // a few bytes from expanding into a large picture.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let sound = found.is_some() && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
@@ -169,7 +169,7 @@ impl Transit {
         Ok(())
     }
 
-    /// Gives back what the picture holds of the machine. None of its lanes is busy any more.
+    /// Returns the machine's resources that the picture holds. None of its lanes may be busy.
     pub(in crate::decode) fn end(&mut self, machine: &mut Machine) {
         if let Some(plan) = self.plan.take() {
             machine.release(plan.pattern);
@@ -179,7 +179,7 @@ impl Transit {
 
     /// Cuts the next band into pieces.
     fn fill(&mut self) {
-        let plan = self.plan.as_ref().expect("a picture was begun");
+        let plan = self.plan.as_ref().expect("a picture was started");
         let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
         let band = &mut self.bands[self.filling];
         let rows = self.next_row..(self.next_row + plan.band_rows).min(plan.window.rows.end);
@@ -203,7 +203,7 @@ impl Transit {
                 continue;
             }
             band.pieces.push(Piece { segment: i, first, count: end - first, block });
-            // Offsets of the MCUs that the window shows.
+            // Offsets of the MCUs inside the window.
             for row in (first / across).max(shown.start)..=((end - 1) / across) {
                 let visible = (row * across + columns.start).max(first)..(row * across + columns.end).min(end);
                 for mcu in visible {
@@ -218,7 +218,7 @@ impl Transit {
         band.rows = rows;
     }
 
-    /// Starts a lane on the next piece, if one can be started now.
+    /// Starts a lane on the next piece, if that is possible now.
     pub(in crate::decode) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
@@ -236,7 +236,7 @@ impl Transit {
         let Cursor { bit, dc } = if piece.first == segment.mcus.start {
             Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MOST_PARTS] }
         } else if before.finished < before.issued {
-            // The segment goes on from a band that is not finished.
+            // The segment continues from a band that is not finished.
             return None;
         } else {
             self.cursor
@@ -246,8 +246,8 @@ impl Transit {
         Some(Ticket { band: self.filling, piece: index, dc })
     }
 
-    /// Takes over what a lane decoded that stopped at `bit`. `None` if the segment did not have
-    /// that much.
+    /// Takes over the result of a lane that stopped at `bit`. Returns `None` if the segment is
+    /// shorter than that.
     pub(in crate::decode) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
@@ -276,7 +276,7 @@ impl Transit {
         Some(())
     }
 
-    /// Turns the bands that are complete into pixels. Returns whether that was all of the picture.
+    /// Renders the bands that are complete. Returns whether the picture is finished.
     pub(in crate::decode) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };

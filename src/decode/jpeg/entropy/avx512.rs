@@ -1,15 +1,15 @@
-//! AVX-512: sixteen lanes in the elements of vectors, one symbol of each at a time.
+//! AVX-512: sixteen lanes in vector elements, with one symbol of each per step.
 //!
 //! Windows and table entries are gathered, and values computed, for all lanes at once. Coefficients
-//! are in zigzag order here: a 32-bit scatter then also clears the next coefficient, which is
-//! either still to come or already zero.
+//! are in zigzag order here. A 32-bit scatter therefore also clears the next coefficient, which has
+//! either not been decoded yet or is zero already.
 
 use std::arch::x86_64::*;
 
 use super::lanes::{LANES, LINKS, Lanes, Memory};
 use super::table::{CODE_BITS, CODES, Step, Table};
 
-/// A pattern's links, as the vectors look them up.
+/// The links of a pattern, in the layout for vector lookups.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Links {
@@ -18,8 +18,8 @@ pub(super) struct Links {
     pub(super) next: [u32; LINKS],
 }
 
-/// Decodes the first `count` lanes until at least one of them has reached its end; all stop exactly
-/// where they are.
+/// Decodes the first `count` lanes until at least one of them has reached its end. All lanes stop
+/// at their exact positions.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] hold for `memory`, `links` and the first `count` of
@@ -47,8 +47,8 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
     let limit = _mm512_set1_epi32(memory.limit as u32 as i32);
     let number = |n: i32| _mm512_set1_epi32(n);
     loop {
-        // SAFETY: every busy lane stands at `limit` or before it, behind which four bytes are there
-        // to read; the others are masked.
+        // SAFETY: every busy lane is at `limit` or before it, and four more bytes after that are
+        // readable. The other lanes are masked.
         let window = unsafe {
             let bytes = _mm512_srli_epi32::<3>(bit);
             _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), busy, bytes, memory.stream.cast())
@@ -70,7 +70,8 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
         if slow != 0 {
             let mut step = Steps { length: [0; LANES], advance: [0; LANES], value: [0; LANES] };
             let (mut bits, mut tables) = ([0u32; LANES], [0u32; LANES]);
-            // SAFETY: arrays of sixteen numbers each. The lanes are as `one` asks for.
+            // SAFETY: the arrays have sixteen numbers each, and the lanes satisfy the contract of
+            // `one`.
             unsafe {
                 _mm512_storeu_si512(step.length.as_mut_ptr().cast(), length);
                 _mm512_storeu_si512(step.advance.as_mut_ptr().cast(), advance);
@@ -93,8 +94,8 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
         let place = _mm512_add_epi32(at, advance);
         let ends = _mm512_cmpge_epu32_mask(place, last);
         let place = _mm512_min_epu32(place, last);
-        // SAFETY: a busy lane has not reached its end, and has room for one block behind it; the
-        // coefficient behind `place` is in its own block or the next one.
+        // SAFETY: a busy lane has not reached its end, and has room for one block after it. The
+        // coefficient after `place` is in the same block or in the next one.
         unsafe {
             let value = _mm512_and_si512(value, number(0xffff));
             _mm512_mask_i32scatter_epi32::<2>(memory.coefficients.cast(), busy, place, value);
@@ -119,26 +120,26 @@ pub(super) unsafe fn run(memory: &Memory, links: &Links, lanes: &mut Lanes, coun
     store(&mut lanes.link, link);
 }
 
-/// What [`Step`] has, of all lanes.
+/// The values of [`Step`], for all lanes.
 struct Steps {
     length: [u32; LANES],
     advance: [u32; LANES],
     value: [i32; LANES],
 }
 
-/// The step of one lane whose code or value is too long for the vectors.
+/// Decodes one step of a lane whose code or value is too long for the vectors.
 ///
 /// # Safety
-/// `bit` is at most `memory.limit`, and `table` the offset of a table.
+/// `bit` must be at most `memory.limit`, and `table` the offset of a table.
 #[cold]
 unsafe fn one(memory: &Memory, bit: u32, table: u32) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: guaranteed by the caller.
     let (bytes, table) = unsafe {
         let bytes = memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned();
         (bytes, &*memory.tables.add(table as usize).cast::<Table>())
     };
-    // No code: the lane goes to the end of everything, where its owner sees that it left its
-    // segment.
+    // If the code is invalid, the lane moves to the end of the stream, where its owner notices that
+    // it left its segment.
     let none = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
     table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(none)
 }

@@ -1,6 +1,7 @@
-//! Which code decodes.
+//! Choice of the entropy decoder.
 
-/// Which code decodes. Only the functions below make one, and they ask the processor first.
+/// The code that decodes entropy-coded data. Only the functions below create one, after checking
+/// the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decode) struct Backend(Kind);
 
@@ -15,12 +16,12 @@ pub(super) enum Kind {
 }
 
 impl Backend {
-    /// Plain registers, for any processor.
+    /// Plain registers, for any CPU.
     pub(in crate::decode::jpeg) fn scalar() -> Backend {
         Backend(Kind::Scalar)
     }
 
-    /// The same, if this processor has BMI1, BMI2, LZCNT and MOVBE.
+    /// Plain registers, if this CPU has BMI1, BMI2, LZCNT and MOVBE.
     #[cfg(target_arch = "x86_64")]
     pub(in crate::decode::jpeg) fn bmi() -> Option<Backend> {
         let able = is_x86_feature_detected!("bmi1")
@@ -30,7 +31,7 @@ impl Backend {
         able.then_some(Backend(Kind::Bmi))
     }
 
-    /// Vectors where many lanes are busy, if this processor has AVX-512 F, BW, DQ and VL as well.
+    /// Vectors where many lanes are busy, if this CPU also has AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     pub(in crate::decode::jpeg) fn avx512() -> Option<Backend> {
         let able = is_x86_feature_detected!("avx512f")

@@ -1,17 +1,17 @@
-//! The lanes, and the memory that they work in.
+//! The lanes and their memory.
 //!
 //! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file
 //! changes the fields that they name.
-//! - `stream` is followed by [`SLACK_BYTES`] that belong to nobody, and a lane's `bit` is at most
-//!   `limit`, the first bit of those. A backend looks at it once a block or more often, which moves
-//!   it by less than 256 bytes, and reads at most 24 bytes from it on.
+//! - `stream` ends with [`SLACK_BYTES`] that belong to no slot, and a lane's `bit` is at most
+//!   `limit`, the first bit of those. A backend checks it at least once per block, in which it
+//!   moves by less than 256 bytes, and reads at most 24 bytes from it on.
 //! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A
-//!   backend stores at `at` or later in the same block, or at the coefficient behind that, and
-//!   stops at `end`.
-//! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables; a lane's
+//!   backend stores at `at` or later in the same block, or at the coefficient after that, and stops
+//!   at `end`.
+//! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables. A lane's
 //!   `link` and every link's `next` are indices of links.
-//! - Memory grows, and never shrinks while a lane is busy.
-//! - A [`Backend`] is made only where the processor has the instructions that it is named for.
+//! - Memory only grows while a lane is busy.
+//! - A [`Backend`] exists only if the CPU has the instructions that it is named after.
 
 use std::ops::Range;
 
@@ -27,45 +27,45 @@ use crate::decode::jpeg::KEPT_BYTES;
 use crate::decode::jpeg::huffman::Spec;
 use crate::error::Result;
 
-/// Lanes in plain registers.
+/// Number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
-/// Vectors gather from the tables of all lanes, which have to stay in the first-level cache. Two
-/// pictures have as many tables of their own; pictures that share the standard ones have four in
-/// all.
+/// Maximum number of tables for which vectors are used. Vectors gather from the tables of all
+/// lanes, which have to stay in the L1 cache. Two pictures with their own tables have this many;
+/// pictures that share the standard tables have four in total.
 #[cfg(target_arch = "x86_64")]
 const FEW_TABLES: usize = 8;
-/// With fewer busy lanes than this, plain registers are faster than vectors.
+/// Minimum number of busy lanes for vectors. With fewer, plain registers are faster.
 #[cfg(target_arch = "x86_64")]
 const FEW_LANES: usize = 7;
-/// Blocks behind a lane's end that it may write before it stops.
+/// Number of blocks after a lane's end that it may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Tables that are kept for the next picture, most of which have the same ones.
+/// Number of tables that are cached, because most pictures have the same ones as earlier pictures.
 const TABLES: usize = 24;
 
-/// 64 coefficients in zigzag order, on cache lines of their own.
+/// 64 coefficients in zigzag order, aligned to cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
 struct Block([i16; 64]);
 
-/// The blocks of an MCU in the order of a scan, and their tables. Pictures of equal patterns share
-/// one.
+/// The blocks of an MCU in the order of a scan, and their tables. Pictures with equal patterns
+/// share one.
 struct Pattern {
     links: Range<usize>,
-    /// DC and AC table of each block, of which an MCU has at most ten.
+    /// DC and AC table of each block. An MCU has at most ten blocks.
     tables: ArrayVec<(usize, usize), 10>,
     users: usize,
 }
 
-/// A table that is kept while there is room.
+/// A table that is cached while there is room.
 struct Cached {
     spec: Spec,
     ac: bool,
     users: usize,
-    /// When it was last asked for.
+    /// Time of its last use.
     used: u64,
 }
 
-/// A part of a machine's memory for one picture.
+/// A part of a machine's memory that one picture uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::decode::jpeg) struct Slot {
     /// Bytes of the stream.
@@ -74,16 +74,16 @@ pub(in crate::decode::jpeg) struct Slot {
     pub(in crate::decode::jpeg) blocks: Range<usize>,
 }
 
-/// Lanes and all the memory that they work in.
+/// The lanes and all of their memory.
 pub(in crate::decode) struct Machine {
     backend: Backend,
-    /// With [`SLACK_BYTES`] at its end.
+    /// Ends with [`SLACK_BYTES`].
     stream: Vec<u8>,
     blocks: Vec<Block>,
     tables: Vec<Table>,
-    /// What each of `tables` is.
+    /// Description of each of `tables`.
     cached: Vec<Cached>,
-    /// Those that a pattern uses.
+    /// Number of tables that a pattern uses.
     tables_in_use: usize,
     clock: u64,
     links: [Link; LINKS],
@@ -118,7 +118,7 @@ impl Machine {
         }
     }
 
-    /// Whether another lane is worth starting.
+    /// Whether another lane should be started.
     pub(in crate::decode) fn has_room(&self) -> bool {
         let lanes = match self.backend.kind() {
             #[cfg(target_arch = "x86_64")]
@@ -128,8 +128,8 @@ impl Machine {
         self.busy < lanes
     }
 
-    /// Finds or makes the pattern of an MCU from the DC and AC tables of its blocks. `None` if too
-    /// many are in use.
+    /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. `None` if
+    /// too many patterns are in use.
     ///
     /// # Errors
     /// If a specification is not a valid table.
@@ -176,7 +176,7 @@ impl Machine {
         }
     }
 
-    /// Gives back a pattern. No lane uses it any more.
+    /// Releases a pattern. No lane may be using it.
     pub(in crate::decode::jpeg) fn release(&mut self, pattern: usize) {
         let pattern = &mut self.patterns[pattern];
         pattern.users -= 1;
@@ -188,7 +188,8 @@ impl Machine {
         }
     }
 
-    /// The index of the table that `spec` describes. Tables asked for after the time `before` stay.
+    /// Index of the table that `spec` describes. Tables used after the time `before` are not
+    /// evicted.
     fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
@@ -196,8 +197,8 @@ impl Machine {
             return Ok(i);
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
-        // Of those in nobody's use the one not asked for the longest, if the picture at hand has
-        // not asked for it: it counts as a user only once it has all of its tables.
+        // Evicts the least recently used table without users, unless the current picture has asked
+        // for it. That picture counts as a user only once it has all of its tables.
         let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
         match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
@@ -214,17 +215,18 @@ impl Machine {
         }
     }
 
-    /// Sets memory apart for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit
-    /// 32 bits, as vectors hold them.
+    /// Reserves memory for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit
+    /// into 32 bits, as the vectors require.
     pub(in crate::decode::jpeg) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
-        // What follows a segment's end is not another's, so that a lane that leaves its segment
-        // stands beyond its end.
+        // Bytes after a segment's end are not shared with another slot, so that a lane that leaves
+        // its segment is found beyond its end.
         let bytes = bytes + SLACK_BYTES;
         if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
             return Some(self.free.swap_remove(i));
         }
         if self.free.len() == self.slots.len() {
-            // Nobody uses any memory: begin anew rather than beside slots that are too small.
+            // No memory is in use, so it is laid out again, instead of adding to slots that are too
+            // small.
             assert!(self.busy == 0, "a busy lane works in a slot");
             self.free.clear();
             self.slots.clear();
@@ -233,7 +235,7 @@ impl Machine {
             }
         }
         let end = self.slots.iter().fold((0, 0), |end, s| (end.0.max(s.stream.end), end.1.max(s.blocks.end)));
-        // Some more than asked for, so that the slot serves the next picture too.
+        // Reserves more than requested, so that the slot can be reused for the next picture.
         let (bytes, blocks) = (bytes + bytes / 4, blocks + blocks / 4);
         if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > i32::MAX as usize {
             return None;
@@ -245,17 +247,17 @@ impl Machine {
         Some(slot)
     }
 
-    /// Gives back memory. No lane works in it any more.
+    /// Returns memory. No lane may be working in it.
     pub(in crate::decode::jpeg) fn free(&mut self, slot: Slot) {
         self.free.push(slot);
     }
 
-    /// The bytes of a slot's stream.
+    /// Bytes of a slot's stream.
     pub(in crate::decode::jpeg) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
         &mut self.stream[slot.stream.clone()]
     }
 
-    /// All coefficients; a block's are the 64 from 64 times its index on, in zigzag order.
+    /// All coefficients. Those of a block are the 64 from 64 times its index on, in zigzag order.
     pub(in crate::decode::jpeg) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
@@ -266,13 +268,13 @@ impl Machine {
         &mut self.blocks[block].0[0]
     }
 
-    /// How many blocks a lane needs that decodes `blocks` of them.
+    /// Number of blocks that must be reserved for a lane that decodes `blocks` of them.
     pub(in crate::decode::jpeg) fn room(blocks: usize) -> usize {
         blocks + SLACK_BLOCKS
     }
 
-    /// Starts a lane at `bit` of the stream, which decodes `count` blocks, whole MCUs, to block
-    /// `first` and on. Returns its number.
+    /// Starts a lane at `bit` of the stream. It decodes `count` blocks, whole MCUs, from block
+    /// `first` on. Returns the number of the lane.
     pub(in crate::decode::jpeg) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
@@ -289,10 +291,10 @@ impl Machine {
         lane
     }
 
-    /// Decodes until at least one lane is finished.
+    /// Decodes until at least one lane has finished.
     ///
     /// # Panics
-    /// If no lane is busy, or one is finished already and was not [stopped](Machine::stop).
+    /// If no lane is busy, or if one has finished and was not [stopped](Machine::stop).
     pub(in crate::decode) fn run(&mut self) {
         let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
         assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
@@ -304,7 +306,7 @@ impl Machine {
             links: self.links.as_ptr(),
         };
         // SAFETY: `start` made every busy lane valid, none has reached its end, and memory has not
-        // shrunk since. The backend is one that this processor has.
+        // shrunk since. This CPU supports the backend.
         unsafe {
             match self.backend.kind() {
                 Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
@@ -318,12 +320,12 @@ impl Machine {
         }
     }
 
-    /// Whether a busy lane is finished, and then the bit that it stopped at.
+    /// The bit at which a busy lane stopped, if it has finished.
     pub(in crate::decode) fn finished(&self, lane: usize) -> Option<usize> {
         (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// Takes a lane out. The last busy one takes its number.
+    /// Removes a lane. The last busy lane takes over its number.
     pub(in crate::decode) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
@@ -344,13 +346,13 @@ mod tests {
 
     use super::*;
 
-    /// What the unsafe code of the backends relies on, and no caller can leave out.
+    /// Checks a precondition of the unsafe code of the backends, which no caller can skip.
     #[test]
     fn a_machine_runs_only_lanes_that_have_not_finished() {
         let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
         let mut machine = Machine::new(Backend::scalar());
         assert!(refused(&mut machine), "no lane is busy");
-        // One code of one bit: a difference of zero, and a block's end.
+        // One code of one bit: a difference of zero, and the end of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
         let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
         let slot = machine.reserve(8, Machine::room(1)).unwrap();
@@ -363,16 +365,16 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// A picture of ten blocks whose first table is not asked for again until the last ones are
-    /// made.
+    /// A picture of ten blocks whose first table is not used again until the last tables are
+    /// created.
     #[test]
     fn a_table_is_not_replaced_by_another_of_its_picture() {
         let mut machine = Machine::new(Backend::scalar());
-        // One code of one bit, with a symbol for each table.
+        // One code of one bit, with a different symbol for each table.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
-            // In use, all of them: nothing but the picture's own tables could make room.
+            // All tables are in use, so only the picture's own tables could be evicted.
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }

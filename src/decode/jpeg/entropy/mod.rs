@@ -1,15 +1,15 @@
 //! Huffman decoding of many segments side by side.
 //!
-//! Decoding a symbol is a chain of dependent steps, so one segment alone leaves most of a core
-//! idle. Restart segments and the streams of different pictures are independent. Each goes into a
-//! lane, and lanes advance in turn.
+//! Decoding a symbol is a chain of dependent steps, so a single segment leaves most of a core idle.
+//! Restart segments and the streams of different pictures are independent. Each gets a **lane**,
+//! and lanes advance in turn.
 //!
-//! 1. `table`: look-up tables that give runs and values of one or two symbols in one step.
-//! 2. `lanes`: where each lane stands, and the memory that it sees.
+//! 1. `table`: lookup tables that return runs and values of one or two symbols in one step.
+//! 2. `lanes`: the positions of the lanes, and the memory that they access.
 //! 3. `scalar`: one to three lanes in plain registers.
 //! 4. `avx512`: sixteen lanes in vectors.
 //! 5. `backend`: [`Backend`], the choice between them.
-//! 6. `machine`: [`Machine`], the lanes and all the memory that they work in.
+//! 6. `machine`: [`Machine`], the lanes and all of their memory.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

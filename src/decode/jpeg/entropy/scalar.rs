@@ -1,26 +1,26 @@
-//! One to three lanes in plain registers: while one lane waits for its look-up, the others go on.
+//! One to three lanes in plain registers: while one lane waits for its lookup, the others proceed.
 //!
-//! A branch decides whether a block ends. It is mispredicted about once per block. That costs less
-//! than choosing the next table and the next place by conditional moves at every look-up.
+//! A branch decides whether a block ends. It is mispredicted about once per block, which costs less
+//! than choosing the next table and the next place by conditional moves at every lookup.
 
 use super::lanes::{Lanes, Link, Memory, SLACK_BYTES};
 use super::table::{BITS, Entry, LONGEST, LONGEST_CODE, ODD, Table};
 
-/// Bits that a lane holds at least after a refill.
+/// Minimum number of bits that a lane holds after a refill.
 const HELD: usize = 56;
-/// Bytes behind the place of its next bit where a lane reads next, at most.
+/// Maximum distance, in bytes, between a lane's next bit and the position it reads from next.
 const AHEAD: usize = 8;
-/// Two look-ups from one refill to the next. A lane looks whether the stream has ended when a block
-/// begins; a block has 64 symbols at most.
+/// There are two lookups between refills. A lane checks for the end of the stream at the start of
+/// each block, and a block has at most 64 symbols.
 const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
-/// Decodes the first `count` lanes, one to three, until at least one of them has reached its end;
-/// that one stops exactly there.
+/// Decodes the first `count` lanes, one to three, until at least one of them has reached its end.
+/// That lane stops exactly there.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] hold for `memory` and for the first `count` of `lanes`.
 pub(super) unsafe fn run(memory: &Memory, lanes: &mut Lanes, count: usize) {
-    // SAFETY: passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match count {
             1 => interleaved::<1>(memory, lanes),
@@ -30,14 +30,14 @@ pub(super) unsafe fn run(memory: &Memory, lanes: &mut Lanes, count: usize) {
     }
 }
 
-/// [`run`], compiled for processors that shift without flags.
+/// [`run`], compiled for CPUs with shifts that do not set flags.
 ///
 /// # Safety
-/// As [`run`], on a processor with BMI1, BMI2, LZCNT and MOVBE.
+/// Those of [`run`], on a CPU with BMI1, BMI2, LZCNT and MOVBE.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2,lzcnt,movbe")]
 pub(super) unsafe fn run_bmi(memory: &Memory, lanes: &mut Lanes, count: usize) {
-    // SAFETY: passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match count {
             1 => interleaved::<1>(memory, lanes),
@@ -47,29 +47,29 @@ pub(super) unsafe fn run_bmi(memory: &Memory, lanes: &mut Lanes, count: usize) {
     }
 }
 
-/// A lane in registers, inside of a block, with pointers in place of offsets.
+/// A lane in registers, inside a block, with pointers instead of offsets.
 #[derive(Clone, Copy)]
 struct Lane {
-    /// The next bits of the stream, from the top.
+    /// Next bits of the stream, from the top.
     bits: u64,
-    /// How many of them count, in the lower six bits of this; anything above those.
+    /// Number of valid bits, in the lower six bits. The upper bits are arbitrary.
     held: u64,
-    /// What to read next: the byte behind those of which `bits` hold all.
+    /// Next byte to read: the first one that is not completely in `bits`.
     next: *const u8,
-    /// The table for the next symbol.
+    /// Table for the next symbol.
     table: *const Table,
-    /// The last coefficient of the block.
+    /// Last coefficient of the block.
     last: *mut i16,
-    /// The latest coefficient, counted from `last`: -63 is the block's first, 0 its end, and -64
-    /// stands before it.
+    /// Position of the latest coefficient, relative to `last`: -63 is the block's first, 0 its end,
+    /// and -64 the position before the block.
     place: isize,
     link: *const Link,
-    /// What `last` is when the lane is finished.
+    /// Value of `last` when the lane is finished.
     end: *mut i16,
 }
 
-/// Everything is spelled out for each lane, since the compiler leaves a loop over lanes as one and
-/// their state in memory.
+/// Everything is spelled out for each lane, because the compiler keeps a loop over lanes as a loop,
+/// and their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
     macro_rules! each {
@@ -89,7 +89,7 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
     let mut lane: [Lane; 3] = unsafe { [Lane::load(memory, lanes, 0); 3] };
     let mut more = true;
     each!(I {
-        // SAFETY: as above; a lane that stands at a block's first coefficient has that block.
+        // SAFETY: as above; a lane at a block's first coefficient has that block.
         unsafe {
             lane[I] = Lane::load(memory, lanes, I);
             more &= lane[I].place > -64 || dc(memory, &mut lane[I]);
@@ -97,11 +97,10 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
     });
     macro_rules! steps {
         ($all:lifetime) => {
-            // One step of each lane in turn, so that what a lane waits for lies within what the
-            // processor looks ahead.
+            // One step of each lane in turn, so that the other lanes' work is within the
+            // processor's reorder window while one lane waits.
             each!(I {
-                // SAFETY: the lane has not reached its end, and holds as many bits as a look-up
-                // takes.
+                // SAFETY: the lane has not reached its end, and holds enough bits for a lookup.
                 unsafe {
                     if !step(&mut lane[I]) && !turn(memory, &mut lane[I]) {
                         break $all;
@@ -118,27 +117,27 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
             steps!('all);
         }
     }
-    // SAFETY: the lane is `load`'s.
+    // SAFETY: the lane was loaded by `load`.
     each!(I { unsafe { lane[I].store(memory, lanes, I) } });
 }
 
 impl Memory {
-    /// Where no lane reads next that stands in its segment.
+    /// A read position that no lane inside its segment reaches.
     #[inline(always)]
     fn beyond(&self) -> *const u8 {
-        // SAFETY: there is slack behind the limit.
+        // SAFETY: there is slack after the limit.
         unsafe { self.stream.add(self.limit as usize / 8 + AHEAD) }
     }
 }
 
 impl Lane {
     /// # Safety
-    /// Lane `i` is a valid one of `memory`.
+    /// Lane `i` must be a valid lane of `memory`.
     #[inline(always)]
     unsafe fn load(memory: &Memory, lanes: &Lanes, i: usize) -> Lane {
         let (bit, at) = (lanes.bit[i] as usize, lanes.at[i] as usize);
-        // SAFETY: offsets and indices of a valid lane are inside of the memory that they belong to,
-        // which has a block behind `end`.
+        // SAFETY: offsets and indices of a valid lane are inside the memory that they refer to,
+        // which has a block after `end`.
         let mut lane = unsafe {
             Lane {
                 bits: 0,
@@ -159,10 +158,10 @@ impl Lane {
     }
 
     /// # Safety
-    /// The lane was [loaded](Lane::load) from `memory`.
+    /// The lane must have been [loaded](Lane::load) from `memory`.
     #[inline(always)]
     unsafe fn store(&self, memory: &Memory, lanes: &mut Lanes, i: usize) {
-        // SAFETY: each two point into the same memory.
+        // SAFETY: both pointers of each pair point into the same memory.
         unsafe {
             let read = self.next.offset_from(memory.stream) as u64 * 8;
             lanes.bit[i] = (read - (self.held & 63)).min(memory.limit) as u32;
@@ -172,15 +171,15 @@ impl Lane {
         }
     }
 
-    /// Takes `length` bits, of which the lower six bits count.
+    /// Consumes `length` bits. Only the lower six bits of `length` count.
     #[inline(always)]
     fn take(&mut self, length: u64) {
         self.bits <<= length & 63;
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// Leaves the lane finished, behind the end of all segments, where its owner sees that it left
-    /// its own.
+    /// Marks the lane as finished, after the end of all segments, where its owner notices that it
+    /// left its own segment.
     #[inline(always)]
     fn lose(&mut self, memory: &Memory) {
         self.next = memory.beyond();
@@ -188,13 +187,13 @@ impl Lane {
     }
 }
 
-/// Fills a lane up to [`HELD`] bits or more.
+/// Refills a lane to at least [`HELD`] bits.
 ///
 /// # Safety
-/// Eight bytes can be read at `next`.
+/// Eight bytes must be readable at `next`.
 #[inline(always)]
 unsafe fn refill(lane: &mut Lane) {
-    // SAFETY: the caller's word. Bits that were read before are read again as they were.
+    // SAFETY: guaranteed by the caller. Bits that were read before are read again, unchanged.
     unsafe {
         lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.held & 63);
         lane.next = lane.next.add((!lane.held >> 3 & 7) as usize);
@@ -202,27 +201,27 @@ unsafe fn refill(lane: &mut Lane) {
     lane.held |= HELD as u64;
 }
 
-/// The entry for what a lane's bits begin with.
+/// Returns the entry for the next bits of a lane.
 ///
 /// # Safety
-/// The lane's table is one.
+/// The lane's table must be valid.
 #[inline(always)]
 unsafe fn look_up<'a>(lane: &Lane) -> &'a Entry {
-    // SAFETY: a table begins with an entry for each value of that many bits.
+    // SAFETY: a table starts with an entry for each value of that many bits.
     unsafe { &*lane.table.cast::<Entry>().add((lane.bits >> (64 - BITS)) as usize) }
 }
 
-/// The second value of an entry, with its bits behind the window.
+/// The second value of an entry, with its bits after the window.
 #[inline(always)]
 fn second_value(entry: &Entry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
 }
 
-/// Decodes the one or two symbols of a look-up. `false` if the block ends with them or the entry
-/// does not hold: then nothing is done.
+/// Decodes the one or two symbols of a lookup. Returns `false`, and does nothing, if the block ends
+/// with them or the entry is not valid.
 ///
 /// # Safety
-/// The lane is valid, and holds [`LONGEST`] bits.
+/// The lane must be valid, and hold [`LONGEST`] bits.
 #[inline(always)]
 unsafe fn step(lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid.
@@ -232,7 +231,7 @@ unsafe fn step(lane: &mut Lane) -> bool {
     if second >= 0 {
         return false;
     }
-    // SAFETY: both are behind `place` and before the block's end.
+    // SAFETY: both are after `place` and before the block's end.
     unsafe {
         *lane.last.offset(first) = entry.values[0];
         *lane.last.offset(second) = second_value(entry, lane.bits);
@@ -242,15 +241,15 @@ unsafe fn step(lane: &mut Lane) -> bool {
     true
 }
 
-/// Does what [`step`] left, and goes on to the next block if this one ends. `false` if there is
-/// none.
+/// Decodes what [`step`] could not, and moves on to the next block if this one ends. Returns
+/// `false` if there is no next block.
 ///
 /// # Safety
-/// As [`step`].
+/// Like [`step`].
 #[inline(always)]
 unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
-    // SAFETY: the lane is valid, and stays in its block, or goes on to the next one, which it has
-    // unless it was the last.
+    // SAFETY: the lane is valid, and stays in its block or moves to the next one, which exists
+    // unless the block was the last.
     unsafe {
         let entry = look_up(lane);
         let first = lane.place + isize::from(entry.first);
@@ -264,8 +263,8 @@ unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
             }
         } else {
             *lane.last.offset(first) = entry.values[0];
-            // Where the symbol is the block's end this stores a zero in the last place, where one
-            // is.
+            // If the symbol ends the block, this stores a zero in the last place, which is zero
+            // already.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
             lane.take(entry.head());
@@ -278,14 +277,14 @@ unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
     }
 }
 
-/// Decodes the DC coefficient of the block that the lane stands before. `false` if the stream has
-/// ended.
+/// Decodes the DC coefficient of the block that starts at the lane's position. Returns `false` if
+/// the stream has ended.
 ///
 /// # Safety
-/// The lane is valid, and has not reached its end.
+/// The lane must be valid, and not have reached its end.
 #[inline(always)]
 unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
-    // SAFETY: the lane is valid, and so is its link. After the block before there is slack enough
+    // SAFETY: the lane is valid, and so is its link. After the previous block there is enough slack
     // to refill from.
     unsafe {
         refill(lane);
@@ -309,11 +308,11 @@ unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
     true
 }
 
-/// Decodes one symbol whose code has `shortest` bits or more, for which the entry does not hold.
-/// `false` if the code does not exist.
+/// Decodes one symbol whose code has at least `shortest` bits, and whose entry is not valid.
+/// Returns `false` if the code does not exist.
 ///
 /// # Safety
-/// The lane is valid, and has not reached its end.
+/// The lane must be valid, and not have reached its end.
 #[inline(always)]
 unsafe fn long(memory: &Memory, lane: &mut Lane, shortest: usize) -> bool {
     // SAFETY: the lane is valid; the place is in its block.

@@ -1,71 +1,73 @@
 use crate::decode::jpeg::huffman::{Code, Spec, extend};
 use crate::error::Result;
 
-/// Bits that a look-up of values sees. Tables should stay in the first-level cache, and most
-/// photographs bring their own.
+/// Number of bits that index `pairs`. Tables should stay in the L1 cache, and most photographs have
+/// their own.
 pub(super) const BITS: usize = 11;
 
-/// Bits that a look-up of a code sees.
+/// Number of bits that index `codes`.
 pub(super) const CODE_BITS: usize = 10;
 
-/// A Huffman table for the interleaved decoders. One look-up gives the length of codes and values
-/// together, how far the coefficient index moves, and the values themselves.
+/// A Huffman table for the interleaved decoders. One lookup returns the total length of codes and
+/// values, the advance of the coefficient index, and the values themselves.
 ///
-/// Most entries of `pairs` are two symbols, since a symbol with its value has five bits on average.
+/// Most entries of `pairs` contain two symbols, since a symbol with its value has five bits on
+/// average.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Table {
     pub(super) pairs: [Entry; 1 << BITS],
-    /// For vectors, which compute the value: length of all, advance, length of the code, and 32
-    /// less the value's size, 8 bits each. 0 where a code is longer, or more than [`WINDOW`] bits
-    /// with its value.
+    /// Entries for the vectors, which compute the value: total length, advance, length of the code,
+    /// and 32 minus the value's size, 8 bits each. 0 if the code is longer than the index, or
+    /// longer than [`WINDOW`] with its value.
     pub(super) codes: [u32; 1 << CODE_BITS],
-    /// One past the largest code of each length, moved up to 16 bits; 0 if there is none.
+    /// One past the largest code of each length, shifted up to 16 bits; 0 if there is none.
     limit: [u32; 17],
-    /// What to add to a code of each length for the index of its symbol.
+    /// Offset from a code of each length to the index of its symbol.
     offset: [i32; 17],
     symbols: [u8; 256],
     ac: bool,
 }
 
-/// What a window begins with: one symbol and its value, or two.
+/// The start of a window, decoded: one symbol and its value, or two.
 ///
-/// - `first` and `second` move the place of the latest coefficient to that of the first value, and
-///   from there to that of the second.
-/// - A symbol alone is the second one. Before its value a zero is stored at the next place, where
-///   nothing is yet.
-/// - A single value may go on behind the window: the bits that follow are to be added, of which
-///   `rest` says how many.
-/// - Where `first` leads to the last coefficient or beyond it, the entry does not hold: a pair's
-///   first value ends the block, a symbol alone stands at the last place, or `first` is [`ODD`],
-///   since the code is longer than the window, or as long and its value's sign unknown, or none.
+/// - `first` and `second` move from the place of the latest coefficient to that of the first value,
+///   and from there to that of the second.
+/// - A single symbol is the second one. Before its value, a zero is stored at the next place, which
+///   is still empty.
+/// - A single value may extend past the window. Then the bits after the window, whose number
+///   follows from `rest`, are to be added.
+/// - If `first` leads to the last coefficient or beyond, the entry is not valid. Either a pair's
+///   first value ends the block, or a single symbol is at the last place, or `first` is [`ODD`],
+///   because the code is invalid, longer than the window, or as long as the window so that the sign
+///   of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Entry {
-    /// Bits of all of it.
+    /// Total number of bits.
     pub(super) length: u8,
     pub(super) first: u8,
     pub(super) second: u8,
-    /// 63 less the bits behind the window that are part of the second value.
+    /// 63 minus the number of bits after the window that belong to the second value.
     pub(super) rest: u8,
     pub(super) values: [i16; 2],
 }
 
-/// The most bits that a code and its value have.
+/// Maximum number of bits of a code and its value.
 pub(super) const LONGEST_CODE: usize = 16 + 15;
 
-/// The most bits that an entry stands for, all of the code within the window.
+/// Maximum number of bits of an entry whose code is within the window.
 pub(super) const LONGEST: usize = BITS + 15;
 
 impl Entry {
-    /// `length` in the lower eight bits, whatever follows it above.
+    /// `length` in the lower eight bits, with other data above it.
     #[inline(always)]
     pub(super) fn head(&self) -> u64 {
         u32::from_le_bytes([self.length, self.first, self.second, self.rest]).into()
     }
 }
 
-/// No bits behind the window.
+/// `rest` if no bits after the window belong to the value.
 const NONE: u8 = 63;
 
 const NO_ENTRY: Entry = Entry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
@@ -76,19 +78,19 @@ pub(super) const ODD: u8 = 64;
 /// The advance of a symbol that ends its block.
 const END: u8 = 63;
 
-/// Bits that a vector's window holds at least.
+/// Minimum number of bits in a vector's window.
 const WINDOW: u32 = 25;
 
-/// Where [`Table::codes`] is, in entries of `u32`.
+/// Offset of [`Table::codes`], in `u32`s.
 pub(super) const CODES: usize = 2 << BITS;
 
-/// How many entries of `u32` one table is.
+/// Size of a table, in `u32`s.
 pub(super) const STRIDE: usize = size_of::<Table>() / 4;
 
-/// A code and the value behind it.
+/// A code and the value after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// Bits of both.
+    /// Number of bits of both.
     pub(super) length: u32,
     pub(super) advance: u8,
     pub(super) value: i32,
@@ -96,7 +98,7 @@ pub(super) struct Step {
 
 impl Table {
     /// # Errors
-    /// As [`Spec::codes`].
+    /// Those of [`Spec::codes`].
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << BITS],
@@ -126,8 +128,8 @@ impl Table {
             let first = code << (BITS - length);
             let single = Entry { length: total as u8, first: 1, second: advance, rest: NONE, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
-                // The window has the value's upper bits, with the first of them its sign; the lower
-                // ones count the same either way.
+                // The window has the value's upper bits, the first of which is its sign. The lower
+                // bits count the same for either sign.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {
                     let least = extend((bits as u32) << behind, size) as i16;
@@ -148,7 +150,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Puts a second symbol into each entry that has the bits of one.
+    /// Adds a second symbol to each entry whose window contains a complete one.
     fn pair(&mut self) {
         let single = self.pairs;
         let mut window = 0;
@@ -159,7 +161,7 @@ impl Table {
                 window += 1;
                 continue;
             }
-            // All windows that begin with this symbol and value.
+            // All windows that start with this symbol and value.
             let left = BITS - length;
             for (rest, pair) in self.pairs[window..window + (1 << left)].iter_mut().enumerate() {
                 let next = single[rest << length];
@@ -178,7 +180,7 @@ impl Table {
         }
     }
 
-    /// Advance and size of the value that `symbol` stands for.
+    /// Advance of `symbol`, and the size of its value.
     fn meaning(&self, symbol: u8) -> (u8, u32) {
         match (self.ac, symbol >> 4, symbol & 15) {
             (false, ..) => (0, symbol.into()),
@@ -187,8 +189,8 @@ impl Table {
         }
     }
 
-    /// The symbol that the 64-bit `window` begins with, whose code has `shortest` bits or more, the
-    /// long way. `None` if no code does.
+    /// Decodes the symbol at the start of the 64-bit `window` without the lookup tables. Its code
+    /// has at least `shortest` bits. `None` if there is no such code.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {
@@ -201,8 +203,8 @@ impl Table {
 }
 
 impl Step {
-    /// The step for a code of `length` bits that is followed by a value of `size` bits in the
-    /// `window`.
+    /// Creates the step for a code of `length` bits, followed in `window` by a value of `size`
+    /// bits.
     pub(super) fn new(length: u32, advance: u8, size: u32, window: u64) -> Step {
         let bits = ((window << length) >> 1 >> (63 - size)) as u32;
         Step { length: length + size, advance, value: extend(bits, size) }

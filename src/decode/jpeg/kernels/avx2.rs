@@ -1,10 +1,9 @@
-//! AVX2: two blocks, or 16 to 32 samples, at a time.
+//! AVX2 code, for two blocks, or 16 to 32 samples, at a time.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only behind [`kernels`], which asks the processor for
-//!   AVX2.
-//! - Every pointer is made from a slice whose length was asserted, in the same function, to cover
-//!   all vectors read or written.
+//! - Functions marked `target_feature` run only through [`kernels`], which checks the CPU for AVX2.
+//! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
+//!   vectors read or written.
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
@@ -20,13 +19,13 @@ use super::functions::Kernels;
 use super::idct::pair;
 use crate::decode::jpeg::header::NATURAL;
 
-/// A shift's constant, as the instructions have it.
+/// Type of a shift's constant in the instructions.
 type Shift = i32;
 
-/// The functions of this file, if this processor can run them.
+/// The functions of this file, if this CPU can run them.
 pub(super) fn kernels() -> Option<Kernels> {
     is_x86_feature_detected!("avx2").then_some(Kernels {
-        // SAFETY: the processor has AVX2, see the invariants.
+        // SAFETY: the CPU has AVX2, see the invariants.
         idct: |coefficients, offsets, quant, samples, stride| unsafe {
             idct::<false>(coefficients, offsets, quant, samples, stride)
         },
@@ -55,12 +54,12 @@ fn idct<const ZIGZAG: bool>(
 ) {
     assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 8);
     let quant: [__m256i; 8] = std::array::from_fn(|row| {
-        // SAFETY: eight values of the row.
+        // SAFETY: the slice has the eight values of the row.
         _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(quant[8 * row..8 * row + 8].as_ptr().cast()) })
     });
     for (i, pair) in offsets.chunks(2).enumerate() {
         let block = |at: u32| coefficients[at as usize..at as usize + 64].as_ptr();
-        // The last one of an odd number goes through twice; the second result is padding.
+        // The last of an odd number of blocks is transformed twice. The second result is padding.
         let (a, b) = (block(pair[0]), block(pair[pair.len() - 1]));
         let mut rows: [__m256i; 8] = std::array::from_fn(|row| {
             // SAFETY: `a` and `b` are 64 coefficients each.
@@ -79,8 +78,8 @@ fn idct<const ZIGZAG: bool>(
         for row in 0..4 {
             let two = _mm256_xor_si256(_mm256_packs_epi16(rows[2 * row], rows[2 * row + 1]), _mm256_set1_epi8(-128));
             let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(two);
-            // SAFETY: 16 samples of the last row end at `7 * stride + 16 * i + 16`, at most what
-            // was asserted.
+            // SAFETY: 16 samples of the last row end at `7 * stride + 16 * i + 16`, which is at
+            // most the asserted length.
             unsafe {
                 let to = samples.as_mut_ptr().add(2 * row * stride + 16 * i);
                 _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(two));
@@ -90,8 +89,8 @@ fn idct<const ZIGZAG: bool>(
     }
 }
 
-/// The places in each row in natural order that are filled from each eight coefficients in zigzag
-/// order, twice sixteen bytes.
+/// For each row in natural order and each eight coefficients in zigzag order, the shuffle that
+/// moves them to their places, twice sixteen bytes.
 const SORT: [[[i8; 32]; 8]; 8] = {
     let mut sort = [[[-1; 32]; 8]; 8];
     let mut k = 0;
@@ -107,15 +106,15 @@ const SORT: [[[i8; 32]; 8]; 8] = {
     sort
 };
 
-/// Eight rows in natural order from 64 coefficients in zigzag order, in each 128-bit half. A row
-/// takes from three to six of the vectors.
+/// Converts 64 coefficients in zigzag order to eight rows in natural order, in each 128-bit half. A
+/// row needs three to five of the vectors.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn natural(zigzag: &[__m256i; 8]) -> [__m256i; 8] {
     macro_rules! row {
         ($row:literal: $first:literal $($from:literal)*) => {{
             let taken = |from: usize| {
-                // SAFETY: 32 bytes.
+                // SAFETY: the array has 32 bytes.
                 let places = unsafe { _mm256_loadu_si256(SORT[$row][from].as_ptr().cast()) };
                 _mm256_shuffle_epi8(zigzag[from], places)
             };
@@ -138,11 +137,11 @@ fn natural(zigzag: &[__m256i; 8]) -> [__m256i; 8] {
 
 super::idct::idct!("avx2");
 
-/// Sixteen samples from `at` on, as 16-bit numbers.
+/// Loads sixteen samples from `at` on as 16-bit numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn wide(row: &[u8], at: usize) -> __m256i {
-    // SAFETY: the slice taken is 16 bytes long.
+    // SAFETY: the slice is 16 bytes long.
     _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(row[at..at + 16].as_ptr().cast()) })
 }
 
@@ -152,12 +151,12 @@ fn triple(v: __m256i) -> __m256i {
     _mm256_add_epi16(_mm256_add_epi16(v, v), v)
 }
 
-/// `even` and `odd` samples, which fit 8 bits, in turn.
+/// Stores `even` and `odd` samples, which fit into 8 bits, alternately.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_pairs(even: __m256i, odd: __m256i, to: &mut [u8]) {
     let to = to[..32].as_mut_ptr();
-    // SAFETY: the slice taken is 32 bytes long.
+    // SAFETY: the slice is 32 bytes long.
     unsafe { _mm256_storeu_si256(to.cast(), _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))) };
 }
 
@@ -178,7 +177,7 @@ fn h1v2(near: &[u8], far: &[u8], n: usize, bias: u8, out: &mut [u8]) {
         let scaled = _mm256_srli_epi16::<2>(_mm256_add_epi16(sum, _mm256_set1_epi16(bias.into())));
         let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(scaled, scaled));
         let to = out[at..at + 16].as_mut_ptr();
-        // SAFETY: the slice taken is 16 bytes long.
+        // SAFETY: the slice is 16 bytes long.
         unsafe { _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed)) };
     }
 }
@@ -194,8 +193,8 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// Bytes ahead of those written from which on pixels are brought into the cache. Pictures of a
-/// group are larger than the second-level cache together, and written a few rows at a time.
+/// Distance ahead of the written bytes, in bytes, at which pixels are prefetched into the cache.
+/// The pictures of a group exceed the L2 cache together, and are written a few rows at a time.
 const AHEAD: usize = 2048;
 
 #[target_feature(enable = "avx2")]
@@ -216,15 +215,15 @@ fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
     }
 }
 
-/// Red, green and blue of 32 pixels.
+/// Computes red, green and blue of 32 pixels.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [__m256i; 3] {
     let half = |at: usize| {
         let centre = _mm256_set1_epi16(128);
         let (y, cb, cr) = (wide(y, at), _mm256_sub_epi16(wide(cb, at), centre), _mm256_sub_epi16(wide(cr, at), centre));
-        // The factors' whole parts are added apart, so that 16 bits are enough for what is left of
-        // them: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
+        // The whole parts of the factors are added separately, so that 16 bits suffice for the
+        // rest: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
         let one = _mm256_set1_epi16(1);
         let scaled = |v, factor| {
             let high = _mm256_mulhi_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(factor));
@@ -244,8 +243,8 @@ fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [__m256i; 3] {
     std::array::from_fn(|i| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(first[i], second[i])))
 }
 
-/// For each channel, the pixel that stands at each byte of the one block of 16 bytes, out of the
-/// three that 16 pixels make, in which that byte is of this channel.
+/// For each channel, the index of the pixel at each byte. 16 pixels form three blocks of 16 bytes,
+/// and in exactly one of them a given byte belongs to the channel.
 const SPREAD: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
     let mut byte = 0;
@@ -256,7 +255,7 @@ const SPREAD: [[i8; 16]; 3] = {
     spread
 };
 
-/// For each block of 16 bytes, all ones at the bytes of each channel.
+/// For each block of 16 bytes and each channel, all ones at the channel's bytes.
 const CHOOSE: [[[i8; 16]; 3]; 3] = {
     let mut choose = [[[0; 16]; 3]; 3];
     let mut byte = 0;
@@ -267,11 +266,11 @@ const CHOOSE: [[[i8; 16]; 3]; 3] = {
     choose
 };
 
-/// Writes 32 pixels, 96 bytes.
+/// Interleaves and writes 32 pixels, 96 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn interleave(channels: [__m256i; 3], to: &mut [u8]) {
-    // SAFETY: sixteen bytes.
+    // SAFETY: the array has sixteen bytes.
     let twice = |bytes: &[i8; 16]| _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
     let spread: [__m256i; 3] = std::array::from_fn(|i| _mm256_shuffle_epi8(channels[i], twice(&SPREAD[i])));
     let blocks: [__m256i; 3] = std::array::from_fn(|block| {
@@ -279,7 +278,7 @@ fn interleave(channels: [__m256i; 3], to: &mut [u8]) {
         _mm256_blendv_epi8(rg, spread[2], twice(&CHOOSE[block][2]))
     });
     let to = to[..96].as_mut_ptr();
-    // SAFETY: the slice taken is 96 bytes long.
+    // SAFETY: the slice is 96 bytes long.
     unsafe {
         _mm256_storeu_si256(to.cast(), _mm256_permute2x128_si256::<0x20>(blocks[0], blocks[1]));
         _mm256_storeu_si256(to.add(32).cast(), _mm256_permute2x128_si256::<0x30>(blocks[2], blocks[0]));

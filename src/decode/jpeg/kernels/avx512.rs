@@ -1,10 +1,10 @@
-//! AVX-512: four blocks at a time. Code bound by memory or by shuffles stays with AVX2.
+//! AVX-512 code, for four blocks at a time. Code limited by memory or by shuffles stays with AVX2.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only behind [`kernels`], which asks the processor for
+//! - Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
 //!   AVX-512 F and BW.
-//! - Every pointer is made from a slice whose length was asserted, in the same function, to cover
-//!   all vectors read or written.
+//! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
+//!   vectors read or written.
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
@@ -21,14 +21,14 @@ use super::functions::Kernels;
 use super::idct::pair;
 use crate::decode::jpeg::header::NATURAL;
 
-/// A shift's constant, as the instructions have it.
+/// Type of a shift's constant in the instructions.
 type Shift = u32;
 
-/// The functions of this file, and of AVX2 for the rest, if this processor can run them.
+/// The functions of this file, and AVX2 functions for the rest, if this CPU can run them.
 pub(super) fn kernels() -> Option<Kernels> {
     let able = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     avx2::kernels().filter(|_| able).map(|kernels| Kernels {
-        // SAFETY: the processor has AVX-512, see the invariants.
+        // SAFETY: the CPU has AVX-512, see the invariants.
         idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
             idct(coefficients, offsets, quant, samples, stride)
         },
@@ -36,7 +36,7 @@ pub(super) fn kernels() -> Option<Kernels> {
     })
 }
 
-/// For each place in natural order, where in zigzag order its coefficient is.
+/// Zigzag index of each natural index.
 const ZIGZAG: [u16; 64] = {
     let mut zigzag = [0; 64];
     let mut i = 0;
@@ -50,18 +50,18 @@ const ZIGZAG: [u16; 64] = {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
     assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 24);
-    // SAFETY: the halves of arrays of 64.
+    // SAFETY: both halves are inside the array of 64.
     let halves = |of: &[u16; 64]| unsafe {
         [_mm512_loadu_si512(of.as_ptr().cast()), _mm512_loadu_si512(of[32..].as_ptr().cast())]
     };
     let (quant, order) = (halves(quant), halves(&ZIGZAG));
     for (i, four) in offsets.chunks(4).enumerate() {
-        // The last one of an incomplete four goes through again; what comes of it is padding.
+        // The last block of an incomplete group of four is repeated. Those results are padding.
         let mut natural = [[_mm512_setzero_si512(); 4]; 2];
         for block in 0..4 {
             let at = four[block.min(four.len() - 1)] as usize;
             let block_at = coefficients[at..at + 64].as_ptr();
-            // SAFETY: 64 coefficients.
+            // SAFETY: the slice has 64 coefficients.
             let (low, high) =
                 unsafe { (_mm512_loadu_si512(block_at.cast()), _mm512_loadu_si512(block_at.add(32).cast())) };
             for half in 0..2 {
@@ -69,7 +69,7 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
                 natural[half][block] = _mm512_mullo_epi16(values, quant[half]);
             }
         }
-        // Four rows of one block each, to one row of four blocks.
+        // Turns four rows of one block each into one row of four blocks.
         let mut rows = [_mm512_setzero_si512(); 8];
         for (half, [a, b, c, d]) in natural.into_iter().enumerate() {
             let (ab, cd) = (_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0x44>(c, d));
@@ -86,8 +86,8 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
         for row in 0..4 {
             let two = _mm512_xor_si512(_mm512_packs_epi16(rows[2 * row], rows[2 * row + 1]), _mm512_set1_epi8(-128));
             let two = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), two);
-            // SAFETY: 32 samples of the last row end at `7 * stride + 32 * i + 32`, at most what
-            // was asserted.
+            // SAFETY: 32 samples of the last row end at `7 * stride + 32 * i + 32`, which is at
+            // most the asserted length.
             unsafe {
                 let to = samples.as_mut_ptr().add(2 * row * stride + 32 * i);
                 _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(two));

@@ -1,4 +1,4 @@
-//! The instruction set to decode with.
+//! Choice of the instruction set.
 
 use super::functions::Kernels;
 use super::scalar;
@@ -6,8 +6,8 @@ use super::scalar;
 use super::{avx2, avx512};
 use crate::decode::jpeg::entropy;
 
-/// An instruction set to decode with. A processor that lacks it has no value of it: only the files
-/// of the instruction sets make what is in here, and they ask the processor first.
+/// An instruction set to decode with. A value exists only for instruction sets that the CPU has,
+/// because only their files create it, after checking the CPU.
 #[derive(Clone, Copy)]
 pub(in crate::decode) struct Backend {
     name: &'static str,
@@ -16,20 +16,20 @@ pub(in crate::decode) struct Backend {
 }
 
 impl Backend {
-    /// Plain Rust, for any processor.
+    /// Plain Rust, for any CPU.
     pub(in crate::decode::jpeg) fn scalar() -> Backend {
         Backend { name: "scalar", kernels: scalar::KERNELS, entropy: entropy::Backend::scalar() }
     }
 
-    /// The best one that this processor has, or the one that the environment variable
-    /// `WARPFEED_JPEG` names, if it has that.
+    /// The best one that this CPU has, or the one named by the environment variable
+    /// `WARPFEED_JPEG`, if the CPU has it.
     pub(in crate::decode) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
         *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
     }
 
-    /// All that this processor has, the best one last.
+    /// All that this CPU has, the best one last.
     pub(in crate::decode) fn available() -> Vec<Backend> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [

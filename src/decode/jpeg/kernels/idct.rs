@@ -1,18 +1,18 @@
-//! The transform of vectors of coefficients, written once for both widths.
+//! The inverse transform of vectors of coefficients, written once for both widths.
 //!
 //! Each width's file defines what this code uses: `Vector`, the type `Shift` of a shift's constant,
-//! and the instructions under their names without the width. A vector holds a row of one block in
-//! each 128 bits.
+//! and the instructions, under their names without the width. Each 128 bits of a vector hold a row
+//! of one block.
 
-/// Two 16-bit factors side by side, for `madd_epi16`.
+/// Packs two 16-bit factors for `madd_epi16`.
 pub(super) const fn pair(a: i32, b: i32) -> i32 {
     (a & 0xffff) | (b << 16)
 }
 
 macro_rules! idct {
     ($features:literal) => {
-        /// One dimension of the transform, of a column in each 16-bit element; see `scalar::pass`
-        /// for the numbers.
+        /// One dimension of the transform, with a column in each 16-bit element. See `scalar::pass`
+        /// for the constants.
         #[inline]
         #[target_feature(enable = $features)]
         fn pass<const SHIFT: Shift>(x: &mut [Vector; 8]) {
@@ -46,7 +46,7 @@ macro_rules! idct {
             }
         }
 
-        /// Rows to columns, in each 128 bits.
+        /// Transposes rows and columns, in each 128 bits.
         #[inline]
         #[target_feature(enable = $features)]
         fn transpose(x: &mut [Vector; 8]) {

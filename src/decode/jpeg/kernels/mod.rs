@@ -1,11 +1,11 @@
 //! The arithmetic from coefficients to pixels. Each instruction set has its own version, and all
 //! give the same bits.
 //!
-//! 1. `functions`: [`Kernels`], what each of them brings.
-//! 2. `scalar`: plain Rust. The others are compared with it.
+//! 1. `functions`: [`Kernels`], the functions of an instruction set.
+//! 2. `scalar`: plain Rust, the reference for the others.
 //! 3. `idct`: the transform of vectors, written once for both widths.
 //! 4. `avx2`: two blocks and 32 pixels at a time.
-//! 5. `avx512`: four blocks at a time; the rest is as in `avx2`.
+//! 5. `avx512`: four blocks at a time, and `avx2` for the rest.
 //! 6. `backend`: [`Backend`], the choice between them.
 
 #[cfg(target_arch = "x86_64")]
@@ -24,7 +24,7 @@ pub(in crate::decode) use backend::Backend;
 pub(in crate::decode) use functions::Kernels;
 pub(super) use functions::{PADDING, Transform};
 
-/// The samples of one block, row by row.
+/// Returns the samples of one block, row by row.
 #[cfg(test)]
 pub(crate) fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
     let mut samples = [0; 64];

@@ -1,9 +1,9 @@
 //! Plain Rust.
 //!
-//! The transform is libjpeg's accurate integer one (Loeffler, Ligtenberg and Moschytz, 1989; 13-bit
-//! constants), with the widths of libjpeg-turbo's SIMD code: products with the quantisation table
-//! and sums of two inputs wrap at 16 bits, results between the passes saturate there. Coefficients
-//! of a real picture come nowhere near either.
+//! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz, 1989;
+//! 13-bit constants), with the widths of libjpeg-turbo's SIMD code. Products with the quantisation
+//! table and sums of two inputs wrap at 16 bits, and results between the passes saturate there.
+//! Coefficients of real pictures come nowhere near either limit.
 
 use super::functions::Kernels;
 use crate::decode::jpeg::header::NATURAL;
@@ -38,7 +38,7 @@ fn idct<const ZIGZAG: bool>(
     }
 }
 
-/// One dimension of the transform of eight values, scaled down by `SHIFT` bits.
+/// One dimension of the transform, of eight values, scaled down by `SHIFT` bits.
 fn pass<const SHIFT: u32>(x: [i16; 8]) -> [i16; 8] {
     const F_0_298: i32 = 2446;
     const F_0_390: i32 = 3196;
@@ -97,7 +97,7 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]) {
 }
 
 fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
-    // The factors of JFIF 1.02 times 2^16.
+    // Factors of JFIF 1.02, times 2^16.
     for (((pixel, &y), &cb), &cr) in rgb.chunks_exact_mut(3).zip(y).zip(cb).zip(cr) {
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
         pixel[0] = (y + ((91881 * cr + 32768) >> 16)).clamp(0, 255) as u8;

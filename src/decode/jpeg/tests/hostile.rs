@@ -1,5 +1,5 @@
-//! Restart markers that are missing, extra, out of order or not as many as the headers say: the
-//! pixels of libjpeg, or an error with its place.
+//! Restart markers that are missing, extra, out of order or do not match the headers. The result
+//! must be libjpeg's pixels, or an error with its place.
 
 use proptest::prelude::*;
 
@@ -10,20 +10,20 @@ use crate::decode::jpeg::header::Header;
 use crate::decode::jpeg::libjpeg::{self, Options, encode};
 use crate::decode::{Pixels, Rect, standard};
 
-/// Something done to a file's markers. Numbers count restart markers, modulo how many there are.
+/// An edit of a file's markers. Numbers count restart markers, modulo their count.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// A marker put among the bytes of the scan, at this part of them out of 65536.
+    /// Inserts a marker into the scan's bytes, at this fraction of 65536.
     Insert(u16, u8),
-    /// Another restart interval than the encoder's.
+    /// Sets another restart interval.
     Interval(u16),
-    /// More or fewer rows of pixels than were encoded.
+    /// Adds rows to the header's number of rows, or removes some.
     Rows(i16),
-    /// Nothing behind this part of the scan.
+    /// Cuts the file at this fraction of the scan.
     Cut(u16),
 }
 
@@ -95,8 +95,7 @@ proptest! {
         let options = Options { restart, ..Options::new(80, h, v) };
         let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);
         for edit in &edits {
-            // An edit before this one may have put a marker where the headers are no longer
-            // followed by data.
+            // An earlier edit may have put a marker where no data follows the headers any longer.
             if Header::read(&jpeg).is_ok_and(|header| header.scan.data + 2 < jpeg.len()) {
                 edit.apply(&mut jpeg);
             }
@@ -119,7 +118,7 @@ proptest! {
                     }
                     (Ok(_), _) => {}
                     (Err(e), Ok(expected)) => {
-                        prop_assert!(expected.warnings > 0, "libjpeg finds nothing wrong: {e}");
+                        prop_assert!(expected.warnings > 0, "libjpeg has no warnings: {e}");
                         let text = e.to_string();
                         prop_assert!(text.starts_with("decode: jpeg ") && text.contains("byte"), "{text}");
                     }

@@ -1,6 +1,5 @@
-//! Small pictures of every sampling, whole, in part and damaged, decoded in one group: no C code
-//! makes them, so that Miri can watch every access. Outside of Miri they are compared with libjpeg
-//! as well.
+//! Small pictures of every sampling, whole, cropped and damaged, decoded in one group. No C code
+//! encodes them, so Miri can check every access. Without Miri they are also compared with libjpeg.
 //!
 //! ```bash
 //! cargo +nightly miri test --lib decode::jpeg::tests::small
@@ -36,7 +35,8 @@ fn pictures(random: &mut Random) -> Vec<Vec<u8>> {
             let mut jpeg = Vec::new();
             let mut encoder = Encoder::new(&mut jpeg, random.pick(&[20, 85, 100]));
             encoder.set_sampling_factor(sampling);
-            // The encoder panics with both. Without markers it writes a scan for each component.
+            // The encoder panics with both options. Without markers it writes one scan per
+            // component.
             match restart {
                 0 => encoder.set_optimized_huffman_tables(random.below(2) == 0),
                 n => encoder.set_restart_interval(n),
@@ -100,7 +100,7 @@ fn damaged_pictures_in_a_group_are_as_alone() {
             damage(random, jpeg);
         }
         files.retain(|jpeg| standard().open(jpeg).is_ok_and(|picture| picture.size().area() < 4000));
-        assert!(files.len() > 5, "{} pictures have a size", files.len());
+        assert!(files.len() > 5, "{} pictures have a readable size", files.len());
         let whole: Vec<Rect> = files
             .iter()
             .map(|jpeg| standard().open(jpeg).unwrap().size())
