@@ -1,11 +1,10 @@
 //! The table of picture formats.
 //!
-//! The table answers three questions. Which files of a folder are pictures? Which field of a sample
-//! is its picture? Which codec decodes it? Each format has one line here and one
-//! [`Codec`](crate::decode::Codec). You add a format together with its codec:
-//! [`Loader::codec`](crate::Loader::codec).
+//! It determines which files of a folder are pictures, which field of a sample is its picture, and
+//! which codec decodes it. Each format has one line here and one [`Codec`](crate::decode::Codec).
+//! To add a format, add its codec: [`Loader::codec`](crate::Loader::codec).
 
-/// How a picture format is recognised.
+/// A picture format, and how to recognise it.
 ///
 /// ```
 /// use warpfeed::format::Format;
@@ -20,25 +19,27 @@
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
-    /// The format's name in messages.
+    /// Name of the format in messages.
     pub name: &'static str,
-    /// The name of the sample's field that holds the picture, in lower case as in WebDataset.
+    /// Name of the sample's field that contains the picture, in lower case as in WebDataset.
     pub field: &'static str,
-    /// File extensions, in lower case and without the dot. A file with one of them becomes `field`;
-    /// case is ignored. A field named after one of them is treated as `field`.
+    /// File extensions, in lower case and without the dot. A file with one of them becomes the
+    /// field `field`, whatever the case of its extension. A field named after one of them is
+    /// treated as `field`.
     pub extensions: &'static [&'static str],
-    /// Whether a file that begins with these bytes has this format. The slice may be the whole file
-    /// or empty.
+    /// Whether a file that starts with these bytes has this format. The slice may be the whole
+    /// file, or empty.
     pub matches: fn(&[u8]) -> bool,
 }
 
 /// Huffman-coded JPEGs, and the kinds of JPEG that are refused by name.
 pub const JPEG: Format =
     Format { name: "jpeg", field: "jpg", extensions: &["jpg", "jpeg"], matches: |b| b.starts_with(b"\xff\xd8") };
-/// Arrays of pixels, see [`decode::raw`](crate::decode::raw).
+/// Arrays of pixels; see [`decode::raw`](crate::decode::raw).
 pub const NPY: Format =
     Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
-/// PNG and APNG. Four bytes are compared, so a file with converted line ends is still recognised.
+/// PNG and APNG. Only four bytes are compared, so a file with converted line ends is still
+/// recognised.
 pub const PNG: Format =
     Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG") };
 /// WebP.
@@ -60,20 +61,21 @@ pub const TIFF: Format = Format {
     matches: |b| b.starts_with(b"II*\0") || b.starts_with(b"MM\0*"),
 };
 
-/// Every format that is built in.
+/// All built-in formats.
 pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
 
-/// Field names that hold a picture of any format.
+/// Field names for pictures of any format.
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
 
 impl Format {
-    /// A format that matches any bytes. It suits bytes without a signature. They lie in `img` or in
-    /// a field named after another format, since this one names neither files nor fields.
+    /// Creates a format that matches any bytes, for bytes without a signature. The picture must be
+    /// in `img` or in a field named after another format, because this format has no field or
+    /// extension.
     pub const fn any(name: &'static str) -> Self {
         Format { name, field: "", extensions: &[], matches: |_| true }
     }
 
-    /// Whether a field of this name holds a picture of this format.
+    /// Whether a field of this name contains a picture of this format.
     pub fn has_field(&self, name: &str) -> bool {
         !name.is_empty() && (self.field == name || self.extensions.contains(&name))
     }
@@ -84,24 +86,24 @@ impl Format {
     }
 }
 
-/// The built-in format of a file that begins with `bytes`.
+/// The built-in format of a file that starts with `bytes`.
 pub fn of(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Whether a field of this name holds a picture of a built-in format, or of any.
+/// Whether a field of this name contains a picture, of a built-in format or of any.
 pub fn is_picture(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }
 
-/// The one field name of several that mean the same: `jpg` for `jpeg`, `tif` for `tiff`. Other
-/// names stay as they are.
+/// The canonical field name: `jpg` for `jpeg`, `tif` for `tiff`. Other names are returned
+/// unchanged.
 pub fn field(name: &str) -> &str {
     FORMATS.iter().find(|format| format.extensions.contains(&name)).map_or(name, |format| format.field)
 }
 
-/// The field that a file with this extension becomes: of a format in `more`, or of a built-in one.
-/// `None` if it is not taken for a picture.
+/// The field for a file with this extension, from a format in `more` or a built-in one. `None` if
+/// the file is not a picture.
 pub fn field_of_file(extension: &str, more: &[Format]) -> Option<&'static str> {
     more.iter().chain(FORMATS).find(|format| format.has_extension(extension)).map(|format| format.field)
 }
@@ -143,8 +145,8 @@ mod tests {
         assert_eq!((field("jpeg"), field("tiff"), field("json")), ("jpg", "tif", "json"));
         assert_eq!((field_of_file("JPEG", &[]), field_of_file("txt", &[])), (Some("jpg"), None));
         let mine = Format { name: "mine", field: "mine", extensions: &["png"], matches: |_| false };
-        assert_eq!(field_of_file("Png", &[mine]), Some("mine"), "one of your own takes an extension over");
-        // Fields are told apart by case, as WebDataset has it.
+        assert_eq!(field_of_file("Png", &[mine]), Some("mine"), "a user's format takes precedence over a built-in one");
+        // Field names are case-sensitive, as in WebDataset.
         assert!(!is_picture("JPG") && is_picture("img"));
     }
 

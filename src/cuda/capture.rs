@@ -1,14 +1,13 @@
 #![allow(unsafe_code)]
-//! CUDA graphs: which of the program's streams are being captured.
+//! CUDA graphs: detects which of the program's streams are being captured.
 //!
-//! While a stream is captured, some calls are impossible without spoiling the capture: a mark of
-//! all work in the context ([`Event::record_all`](super::Event::record_all)) is one of them. The
-//! driver cannot be asked for a list of captures. So the crate remembers the streams that it was
-//! shown, and asks each of them. The legacy default stream answers for all blocking streams of its
-//! context.
+//! While a stream is being captured, some calls would invalidate the capture, such as a mark of all
+//! work in the context ([`Event::record_all`](super::Event::record_all)). The driver cannot list
+//! captures. The crate therefore remembers the streams that it has seen, and queries each of them.
+//! The legacy default stream answers for all blocking streams of its context.
 //!
 //! **Invariants**
-//! 1. A handle is asked for only while its `CudaStream` lives.
+//! 1. A handle is queried only while its `CudaStream` is alive.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -17,10 +16,10 @@ use cudarc::driver::{CudaStream, sys};
 use super::driver::{Context, Doing, Entered, available_for_batches};
 use crate::error::Result;
 
-/// Streams of the program that it made with [`stream`](super::stream) or gave to a loader.
+/// Streams that the program created with [`stream`](super::stream) or passed to a loader.
 static KNOWN: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
 
-/// A new non-blocking stream on device `ordinal`, for programs that have none of their own yet.
+/// Creates a non-blocking stream on device `ordinal`, for programs that do not have one yet.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) without a driver, or without that device.
@@ -33,21 +32,20 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     Ok(stream)
 }
 
-/// A stream of another library's on device `ordinal`, by its handle (`CUstream`, `cudaStream_t`):
-/// for programs whose streams are PyTorch's, say. 0 and 1 are the legacy default stream. It belongs
-/// to the device's primary context.
+/// Wraps a stream of another library, such as PyTorch, on device `ordinal`, given its handle
+/// (`CUstream`, `cudaStream_t`). The handles 0 and 1 are the legacy default stream. The stream must
+/// belong to the device's primary context.
 ///
 /// ```no_run
 /// # let handle = 0;
-/// // SAFETY: the legacy default stream is always there.
+/// // SAFETY: the legacy default stream always exists.
 /// let stream = unsafe { warpfeed::cuda::borrowed_stream(0, handle) }?;
 /// let batches = warpfeed::Loader::new("train").cuda(&stream)?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
 /// # Safety
-/// The stream lives as long as the result and its clones, and all loaders and batches that they
-/// were given to.
+/// The stream must outlive the result and its clones, and all loaders and batches that use them.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) without a driver, or without that device.
@@ -55,13 +53,13 @@ pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaS
     available_for_batches()?;
     let _restore = Entered::nowhere();
     let context = Context::new(ordinal)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let stream = unsafe { context.cudarc().wrap_borrowed_stream(stream as sys::CUstream) };
     know(&stream);
     Ok(stream)
 }
 
-/// Remembers a stream of the program's.
+/// Remembers a stream of the program.
 pub(super) fn know(stream: &Arc<CudaStream>) {
     let mut known = KNOWN.lock().expect("nothing panics while holding it");
     if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
@@ -70,18 +68,19 @@ pub(super) fn know(stream: &Arc<CudaStream>) {
     }
 }
 
-/// Whether work that is queued in `stream` now goes into a graph. Its context is current.
+/// Whether work that is queued in `stream` now becomes part of a graph. Its context must be
+/// current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller's stream lives (invariant 1), or is the legacy stream; the driver writes
-    // the status during the call.
+    // SAFETY: the caller's stream is alive (invariant 1), or is the legacy stream. The driver
+    // writes the status during the call.
     match unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) } {
         sys::CUresult::CUDA_SUCCESS => status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
         other => other == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
     }
 }
 
-/// Whether a stream of `context` that the crate knows of is being captured. The context is current.
+/// Whether a known stream of `context` is being captured. The context must be current.
 pub(super) fn any_capture(context: &Context) -> bool {
     /// `CU_STREAM_LEGACY` of cuda.h.
     const LEGACY: usize = 1;

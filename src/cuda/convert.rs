@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! The kernels of `kernels/convert.cu`: loaded, sized and launched.
+//! The kernels of `kernels/convert.cu`: loading, launch sizes and launches.
 //!
 //! **Invariants**
-//! 1. The parameter list of each launch is that of the entry point in `convert.cu`: same order,
-//!    same widths. `kernels/convert.ptx` is what that source compiles to (`tests/kernels.rs`
-//!    compares), and `tests/gpu_kernels.rs` runs every entry point against the host.
-//! 2. Addresses come from `Memory::at` with the number of bytes that the kernel touches for `count`
-//!    samples. The kernel also reads the sample that a record names as partner: that it is below
-//!    `count` is the promise of whoever launches.
+//! 1. The parameter list of each launch matches the entry point in `convert.cu`: same order, same
+//!    widths. `kernels/convert.ptx` is the compiled form of that source (`tests/kernels.rs`
+//!    compares them), and `tests/gpu_kernels.rs` runs every entry point against the host.
+//! 2. Addresses come from `Memory::at`, given the number of bytes that the kernel accesses for
+//!    `count` samples. The kernel also reads the sample that a record names as partner. The caller
+//!    of a launch guarantees that its number is below `count`.
 
 use std::ffi::c_void;
 
@@ -21,26 +21,26 @@ use super::stream::Stream;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::error::{Error, Result};
 
-/// Most threads a block may have; the kernels are compiled with that bound.
+/// Maximum number of threads per block. The kernels are compiled with that bound.
 const MAX_BLOCK: u32 = 128;
 
-/// What a launch works on, by offsets in device memory, which are multiples of 16.
+/// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
-    /// What is read.
+    /// Offset of the input.
     pub from: usize,
-    /// What is written.
+    /// Offset of the output.
     pub to: usize,
-    /// One [`SampleOps`] record a sample, for kernels that take some.
+    /// Offset of the [`SampleOps`] records, one per sample, for kernels that take records.
     pub records: Option<usize>,
     /// Number of samples.
     pub count: usize,
 }
 
-/// The kernel that turns u8 (N, H, W, 3) into what a model takes, for one dtype, layout and image
-/// size.
+/// The kernel that converts u8 (N, H, W, 3) to the input of a model, for one dtype, layout and
+/// image size.
 ///
-/// Numbers equal those of the host path, bit for bit: one fused multiply-add per value, rounded to
+/// Results equal those of the host path, bit for bit: one fused multiply-add per value, rounded to
 /// nearest even.
 pub struct Convert {
     kernel: Kernel,
@@ -49,7 +49,7 @@ pub struct Convert {
     height: u32,
     width: u32,
     block: u32,
-    /// Pixels that a block of `block` threads takes.
+    /// Pixels per block of `block` threads.
     per_block: u32,
     normalize: ScaleBias,
 }
@@ -63,11 +63,11 @@ struct ScaleBias {
 }
 
 impl Convert {
-    /// Loads the kernel for images of (`height`, `width`). `normalize` is not used for
-    /// [`Dtype::U8`]. `with_ops` says whether launches will bring records. A kernel without records
+    /// Loads the kernel for images of (`height`, `width`). `normalize` is ignored for
+    /// [`Dtype::U8`]. `with_ops` says whether launches will have records. A kernel without records
     /// is faster.
     ///
-    /// The driver compiles only the needed entry point. This takes some tens of milliseconds the
+    /// The driver compiles only the needed entry point, which takes some tens of milliseconds the
     /// first time on a machine.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Convert {
         if pixels == 0 || pixels > (1 << 30) {
             return Err(Error::config(format!("images of {width}x{height} pixels cannot be converted on the device")));
         }
-        // Without records it does not matter where a row ends.
+        // Without records, the ends of rows do not matter.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let Entry { name, group, groups } = Entry::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;
@@ -108,9 +108,8 @@ impl Convert {
     ///
     /// # Safety
     /// As for every launch: the records were written by [`SampleOps`], with partners below
-    /// `at.count`; the ranges do not overlap; nothing else reads or writes them in between, other
-    /// than in the order that streams and events give; `self` is not dropped before the work is
-    /// done.
+    /// `at.count`. The ranges do not overlap. Other accesses to them are ordered by streams and
+    /// events. `self` is not dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -120,12 +119,13 @@ impl Convert {
         let own = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.per_block);
         let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
-        // SAFETY: the caller's promise, and invariant 1: height, width and normalisation come last.
+        // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalisation come
+        // last.
         unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), own) }
     }
 }
 
-/// Labels as f32 rows of `classes` shares, for batches whose samples are mixed.
+/// The kernel that writes labels as f32 rows of `classes` shares, for mixed batches.
 pub struct SoftLabels {
     kernel: Kernel,
     classes: u32,
@@ -133,7 +133,8 @@ pub struct SoftLabels {
 }
 
 impl SoftLabels {
-    /// Loads the kernel. `smoothing` of each row (0 to 1) is spread evenly over the classes.
+    /// Loads the kernel. The share `smoothing` of each row (0 to 1) is spread evenly over the
+    /// classes.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -146,7 +147,7 @@ impl SoftLabels {
     /// Queues the rows of `at.count` labels (i64).
     ///
     /// # Safety
-    /// As for [`Convert::launch`].
+    /// Those of [`Convert::launch`].
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -155,7 +156,7 @@ impl SoftLabels {
         let own = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
         let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
         let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
-        // SAFETY: the caller's promise, and invariant 1: classes and smoothing come last.
+        // SAFETY: guaranteed by the caller, and invariant 1: classes and smoothing come last.
         unsafe { launch(&self.kernel, stream, memory, at, bytes, size, own) }
     }
 }
@@ -164,18 +165,18 @@ impl SoftLabels {
 #[derive(Debug)]
 struct Entry {
     name: String,
-    /// Neighbouring pixels that a thread reads and writes at once.
+    /// Number of neighbouring pixels that a thread reads and writes at once.
     group: usize,
-    /// Such groups a thread.
+    /// Number of such groups per thread.
     groups: usize,
 }
 
 impl Entry {
-    /// The one for a dtype, a layout and rows of `width` pixels.
+    /// Finds the entry point for a dtype, a layout and rows of `width` pixels.
     fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<Entry> {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
             return Err(Error::config(
-                "images of u8 (N, H, W, 3) are on the device as they are: nothing converts them",
+                "images of u8 (N, H, W, 3) are already in the device's format and need no kernel",
             ));
         }
         let (kind, wide) = match dtype {
@@ -185,7 +186,7 @@ impl Entry {
             Dtype::Bf16 => ("bf16", 8),
             other => {
                 return Err(Error::config(format!(
-                    "images cannot be {}: u8, f32, f16 and bf16 have kernels",
+                    "images cannot be {}: only u8, f32, f16 and bf16 have kernels",
                     other.name()
                 )));
             }
@@ -204,18 +205,19 @@ impl Entry {
     }
 }
 
-/// Bytes of one sample that a kernel reads and writes.
+/// Number of bytes per sample that a kernel reads and writes.
 struct SampleBytes {
     from: usize,
     to: usize,
 }
 
-/// Queues `blocks` blocks of `block` threads for each sample. Every entry point takes what is
-/// written, what is read, the records and the number of samples; `own` are its parameters behind
+/// Queues `blocks` blocks of `block` threads per sample. The first parameters of every entry point
+/// are the output, the input, the records and the number of samples. `own` has the parameters after
 /// those.
 ///
 /// # Safety
-/// As for [`Convert::launch`]; `own` points to values of the types that the entry point declares.
+/// Those of [`Convert::launch`], and `own` must point to values of the types that the entry point
+/// declares.
 unsafe fn launch<const N: usize>(
     kernel: &Kernel,
     stream: &Stream,
@@ -239,7 +241,7 @@ unsafe fn launch<const N: usize>(
     let shared = [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
     let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(own).collect();
     let grid = Grid { blocks, block, count, shared: 0 };
-    // SAFETY: invariants 1 and 2 and the caller's promise.
+    // SAFETY: invariants 1 and 2, and guaranteed by the caller.
     unsafe { kernel.queue(stream, memory, grid, &mut parameters) }
 }
 

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Watches all devices that a program may have given work to.
+//! Marks the work of all devices that a program may be using.
 //!
-//! Every device can read page-locked memory. A slice of it does not tell which stream reads it. So
-//! released memory stays in use until every device has done the work that it had been given by
-//! then. The devices of a program are those whose primary context is active. cudarc's usual
-//! contexts, candle, burn, libtorch and the runtime API use these. A context that a program creates
-//! itself is not watched.
+//! Every device can read page-locked memory, and a slice of it does not show which stream reads it.
+//! Released memory therefore stays in use until every device has completed the work submitted
+//! before the release. The devices of a program are those whose primary context is active. cudarc's
+//! usual contexts, candle, burn, libtorch and the runtime API use primary contexts. A context that
+//! a program creates itself is not watched.
 //!
 //! **Invariants**
 //! 1. A context is entered before the driver is asked to wait for it.
@@ -21,13 +21,13 @@ use super::stream::Stream;
 use super::{Marked, Recorded};
 use crate::error::Result;
 
-/// The contexts that are watched, and events to mark them with.
+/// The watched contexts, and spare events for marks.
 pub(crate) struct Devices {
     contexts: Mutex<Vec<Option<Context>>>,
     spare: Mutex<Vec<Event>>,
 }
 
-/// What some streams or contexts had been given at one moment.
+/// Snapshot of the work submitted to a set of streams or contexts.
 #[derive(Default)]
 pub(crate) struct Mark(Vec<Event>);
 
@@ -37,8 +37,8 @@ impl Devices {
         Devices { contexts, spare: Mutex::default() }
     }
 
-    /// Marks all work that the devices have been given so far. Drivers before CUDA 12.5 lack such a
-    /// mark. With them the host waits for the work, if it may `block`.
+    /// Marks all work submitted to the devices so far. Drivers before CUDA 12.5 cannot do that;
+    /// with them the host waits for the work, if it may `block`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
@@ -51,7 +51,7 @@ impl Devices {
             let refused = match recorded {
                 Recorded::Yes => None,
                 Recorded::NotNow => Some(Marked::Capturing),
-                // The event is done: it was never recorded.
+                // The event counts as done, because it was never recorded.
                 Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
                 Recorded::Never => Some(Marked::Unable),
             };
@@ -63,7 +63,7 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// The contexts in use. No lock is held on return, because the caller may wait for their work.
+    /// The active contexts. No lock is held on return, because the caller may wait for their work.
     fn active(&self) -> Result<Vec<Context>> {
         let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
         for (ordinal, place) in contexts.iter_mut().enumerate() {
@@ -74,7 +74,7 @@ impl Devices {
         Ok(contexts.iter().flatten().cloned().collect())
     }
 
-    /// Marks the work that `stream` has been given so far.
+    /// Marks all work submitted to `stream` so far.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
@@ -97,7 +97,7 @@ impl Devices {
         Ok(true)
     }
 
-    /// Takes back the events of a mark.
+    /// Keeps the events of a mark for reuse.
     pub(crate) fn recycle(&self, mark: Mark) {
         self.spare.lock().expect("nothing panics while holding it").extend(mark.0);
     }
@@ -111,7 +111,7 @@ impl Devices {
     }
 }
 
-/// Waits for all work of a context; `false` if one of its streams is being captured.
+/// Waits for all work of a context. Returns `false` if one of its streams is being captured.
 fn finish(context: &Context) -> Result<bool> {
     let _here = context.enter()?;
     if capture::any_capture(context) {

@@ -1,13 +1,14 @@
 #![allow(unsafe_code)]
-//! Finds the driver and reports its errors.
+//! Finds the CUDA driver and reports its errors.
 //!
 //! **Invariants**
 //! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned
-//!    `Ok` in this process: cudarc panics when libcuda cannot be opened. A [`Context`] exists only
-//!    after that.
-//! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context lives
-//!    on the calling thread.
-//! 3. An [`Entered`] leaves the thread as it found it: the same current context, the same capture
+//!    `Ok` in this process, because cudarc panics if libcuda cannot be opened. A [`Context`] exists
+//!    only after that.
+//! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context is
+//!    alive on the calling thread.
+//! 3. An [`Entered`] restores the state of the thread: the current context and the capture mode.
+//!    The program's own calls on that thread are not affected.
 //!    mode. The program's own calls on that thread see no difference.
 
 use std::cell::Cell;
@@ -21,28 +22,28 @@ use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Whether a CUDA driver can be opened. The answer is looked up once a process.
+/// Checks whether a CUDA driver can be opened. The result is cached per process.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`] with what the dynamic linker said.
+/// [`ErrorKind::Cuda`] with the message of the dynamic linker.
 pub fn available() -> Result<()> {
     library().as_ref().map(|_| ()).map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
 }
 
-/// The driver's library, which stays loaded, or why it is missing.
+/// The driver's library, which stays loaded, or the reason why it is missing.
 fn library() -> &'static Result<libloading::Library, String> {
     static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
     DRIVER.get_or_init(|| {
-        // SAFETY: libcuda's initialisers have no preconditions.
+        // SAFETY: the initialisers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
-            // What the linker said, which names the library, is the error's source.
+            // The error's source is the linker's message, which names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
     })
 }
 
-/// Whether the driver can mark all work of a context with one event: `cuCtxRecordEvent`, from CUDA
-/// 12.5 (driver 555) on. cudarc panics where a symbol is missing.
+/// Whether the driver can mark all work of a context with one event (`cuCtxRecordEvent`, from CUDA
+/// 12.5, driver 555). Checked here because cudarc panics if a symbol is missing.
 pub(super) fn marks_contexts() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -53,25 +54,24 @@ pub(super) fn marks_contexts() -> bool {
     })
 }
 
-/// Number of devices; 0 without a driver.
+/// Number of devices, or 0 without a driver.
 pub(super) fn device_count() -> usize {
-    // SAFETY: `available` said that there is a driver (invariant 1); initialising it again does
-    // nothing.
+    // SAFETY: `available` found a driver (invariant 1). Initialising it again has no effect.
     let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
     count.map_or(0, |count| count.max(0) as usize)
 }
 
-/// [`available`] for batches on a device. Without a driver the error names the alternative.
+/// Like [`available`], for batches on a device. Without a driver the error names the alternative.
 pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
 
-/// One device's context, shared with the program's own streams.
+/// The context of a device, shared with the program's own streams.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Context(Option<Arc<CudaContext>>);
 
 impl Drop for Context {
-    /// The last handle makes its device current to let it go.
+    /// The last handle makes its device current in order to release it.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
             let _restore = Entered::nowhere();
@@ -81,13 +81,13 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// The primary context of device `ordinal`, which is the one that programs share.
+    /// Opens the primary context of device `ordinal`, which programs share.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] without a driver, or without that device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Before this call a thread lacks a capture mode to return to. A failure here repeats
+        // Before this call, a thread has no capture mode to restore. A failure here occurs again
         // below.
         let _ = result::init();
         let _restore = Entered::nowhere();
@@ -95,8 +95,8 @@ impl Context {
         Ok(Context(Some(context)))
     }
 
-    /// The primary context of device `ordinal` if a program already uses it. The question does not
-    /// create it.
+    /// Returns the primary context of device `ordinal` if the program already uses it, without
+    /// creating it.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -110,7 +110,7 @@ impl Context {
         (active != 0).then(|| Context::new(ordinal)).transpose()
     }
 
-    /// The context that `stream` belongs to.
+    /// Returns the context of `stream`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if the context is no longer usable.
@@ -121,10 +121,10 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes it the calling thread's context until the result is dropped.
+    /// Makes this the calling thread's context until the result is dropped.
     ///
-    /// cudarc's `bind_to_thread` would also take an error that cudarc keeps for the program. The
-    /// program must find that error.
+    /// cudarc's `bind_to_thread` would also consume an error that cudarc stores for the program,
+    /// which the program must receive.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
         let here = self.cudarc().cu_ctx();
@@ -142,24 +142,24 @@ impl Context {
         self.0.as_ref().expect("the handle leaves in drop only")
     }
 
-    /// The device's number.
+    /// Number of the device.
     pub fn ordinal(&self) -> usize {
         self.cudarc().ordinal()
     }
 
-    /// The device's name, such as `NVIDIA H200`.
+    /// Name of the device, such as `NVIDIA H200`.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if the driver does not say.
+    /// [`ErrorKind::Cuda`] from the driver.
     pub fn name(&self) -> Result<String> {
         result::device::get_name(self.cudarc().cu_device())
             .doing(|| format!("asking for the name of device {}", self.ordinal()))
     }
 
-    /// Free and total bytes of device memory.
+    /// Free and total device memory in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if the driver does not say.
+    /// [`ErrorKind::Cuda`] from the driver.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let _here = self.enter()?;
         result::mem_get_info().doing(|| format!("asking for the memory of device {}", self.ordinal()))
@@ -173,24 +173,24 @@ impl fmt::Debug for Context {
 }
 
 thread_local! {
-    /// How many stays there are on this thread, one within the other.
+    /// Nesting depth of [`Entered`] on this thread.
     static STAYS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A stay in a context, on one thread. It ends with the context and the capture mode that the
-/// thread had before.
+/// A scope on one thread in which a context is current. Its end restores the context and the
+/// capture mode that the thread had before.
 pub(crate) struct Entered {
     before: sys::CUcontext,
     now: sys::CUcontext,
-    /// None where the driver would not say, and within another stay.
+    /// The previous capture mode. `None` if the driver did not return it, and in a nested scope.
     mode: Option<sys::CUstreamCaptureMode>,
     _on_this_thread: PhantomData<*const ()>,
 }
 
 impl Entered {
-    /// Notes where the thread is, and makes its calls harmless to captures of other streams: in the
-    /// mode that threads begin with, asking whether an event is done invalidates a capture that
-    /// another thread has begun (measured on driver 580).
+    /// Records the thread's state, and makes its calls harmless to captures of other streams. In
+    /// the default capture mode, querying an event invalidates a capture that another thread has
+    /// started (measured on driver 580).
     pub(super) fn nowhere() -> Self {
         let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
         Entered {
@@ -210,21 +210,21 @@ impl Drop for Entered {
         self.mode.map(exchange);
         let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
         if now != self.before {
-            // SAFETY: it was this thread's context before, or none.
+            // SAFETY: this context, or none, was current on this thread before.
             let _ = unsafe { result::ctx::set_current(self.before) };
         }
     }
 }
 
-/// Sets the thread's capture mode; gives the one before.
+/// Sets the thread's capture mode and returns the previous one.
 fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
-    // SAFETY: the driver reads and writes the mode during the call. Without a driver nothing here
-    // is reached (invariant 1).
+    // SAFETY: the driver reads and writes the mode during the call. Without a driver this code is
+    // not reached (invariant 1).
     let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     exchanged.result().is_ok().then_some(mode)
 }
 
-/// A driver call's result, with what was being done when it failed.
+/// Adds the failed operation to the error of a driver call.
 pub(super) trait Doing<T> {
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
 }
@@ -245,7 +245,7 @@ impl<T> Doing<T> for Result<T, DriverError> {
 mod tests {
     use super::*;
 
-    /// Where there is a driver this says nothing; `tests/gpu.rs` goes on from there.
+    /// Has no effect if there is a driver; `tests/gpu.rs` covers that case.
     #[test]
     fn a_missing_driver_is_one_sentence_and_no_panic() {
         if available().is_ok() {
@@ -259,7 +259,7 @@ mod tests {
         for e in [Context::new(0).unwrap_err(), available().unwrap_err()] {
             assert!(
                 e.to_string().ends_with(')'),
-                "who asks for page-locked memory alone has called .host() already: {e}"
+                "a caller that only wants page-locked memory has already called .host(): {e}"
             );
         }
     }

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! Events: marks in streams, or of all work of a context.
+//! Events: marks in a stream, or of all work of a context.
 //!
 //! **Invariants**
-//! 1. A handle made here is destroyed once, in `drop`; the driver allows that while work is
+//! 1. A handle created here is destroyed once, in `drop`. The driver allows that while work is
 //!    pending.
 
 use std::fmt;
@@ -16,8 +16,8 @@ use super::driver::{Context, Doing, marks_contexts};
 use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// A mark in a stream. It may be recorded again and again; a wait means the mark as it stood when
-/// the wait was queued.
+/// A mark in a stream. It may be recorded repeatedly. A wait refers to the latest mark when the
+/// wait was queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,
@@ -29,7 +29,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that orders, without a clock.
+    /// Creates an event for ordering, without timing.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -37,7 +37,7 @@ impl Event {
         Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// An event that also takes the device's time.
+    /// Creates an event that also records the device's time.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -59,8 +59,8 @@ impl Event {
         &self.context
     }
 
-    /// Marks the work that the event's context has been given so far, in all its streams.
-    /// Costs the host 0.3 to 2 us.
+    /// Marks all work submitted to the event's context so far, in all its streams. Costs the host
+    /// 0.3 to 2 us.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -72,13 +72,13 @@ impl Event {
         if capture::any_capture(&self.context) {
             return Ok(Recorded::NotNow);
         }
-        // SAFETY: the context and its event live (invariant 1), and the symbol is there.
+        // SAFETY: the context and its event are alive (invariant 1), and the symbol exists.
         let recorded = unsafe { sys::cuCtxRecordEvent(self.context.cudarc().cu_ctx(), self.raw) };
         if recorded == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
             static WARNED: std::sync::Once = std::sync::Once::new();
             WARNED.call_once(|| {
                 tracing::warn!(
-                    "a CUDA graph capture of a stream that the loader has never been shown was invalidated by a page-locked batch; drop \
+                    "a page-locked batch invalidated the CUDA graph capture of a stream that the loader does not know: drop \
                      batches and take new ones outside of captures, make the stream with warpfeed::cuda::stream, or give the batch back \
                      with release_on"
                 );
@@ -91,37 +91,37 @@ impl Event {
             .map(|()| Recorded::Yes)
     }
 
-    /// Whether the marked work is done. An event that was never recorded is.
+    /// Whether the marked work is done. True for an event that was never recorded.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`], also for work that failed earlier.
+    /// [`ErrorKind::Cuda`] from the driver, also for work that failed earlier.
     pub fn is_done(&self) -> Result<bool> {
         let _here = self.context.enter()?;
-        // SAFETY: the handle lives (invariant 1).
+        // SAFETY: the handle is alive (invariant 1).
         match unsafe { result::event::query(self.raw) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             other => other.doing(|| "asking whether an event is done").map(|()| true),
         }
     }
 
-    /// Waits on the host until the marked work is done.
+    /// Blocks the host until the marked work is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`], also for work that failed earlier.
+    /// [`ErrorKind::Cuda`] from the driver, also for work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let _here = self.context.enter()?;
-        // SAFETY: the handle lives (invariant 1).
+        // SAFETY: the handle is alive (invariant 1).
         unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
     }
 
-    /// Milliseconds on the device's clock from `self` to `end`, to half a microsecond. Both must be
-    /// [`timed`](Event::timed) and done.
+    /// Milliseconds on the device's clock from `self` to `end`, with a resolution of half a
+    /// microsecond. Both events must be [`timed`](Event::timed) and done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if one of them is not.
     pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
         let _here = self.context.enter()?;
-        // SAFETY: both handles live (invariant 1).
+        // SAFETY: both handles are alive (invariant 1).
         unsafe { result::event::elapsed(self.raw, end.raw) }.doing(|| "reading the time between two events")
     }
 }

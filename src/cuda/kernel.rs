@@ -1,10 +1,11 @@
 #![allow(unsafe_code)]
-//! One entry point of the kernels: found in the committed PTX, loaded, and queued.
+//! One kernel entry point: found in the committed PTX, loaded, and queued.
 //!
 //! **Invariants**
-//! 1. A module outlives its function: both are private to the struct that unloads it in `drop`.
-//! 2. The PTX is what its source beside it compiles to (`tests/kernels.rs` compares). Whoever
-//!    queues an entry point knows its parameters from there.
+//! 1. A module outlives its function. Both are private to the struct that unloads the module in
+//!    `drop`.
+//! 2. The PTX is the compiled form of the source next to it (`tests/kernels.rs` compares them).
+//!    Code that queues an entry point takes its parameters from there.
 
 use std::ffi::{CString, c_void};
 use std::sync::LazyLock;
@@ -16,15 +17,15 @@ use super::memory::Memory;
 use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Compiled by NVRTC 12.8 for compute capability 7.0. Every later device and every driver from 570
-/// on runs it. No two entry points have the same name.
+/// Compiled by NVRTC 12.8 for compute capability 7.0. All later devices and all drivers from 570 on
+/// can run it. Names of entry points are unique.
 const PTX: [&str; 2] = [include_str!("kernels/convert.ptx"), include_str!("kernels/jpeg.ptx")];
 
-/// Most blocks along y; the kernels loop over what is beyond.
+/// Maximum number of blocks along y. The kernels loop over further samples.
 const MAX_GRID_Y: usize = 65535;
 
-/// The module text with the one entry point `name`: the driver compiles what it is given, and all
-/// of them would take a second.
+/// Module text with the single entry point `name`. The driver compiles everything it is given, and
+/// compiling all entry points would take a second.
 pub(super) fn entry_text(name: &str) -> Option<String> {
     static PARTS: LazyLock<[(&str, Vec<&str>); 2]> = LazyLock::new(|| {
         PTX.map(|text| {
@@ -41,15 +42,15 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
     })
 }
 
-/// How many threads run a kernel.
+/// Launch size of a kernel.
 pub(super) struct Grid {
-    /// Blocks a sample.
+    /// Blocks per sample.
     pub(super) blocks: u32,
-    /// Threads a block.
+    /// Threads per block.
     pub(super) block: u32,
-    /// Samples.
+    /// Number of samples.
     pub(super) count: usize,
-    /// Bytes of dynamic shared memory a block.
+    /// Bytes of dynamic shared memory per block.
     pub(super) shared: u32,
 }
 
@@ -76,7 +77,7 @@ impl Kernel {
         let text = entry_text(&name).ok_or_else(|| wrong(format!("kernel {name} is not in the PTX")))?;
         let text = CString::new(text).map_err(|_| wrong("the PTX holds a zero byte".into()))?;
         let symbol = CString::new(name.as_str()).map_err(|_| wrong("a kernel name with a zero byte".into()))?;
-        // SAFETY: a zero-terminated PTX text; the context is bound.
+        // SAFETY: the text is zero-terminated PTX, and the context is bound.
         let module =
             unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;
         let mut kernel = Kernel { name, module, function: std::ptr::null_mut(), context: context.clone() };
@@ -86,12 +87,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The block size at which the driver puts most warps on a multiprocessor, at most `limit`;
-    /// `limit` itself if it does not say.
+    /// The block size, at most `limit`, for which the driver reports the highest occupancy, or
+    /// `limit` if it reports none.
     pub(super) fn best_block(&self, limit: u32) -> Result<u32> {
         let _here = self.context.enter()?;
-        // SAFETY: the function is loaded and its context bound; no callback is given because
-        // dynamic shared memory is not used.
+        // SAFETY: the function is loaded and its context bound. The callback may be missing,
+        // because dynamic shared memory is not used.
         let chosen = unsafe { result::occupancy::max_potential_block_size(self.function, None, 0, limit as i32) };
         let block = chosen.ok().and_then(|(_, block)| u32::try_from(block).ok()).filter(|&block| block >= 32);
         Ok(block.map_or(limit, |block| block / 32 * 32))
@@ -100,10 +101,10 @@ impl Kernel {
     /// Queues the kernel.
     ///
     /// # Safety
-    /// `parameters` points to values of the types that the entry point declares. Addresses among
-    /// them lie in `memory`, and as many bytes behind them as the kernel touches. Nothing else
-    /// reads or writes these bytes in between, other than in the order that streams and events
-    /// give. `self` is not dropped before the work is done.
+    /// `parameters` must point to values of the types that the entry point declares. Addresses
+    /// among them, and all bytes after them that the kernel accesses, must lie in `memory`. Other
+    /// accesses to these bytes must be ordered by streams and events. `self` must not be dropped
+    /// before the work is done.
     pub(super) unsafe fn queue(
         &self,
         stream: &Stream,
@@ -113,8 +114,8 @@ impl Kernel {
     ) -> Result<()> {
         let _here = stream.same_context(memory.context())?;
         let grid = (blocks, count.min(MAX_GRID_Y) as u32, 1);
-        // SAFETY: invariant 1 and the caller's promise; the driver copies the parameters before it
-        // returns.
+        // SAFETY: invariant 1, and guaranteed by the caller. The driver copies the parameters
+        // before it returns.
         unsafe { result::launch_kernel(self.function, grid, (block, 1, 1), shared, stream.handle(), parameters) }
             .doing(|| format!("launching kernel {} on {count} samples", self.name))
     }
@@ -123,7 +124,7 @@ impl Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         if let Ok(_here) = self.context.enter() {
-            // SAFETY: loaded by `load`, unloaded once.
+            // SAFETY: it was loaded by `load` and is unloaded once.
             let _ = unsafe { result::module::unload(self.module) };
         }
     }

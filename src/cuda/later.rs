@@ -1,9 +1,9 @@
 //! Frees memory on a separate thread when the device is idle.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work that the device has been given, and calls of
-//! other threads wait for them (both seen on driver 580). The work may wait for something that the
-//! program's thread must still release. So a separate thread polls until the device is idle and
-//! then makes these calls.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work submitted to the device, and calls of other
+//! threads wait for them (both observed on driver 580). That work may depend on something that the
+//! program's thread has yet to release. A separate thread therefore polls until the device is idle,
+//! and then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,28 +12,28 @@ use super::Recorded;
 use super::driver::Context;
 use super::event::Event;
 
-/// How long a refused allocation waits for memory that is being freed.
+/// Time for which a failed allocation waits for memory that is being freed.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
-/// How often the thread looks whether the device has come to the end of its work.
+/// Interval between checks of whether the device has completed its work.
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
-    /// What the memory waits for; nothing in tests.
+    /// The work that must be done before the memory is freed; `None` in tests.
     after: Option<After>,
     free: Box<dyn FnOnce() + Send>,
 }
 
-/// The work that a device had been given at some moment.
+/// The work submitted to a device up to some moment.
 struct After {
     context: Context,
-    /// None where it cannot be made.
+    /// `None` if no event could be created.
     mark: Option<Event>,
     marked: bool,
 }
 
 struct Queue {
     jobs: Vec<Job>,
-    /// Jobs that are not done, the one under way included.
+    /// Number of unfinished jobs, including the current one.
     open: usize,
     running: bool,
 }
@@ -45,11 +45,12 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing panics while holding it")
 }
 
-/// Runs `free`, in its context, after all work that the context's device has been given by now. The
-/// thread ends when it has nothing to do.
+/// Runs `free`, in its context, after all work submitted to the context's device so far. The thread
+/// ends when the queue is empty.
 pub(super) fn later(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
-    // At once, so that no mark falls into a capture that begins while the device is busy.
+    // Marks at once, so that the mark does not fall into a capture that starts while the device is
+    // busy.
     after.try_mark();
     add(Job { after: Some(after), free: Box::new(free) });
 }
@@ -60,8 +61,8 @@ fn add(job: Job) {
     queue.open += 1;
     if !queue.running {
         let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
-        // Without a thread the jobs wait for the next thread. Memory is kept, and nobody is
-        // blocked.
+        // Without a thread, the jobs wait for the next attempt. The memory stays allocated, but the
+        // program is not blocked.
         queue.running = thread.is_ok();
     }
 }
@@ -81,7 +82,7 @@ fn work() {
             let here = after.context.enter();
             (here, after)
         });
-        // A context that cannot be entered has failed, and the memory goes with it.
+        // A context that cannot be entered has failed, and its memory is lost with it.
         if here.as_ref().is_none_or(|(here, _)| here.is_ok()) {
             (job.free)();
         }
@@ -92,8 +93,8 @@ fn work() {
 }
 
 impl After {
-    /// Marks the work, unless a stream is being captured. Where the driver cannot mark it, there is
-    /// nothing to wait for.
+    /// Marks the work, unless a stream is being captured. If the driver does not support marks,
+    /// there is nothing to wait for.
     fn try_mark(&mut self) {
         match self.mark.as_ref().map(Event::record_all) {
             Some(Ok(Recorded::Yes)) => self.marked = true,
@@ -117,7 +118,7 @@ impl After {
     }
 }
 
-/// Waits until everything given so far is freed, for `most` at most. Whether anything was.
+/// Waits at most `most` until all queued memory is freed. Returns whether any was.
 pub(super) fn settle(most: Duration) -> bool {
     let queue = queue();
     if queue.open == 0 {
@@ -147,6 +148,6 @@ mod tests {
         gate.send(()).unwrap();
         assert_eq!(order.iter().take(2).collect::<Vec<_>>(), [1, 2]);
         settle(Duration::from_secs(10));
-        assert!(!settle(Duration::from_secs(10)), "nothing is open any more");
+        assert!(!settle(Duration::from_secs(10)), "all jobs are done");
     }
 }

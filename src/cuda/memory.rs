@@ -2,11 +2,12 @@
 //! Device memory.
 //!
 //! **Invariants**
-//! 1. `start` comes from `cuMemAlloc` with `len` bytes and is given to `cuMemFree` once, in `drop`.
-//!    `cuMemFree` waits for the work that the device still has, so memory is never taken from under
-//!    a running kernel, whichever stream it runs on.
-//! 2. Every offset given out lies inside: `at` checks.
-//! 3. cudarc's `slice` over the block never frees it: it is leaked before the block is freed.
+//! 1. `start` comes from `cuMemAlloc` with `len` bytes and is passed to `cuMemFree` once, in
+//!    `drop`. `cuMemFree` waits for the pending work of the device, so memory is never freed under
+//!    a running kernel, whatever its stream.
+//! 2. Every offset that is handed out is inside the block, as checked by `at`.
+//! 3. cudarc's `slice` over the block never frees it, because the slice is leaked before the block
+//!    is freed.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -20,26 +21,26 @@ use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, ErrorKind, Result};
 
-/// One block of device memory. It is taken when a loader opens and freed when the loader's last
-/// batch is gone.
+/// A block of device memory. It is allocated when a loader opens and freed after the loader's last
+/// batch has been dropped.
 pub struct Memory {
     start: sys::CUdeviceptr,
     len: usize,
     context: Context,
-    /// What cudarc's views point to, made when the first is asked for.
+    /// Base of cudarc's views, created on first use.
     slice: OnceLock<ManuallyDrop<CudaSlice<u8>>>,
 }
 
 impl Memory {
-    /// `len` bytes, not initialised; the start is aligned to at least 256 bytes.
+    /// Allocates `len` uninitialised bytes. The start is aligned to at least 256 bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the device has too little left, with both numbers and the options
-    /// that would need less.
+    /// [`ErrorKind::Memory`] if the device does not have enough memory left, with both numbers and
+    /// the options that need less.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
-        // SAFETY: the context is bound; the contents are written before they are read by whoever
-        // lays out the block.
+        // SAFETY: the context is bound. The code that lays out the block writes the contents before
+        // they are read.
         let take = || unsafe { result::malloc_sync(len.max(1)) };
         let start = take().or_else(|e| if settle(FREED_WITHIN) { take() } else { Err(e) });
         let start = start.doing(|| "allocating").map_err(|e| {
@@ -58,20 +59,21 @@ impl Memory {
         self.len
     }
 
-    /// Whether it is empty.
+    /// Whether the block is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The context it belongs to.
+    /// The context of the block.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The device address of `bytes` bytes at `offset`.
+    /// Device address of `bytes` bytes at `offset`.
     ///
     /// # Panics
-    /// If they do not lie inside the block: the layout is the crate's own, so that is a bug in it.
+    /// If they are not inside the block. The crate chooses the layout, so that would be a bug in
+    /// it.
     pub fn at(&self, offset: usize, bytes: usize) -> u64 {
         assert!(
             offset <= self.len && bytes <= self.len - offset,
@@ -83,23 +85,23 @@ impl Memory {
 }
 
 impl Memory {
-    /// cudarc's view of `len` elements at `offset`, which is a multiple of 256. All bytes are a
-    /// valid `T`.
+    /// cudarc's view of `len` elements at `offset`, which must be a multiple of 256. Any bytes must
+    /// be valid as a `T`.
     pub(crate) fn view<T: DeviceRepr>(&self, stream: &Arc<CudaStream>, offset: usize, len: usize) -> CudaView<'_, T> {
         let bytes = len * size_of::<T>();
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // cudarc would take an error that it keeps for the program, and panic. The error must
-            // stay for the program.
+            // cudarc would consume an error that it stores for the program, and panic. The error
+            // must stay for the program.
             let kept = stream.context().check_err();
-            // SAFETY: the block is `len` bytes at `start` (invariant 1), and this never frees it
-            // (invariant 3).
+            // SAFETY: the block has `len` bytes at `start` (invariant 1), and the slice never frees
+            // it (invariant 3).
             let slice = ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.start, self.len) });
             stream.context().record_err(kept);
             slice
         });
-        // SAFETY: the elements are numbers, of which every pattern of bits is one, and the offset
+        // SAFETY: the elements are numbers, for which every bit pattern is valid, and the offset
         // aligns them.
         let view = unsafe { slice.slice(offset..offset + bytes).transmute(len) };
         view.expect("the bytes were counted for `len` elements")
@@ -111,14 +113,15 @@ impl Drop for Memory {
         let (start, slice) = (self.start, self.slice.take());
         later(self.context.clone(), move || {
             if let Some(slice) = slice {
-                // cudarc makes the slice's stream wait for its uses, which would go into a capture.
+                // cudarc makes the slice's stream wait for uses of the slice, which would become
+                // part of a capture.
                 while capture::is_capturing(slice.stream().cu_stream()) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 ManuallyDrop::into_inner(slice).leak();
             }
-            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes
-            // with it.
+            // SAFETY: invariant 1. An error means that the context has failed, and its memory is
+            // lost with it.
             let _ = unsafe { result::memory_free(start) };
         });
     }

@@ -1,20 +1,21 @@
-//! The CUDA driver. Only this module names `cudarc`.
+//! The CUDA driver. Only this module uses `cudarc`.
 //!
-//! The toolkit is not needed. The driver is looked up at run time, and the kernels are PTX
-//! committed beside their source. Without a driver every entry point returns
-//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with a sentence that says so, and never panics.
+//! The CUDA toolkit is not needed. The driver is loaded at run time, and the kernels are PTX,
+//! committed next to their source. Without a driver every entry point returns
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with an explanation, and never panics.
 //!
-//! 1. `driver`: finds the driver, and puts its error codes into words.
-//! 2. `capture`: [`stream`] makes a stream, [`borrowed_stream`] takes another library's; captures of
-//!    CUDA graphs are detected.
+//! 1. `driver`: finds the driver, and translates its error codes.
+//! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps one of another library;
+//!    detects captures of CUDA graphs.
 //! 3. `event`: marks of work. `later`: frees memory without making the program wait.
-//! 4. `pinned`: page-locked host memory. `memory`: device memory, one block a loader.
-//! 5. `stream`: streams, and the copies in them.
-//! 6. `devices`: all work of a program, marked at once.
-//! 7. `ops`: the record of what the fused kernel does to one sample.
-//! 8. `decode_ops`: the record of what the decode kernels do to one sample.
+//! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
+//! 5. `stream`: streams, and copies in them.
+//! 6. `devices`: marks all work of a program at once.
+//! 7. `ops`: the record of how the fused kernel transforms one sample.
+//! 8. `decode_ops`: the record of how the decode kernels decode one sample.
 //! 9. `kernel`: one entry point of the committed PTX, loaded and queued.
-//! 10. `convert`: the fused kernel, from u8 pixels to what a model takes; labels as rows of shares.
+//! 10. `convert`: the fused kernel, from u8 pixels to the input of a model; labels as rows of
+//!    shares.
 //! 11. `decode`: the kernels that decode JPEGs.
 
 #[cfg(feature = "cuda")]
@@ -42,12 +43,12 @@ mod pinned;
 #[cfg(feature = "cuda")]
 mod stream;
 
-/// Whether all work of a program could be marked.
+/// Result of marking all work of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 #[doc(hidden)]
 pub enum Recorded {
-    /// It is.
+    /// The work is marked.
     Yes,
     /// A stream is being captured.
     NotNow,
@@ -55,15 +56,15 @@ pub enum Recorded {
     Never,
 }
 
-/// What came of marking all work of a program.
+/// Result of marking all work of a program.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 pub(crate) enum Marked<M> {
-    /// It is marked.
+    /// The work is marked.
     At(M),
     /// Not now: a stream is being captured.
     Capturing,
-    /// Not without waiting for it.
+    /// The driver cannot mark it without waiting for it.
     Unable,
 }
 
@@ -72,7 +73,7 @@ pub(crate) use devices::{Devices, Mark};
 #[cfg(feature = "cuda")]
 pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};
 
-/// The parts of loaders on a device. The crate's own tests, benchmarks and program use them too.
+/// Internals of loaders on a device, which the crate's own tests, benchmarks and program also use.
 /// The version number does not cover them.
 #[doc(hidden)]
 pub mod internal {

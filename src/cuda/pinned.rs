@@ -2,12 +2,12 @@
 //! Page-locked host memory.
 //!
 //! **Invariants**
-//! 1. `start` comes from `cuMemHostAlloc` with `len` bytes and is given back to `cuMemFreeHost`
-//!    once, in `drop`.
-//! 2. The bytes are initialised: they are zeroed when allocated.
-//! 3. Whoever starts an asynchronous copy from the memory keeps the `Pinned` alive, and unchanged,
-//!    until an event recorded after the copy is done. `Stream::upload` is `unsafe` for that reason,
-//!    and the prefetch ring is where it is upheld.
+//! 1. `start` comes from `cuMemHostAlloc` with `len` bytes and is passed to `cuMemFreeHost` once,
+//!    in `drop`.
+//! 2. The bytes are initialised, because they are zeroed when allocated.
+//! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive, and
+//!    unchanged, until an event recorded after the copy is done. `Stream::upload` is `unsafe` for
+//!    that reason, and the prefetch ring upholds it.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -19,34 +19,34 @@ use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, Result};
 
-/// A block of page-locked host memory, portable across contexts, zeroed.
+/// A zeroed block of page-locked host memory, portable across contexts.
 ///
-/// Allocating it takes about 0.3 ms per megabyte and synchronises the device. So it is allocated
-/// when a loader opens, never while it runs.
+/// Allocating it takes about 0.3 ms per megabyte and synchronizes the device. It is therefore
+/// allocated when a loader opens, never while it runs.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,
     context: Context,
 }
 
-// SAFETY: the memory belongs to this value alone (invariant 1) and page-locked memory has no thread
-// affinity.
+// SAFETY: only this value owns the memory (invariant 1), and page-locked memory is not tied to a
+// thread.
 unsafe impl Send for Pinned {}
-// SAFETY: shared access only reads, through `&[u8]`.
+// SAFETY: shared access is read-only, through `&[u8]`.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// `len` bytes.
+    /// Allocates `len` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot have that much, with the
-    /// options that would need less.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate that much, with
+    /// the options that need less.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
         if len == 0 {
             return Err(Error::config("page-locked memory of 0 bytes"));
         }
-        // SAFETY: the context is bound; the result is checked before use.
+        // SAFETY: the context is bound, and the result is checked before use.
         let lock = || unsafe { result::malloc_host(len, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let start = lock().or_else(|e| if settle(FREED_WITHIN) { lock() } else { Err(e) }).doing(|| {
             format!(
@@ -71,8 +71,8 @@ impl Deref for Pinned {
 
 impl DerefMut for Pinned {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: invariants 1 and 2; `&mut self` makes it exclusive on the host, invariant 3
-        // against the device.
+        // SAFETY: invariants 1 and 2. `&mut self` makes the access exclusive on the host, and
+        // invariant 3 makes it exclusive of the device.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -81,8 +81,8 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let start = self.start.as_ptr() as usize;
         later(self.context.clone(), move || {
-            // SAFETY: invariant 1. An error means that the context has failed, and the memory goes
-            // with the process.
+            // SAFETY: invariant 1. An error means that the context has failed, and its memory is
+            // released with the process.
             let _ = unsafe { result::free_host(start as *mut std::ffi::c_void) };
         });
     }

@@ -1,16 +1,17 @@
 #![allow(unsafe_code)]
 //! Streams and copies.
 //!
-//! This module uses raw handles instead of cudarc's objects, for two reasons. Making a stream
-//! through cudarc turns on its event tracking for every slice of the program. cudarc's launches and
+//! This module uses raw handles instead of cudarc's objects, for two reasons. Creating a stream
+//! through cudarc turns on its event tracking for all slices of the program. cudarc's launches and
 //! views allocate, and the loader must not allocate after opening.
 //!
 //! **Invariants**
-//! 1. A handle made here is destroyed once, in `drop`; the driver allows that while work is
-//!    pending. A stream that was lent by the program is kept alive by the `Arc` in it and never
+//! 1. A handle created here is destroyed once, in `drop`. The driver allows that while work is
+//!    pending. The `Arc` of a stream that the program lent keeps the stream alive, and it is never
 //!    destroyed here.
-//! 2. Handles of one context only meet handles of the same context: `Stream` and `Event` carry
+//! 2. Handles are only combined with handles of the same context: `Stream` and `Event` store
 //!    theirs, and every call compares them.
+//! 3. Addresses come from [`Memory::at`], which checks the range.
 //! 3. Addresses come from [`Memory::at`], which checks the range.
 
 use std::fmt;
@@ -37,8 +38,8 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A non-blocking stream of the greatest priority. Its few short kernels run before the waiting
-    /// blocks of a long kernel.
+    /// Creates a non-blocking stream of the highest priority. Its few short kernels run before the
+    /// waiting blocks of a long kernel.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -51,7 +52,7 @@ impl Stream {
         Ok(Stream { raw, context: context.clone(), lender: None })
     }
 
-    /// The program's own stream.
+    /// Wraps a stream of the program.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if its context is no longer usable.
@@ -61,17 +62,17 @@ impl Stream {
         Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
     }
 
-    /// A stream of another library's, by its handle.
+    /// Wraps a stream of another library, given its handle.
     ///
     /// # Safety
-    /// It belongs to `context`, and lives as long as the result.
+    /// The stream must belong to `context`, and outlive the result.
     pub(crate) unsafe fn borrowed(context: &Context, raw: usize) -> Result<Self> {
         let _restore = Entered::nowhere();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
     }
 
-    /// Whether work that is queued now goes into a CUDA graph.
+    /// Whether work that is queued now becomes part of a CUDA graph.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if the context is no longer usable.
@@ -89,26 +90,26 @@ impl Stream {
         self.raw
     }
 
-    /// The context it belongs to.
+    /// The context of the stream.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// cudarc's stream, if it was lent.
+    /// cudarc's stream, if this one was lent by the program.
     pub fn cudarc(&self) -> Option<&Arc<CudaStream>> {
         self.lender.as_ref()
     }
 
-    /// An error if the stream is being captured, which says what to `do`.
+    /// Returns an error with the given `advice` if the stream is being captured.
     pub(crate) fn refuse_capture(&self, advice: &str) -> Result<()> {
         if self.is_capturing()? {
-            let cause = format!("the stream is being captured into a CUDA graph; {advice}");
+            let cause = format!("the stream is being captured into a CUDA graph: {advice}");
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
         Ok(())
     }
 
-    /// Lets later work in this stream wait for the work that `event` marks. Costs the host about
+    /// Makes later work in this stream wait for the work that `event` marks. Costs the host about
     /// 0.1 us and never blocks it.
     ///
     /// # Errors
@@ -116,7 +117,8 @@ impl Stream {
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _here = self.same_context(event.context())?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: both handles live (invariant 1) and belong to the bound context (invariant 2).
+        // SAFETY: both handles are alive (invariant 1) and belong to the bound context (invariant
+        // 2).
         unsafe { result::stream::wait_event(self.raw, event.handle(), flags) }
             .doing(|| "making a stream wait for an event")
     }
@@ -124,23 +126,23 @@ impl Stream {
     /// Copies `from` to `offset` in `to`, asynchronously.
     ///
     /// # Safety
-    /// `from` stays allocated and unchanged until an event recorded in this stream after the call
-    /// is done; and nothing else on the device reads or writes the target in between, other than in
-    /// the order that streams and events give.
+    /// `from` must stay allocated and unchanged until an event recorded in this stream after the
+    /// call is done. Other accesses on the device to the target must be ordered by streams and
+    /// events.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
     pub unsafe fn upload(&self, to: &Memory, offset: usize, from: &[u8]) -> Result<()> {
         let _here = self.same_context(to.context())?;
         let address = to.at(offset, from.len());
-        // SAFETY: the range is checked (invariant 3); the lifetime of `from` is the caller's
-        // promise.
+        // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
+        // `from`.
         unsafe { result::memcpy_htod_async(address, from, self.raw) }
             .doing(|| format!("copying {} bytes to the device", from.len()))
     }
 
-    /// Copies `to.len()` bytes from `offset` in `from`, after everything before it in the stream,
-    /// and waits. For tests and examples.
+    /// Copies `to.len()` bytes from `offset` in `from`, after all earlier work in the stream, and
+    /// waits. For tests and examples.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -156,16 +158,17 @@ impl Stream {
     /// Copies `to.len()` bytes from `offset` in `from`, asynchronously if `to` is page-locked.
     ///
     /// # Safety
-    /// `to` stays allocated, and nothing else reads or writes it, until an event recorded in this
-    /// stream after the call is done; and nothing else on the device writes the source in between,
-    /// other than in the order that streams and events give.
+    /// `to` must stay allocated, and must not be accessed otherwise, until an event recorded in
+    /// this stream after the call is done. Other writes on the device to the source must be ordered
+    /// by streams and events.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
     pub unsafe fn fetch(&self, to: &mut [u8], from: &Memory, offset: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
         let address = from.at(offset, to.len());
-        // SAFETY: the range is checked (invariant 3); the lifetime of `to` is the caller's promise.
+        // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
+        // `to`.
         unsafe { result::memcpy_dtoh_async(to, address, self.raw) }
             .doing(|| format!("copying {} bytes to the host", to.len()))
     }
@@ -173,30 +176,29 @@ impl Stream {
     /// Sets `bytes` bytes at `offset` in `memory` to zero, asynchronously.
     ///
     /// # Safety
-    /// Nothing else on the device reads or writes them in between, other than in the order that
-    /// streams and events give.
+    /// Other accesses on the device to these bytes must be ordered by streams and events.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
     pub unsafe fn clear(&self, memory: &Memory, offset: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(memory.context())?;
         let address = memory.at(offset, bytes);
-        // SAFETY: the range is checked (invariant 3); the order is the caller's promise.
+        // SAFETY: the range is checked (invariant 3), and the caller guarantees the order.
         unsafe { result::memset_d8_async(address, 0, bytes, self.raw) }
             .doing(|| format!("clearing {bytes} bytes on the device"))
     }
 
-    /// Waits on the host until all work in the stream is done.
+    /// Blocks the host until all work in the stream is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`], also for work that failed earlier.
+    /// [`ErrorKind::Cuda`] from the driver, also for work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let _here = self.context.enter()?;
-        // SAFETY: the handle lives (invariant 1).
+        // SAFETY: the handle is alive (invariant 1).
         unsafe { result::stream::synchronize(self.raw) }.doing(|| "waiting for a stream")
     }
 
-    /// Enters the context, and checks that `other` is the same (invariant 2).
+    /// Enters the context, after checking that `other` is the same one (invariant 2).
     pub(super) fn same_context(&self, other: &Context) -> Result<Entered> {
         if self.context.cudarc() != other.cudarc() {
             let (a, b) = (self.context.ordinal(), other.ordinal());
@@ -209,15 +211,15 @@ impl Stream {
     }
 }
 
-/// It needs both, and lies with the later one.
+/// Recording needs both types. It is defined here because `Stream` builds on `Event`.
 impl Event {
-    /// Marks the work queued in `stream` so far.
+    /// Marks all work queued in `stream` so far.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _here = stream.same_context(self.context())?;
-        // SAFETY: both handles live (`Stream`, `Event`: invariant 1) and belong to the bound
+        // SAFETY: both handles are alive (`Stream`, `Event`: invariant 1) and belong to the bound
         // context (invariant 2).
         unsafe { result::event::record(self.handle(), stream.raw) }.doing(|| "recording an event")
     }
@@ -232,7 +234,7 @@ impl PartialEq for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            // Where it was the last handle, cudarc makes the device current to destroy the stream.
+            // If this is the last handle, cudarc makes the device current to destroy the stream.
             let _restore = Entered::nowhere();
             drop(lender);
         } else if let Ok(_here) = self.context.enter() {
