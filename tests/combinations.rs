@@ -311,7 +311,7 @@ fn choices_that_cannot_work_are_refused() {
         assert!(e.to_string().contains(words), "{e}");
     };
     let make = || loader(Numbers::new(10));
-    refused(make().subset([0, 10]), "subset: place 1 is sample 10; the source has 10");
+    refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
     refused(make().subset([]), "subset: no samples");
     refused(make().weights([1.0; 9]), "9 weights for the 10 samples of the source");
     refused(make().subset([1, 2]).weights([1.0; 10]), "10 weights for the 2 samples of the subset");
@@ -459,7 +459,7 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     refused(make().subset([1, 2]), "source 1 has no samples to draw");
-    refused(make().subset([1, 340]), "place 1 is sample 340; the source has 340");
+    refused(make().subset([1, 340]), "entry 1 is sample 340, but the source has 340 samples");
     refused(make().weights([1.0; 339]), "339 weights for the 340");
     refused(make().weights((0..340).map(|i| f64::from(u8::from(i < 300)))), "source 1: weights: all 40 are 0");
 }

@@ -11,14 +11,15 @@ use crate::order::LastBatch;
 #[cfg(doc)]
 use crate::order::Rank;
 
-/// How large batches are, which of them this process gets, and where it begins.
+/// Batch size, the share of this process, and the start of a run.
 impl Loader {
-    /// Samples in a batch, N; 32 by default. Every slot has room for N samples. 0 is an error.
+    /// Sets the number of samples in a batch, N; 32 by default. Every slot has room for N samples.
+    /// 0 is an error.
     ///
     /// With several [ranks](Loader::rank) this is the batch size of each rank, like PyTorch's
     /// `batch_size` under `DistributedSampler`. The global batch then grows with the world size.
-    /// [`global_batch_size`](Loader::global_batch_size) fixes the global batch instead. The later
-    /// of the two calls counts.
+    /// [`global_batch_size`](Loader::global_batch_size) fixes the global batch instead. If both are
+    /// called, the later call wins.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -29,13 +30,13 @@ impl Loader {
         self
     }
 
-    /// Samples in a batch of all [ranks](Loader::rank) together. A run then sees the same global
-    /// batches on any number of ranks.
+    /// Sets the number of samples in a batch over all [ranks](Loader::rank). A run then has the
+    /// same global batches on any number of ranks.
     ///
     /// Each rank gets an equal share. If the world size does not divide `samples`, the first ranks
-    /// get one sample more than the others: weigh their gradients by [`HostBatch::len`]. With
-    /// [`LastBatch::Pad`] the others get one place of padding instead. Fewer samples than ranks are
-    /// an error.
+    /// get one sample more than the others: weight their gradients by [`HostBatch::len`]. With
+    /// [`LastBatch::Pad`] the others get one padding sample instead. If there are fewer samples
+    /// than ranks, opening fails.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -46,7 +47,7 @@ impl Loader {
         self
     }
 
-    /// What happens to the last batch of an epoch if the samples do not fill it;
+    /// Sets the treatment of the last batch of an epoch if the samples do not fill it;
     /// [`LastBatch::Keep`] by default.
     ///
     /// ```
@@ -68,19 +69,19 @@ impl Loader {
     ///
     /// Ranks do not communicate. Each rank knows the order of all samples and takes its part of
     /// each global batch. With the same options all ranks get the same number of batches. Each
-    /// sample of an epoch goes to exactly one rank; [`last_batch`](Loader::last_batch) says what
-    /// happens at the end.
+    /// sample of an epoch goes to exactly one rank, except as [`last_batch`](Loader::last_batch)
+    /// specifies for the end of the epoch.
     ///
-    /// Put rank 0's part of global batch g first, then rank 1's, and so on. The result has the same
-    /// samples, order and augmentation for any world size. Two things pair samples within a rank
-    /// only: [`mix`](crate::Augment::mix), and the replacements of [`OnError::Skip`].
+    /// Concatenating the ranks' parts of each global batch, from rank 0 on, gives the same samples,
+    /// order and augmentation for any world size. Two features pair samples within a rank only:
+    /// [`mix`](crate::Augment::mix), and the replacements of [`OnError::Skip`].
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
         self.place = Place::Given { rank, world: world_size };
         self
     }
 
     /// Takes the [`rank`](Loader::rank) from the launcher's environment (torchrun, Open MPI,
-    /// SLURM); see [`Rank::from_env`]. Opening the loader without a launcher is an error.
+    /// SLURM); see [`Rank::from_env`]. Without a launcher, opening fails.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -89,13 +90,14 @@ impl Loader {
     ///
     /// With automatic [`workers`](Loader::workers), ranks on one machine share its processors. The
     /// launcher's variables give their number (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`,
-    /// `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound to processors uses those.
+    /// `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound to certain processors uses
+    /// those.
     pub fn distributed(mut self) -> Self {
         self.place = Place::Environment;
         self
     }
 
-    /// The seed of the shuffle and of all augmentation; 0 by default.
+    /// Sets the seed of the shuffle and of all augmentation; 0 by default.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -106,7 +108,7 @@ impl Loader {
         self
     }
 
-    /// Goes on where another run stood: exact to the batch, in constant time.
+    /// Resumes another run at the exact batch, in constant time.
     ///
     /// ```no_run
     /// # use warpfeed::{Checkpoint, Loader};
@@ -128,13 +130,13 @@ impl Loader {
     /// between the runs. The global batch must stay the same; see
     /// [`global_batch_size`](Loader::global_batch_size).
     ///
-    /// [`Batches::epoch`] begins the saved epoch at the saved batch. The count of [`OnError::Skip`]
-    /// starts again at 0.
+    /// [`Batches::epoch`] starts the saved epoch at the saved batch. The count of [`OnError::Skip`]
+    /// starts at 0 again.
     ///
     /// # Errors
-    /// Opening is an [`ErrorKind::Config`] if the seed, the global batch, the order or the data set
-    /// differs from the checkpoint's. The message names both values. [`Checkpoint`] says which
-    /// differences are found. The check reads eight samples.
+    /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order or the
+    /// data set differs from the checkpoint's. The message names both values. [`Checkpoint`]
+    /// describes which differences are detected. The check reads eight samples.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self

@@ -4,13 +4,13 @@ use crate::batch::HostBatch;
 use crate::error::{Error, Result};
 use crate::field::{FieldKind, Image, Label};
 
-/// What a batch is made of.
+/// The fields of a batch.
 impl Loader {
     /// Adds the field `name`, of a kind from [`field`](crate::field). A field named `image` or
     /// `label` replaces the default one.
     ///
-    /// [`HostBatch::field`] returns it under the same name. A sample is an error if it does not
-    /// have the field, or if its bytes do not fit the kind.
+    /// [`HostBatch::field`] returns it by the same name. If a sample does not have the field, or
+    /// its bytes do not fit the kind, the sample is an error.
     ///
     /// ```no_run
     /// use warpfeed::field::Numbers;
@@ -25,7 +25,7 @@ impl Loader {
         self
     }
 
-    /// Leaves out a default field: `image` or `label`. Without `image` the loader decodes no
+    /// Removes a default field: `image` or `label`. Without `image` the loader does not decode
     /// pictures, and [`augment`](Loader::augment) has no effect.
     ///
     /// ```no_run
@@ -41,10 +41,10 @@ impl Loader {
         self
     }
 
-    /// Delivers labels also as f32 rows of (N, `classes`); see
+    /// Adds labels as f32 rows of (N, `classes`); see
     /// [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Off by default.
     ///
-    /// The rows are mixed as the images are ([`Augment::mix`](crate::Augment::mix)). `smoothing`, 0
+    /// The rows are mixed like the images ([`Augment::mix`](crate::Augment::mix)). `smoothing`, 0
     /// to 1, is the share of each row that is spread evenly over the classes.
     ///
     /// ```
@@ -55,39 +55,39 @@ impl Loader {
     /// ```
     ///
     /// The rows have the same bits on the host and on a device. They equal torchvision's MixUp of
-    /// one-hot labels followed by PyTorch's label smoothing. Each slot needs `4 * classes` bytes a
-    /// sample more.
+    /// one-hot labels followed by PyTorch's label smoothing. Each slot needs `4 * classes` more
+    /// bytes per sample.
     ///
     /// A label of `classes` or more is an error. A sample without a label is an error unless
     /// [`unlabelled`](Loader::unlabelled) is set. A negative label adds no class to its row.
     ///
-    /// Opening is an error for 0 classes, or for a `smoothing` outside 0 to 1.
+    /// Opening fails if `classes` is 0, or if `smoothing` is outside 0 to 1.
     pub fn soft_labels(mut self, classes: usize, smoothing: f32) -> Self {
         self.soft_labels = Some((classes, smoothing));
         self
     }
 
-    /// Gives samples without a label the label -1; off by default.
+    /// Reads missing labels as -1; off by default.
     ///
     /// ```
     /// # use warpfeed::Loader;
     /// let pictures = Loader::new("flat-folder").unlabelled(true);
     /// ```
     ///
-    /// If it is off, each batch has labels for all of its samples or for none:
+    /// By default, each batch has labels for all of its samples or for none:
     ///
-    /// - If none of them has a label, [`HostBatch::labels`](crate::HostBatch::labels) is an error.
-    ///   All other fields can be read. A flat folder of pictures is such a data set.
+    /// - If none of its samples has a label, [`HostBatch::labels`](crate::HostBatch::labels) is an
+    ///   error. All other fields can be read. An example is a flat folder of pictures.
     /// - If some have a label, each sample without one is an error that names sample and file.
-    ///   [`on_error`](Loader::on_error) says what follows.
+    ///   [`on_error`](Loader::on_error) specifies what follows.
     ///
-    /// So a label of -1 comes from the sample itself or from this option.
+    /// A label of -1 therefore comes from the sample itself or from this option.
     pub fn unlabelled(mut self, unlabelled: bool) -> Self {
         self.unlabelled = unlabelled;
         self
     }
 
-    /// The names and kinds of all fields: those there are by default first.
+    /// Names and kinds of all fields, the default ones first.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
         let (classes, unlabelled) = (self.soft_labels, self.unlabelled);
         let label = Label::new().unlabelled(unlabelled);
@@ -97,7 +97,7 @@ impl Loader {
         for name in &self.without {
             let Some(place) = fields.iter().position(|(field, _)| field == name) else {
                 return Err(Error::config(format!(
-                    "without({name:?}): by default there are the fields \"image\" and \"label\", each to be left out once"
+                    "without({name:?}): the default fields are \"image\" and \"label\", and each can be removed once"
                 )));
             };
             fields.remove(place);

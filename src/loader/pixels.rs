@@ -5,10 +5,10 @@ use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codec;
 use crate::transform::{Augment, Transform};
 
-/// What is done to pictures, and how they lie in the batch.
+/// Processing of pictures, and their layout in the batch.
 impl Loader {
-    /// Crop, resize, flip and colour changes of each picture. They also set the size of the images.
-    /// `Augment::eval(256, 224)` by default.
+    /// Sets crop, resize, flip and colour changes of each picture, and with them the size of the
+    /// images. `Augment::eval(256, 224)` by default.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -19,8 +19,8 @@ impl Loader {
         self
     }
 
-    /// Adds a step of your own on the `u8` image, after [`augment`](Loader::augment) and before
-    /// [`normalize`](Loader::normalize). Several steps run in the order of their calls.
+    /// Adds your own step on the `u8` image, after [`augment`](Loader::augment) and before
+    /// [`normalize`](Loader::normalize). Several steps run in the order of the calls.
     ///
     /// ```
     /// # use warpfeed::{Loader, order::Rng, transform::ImageMut};
@@ -38,7 +38,7 @@ impl Loader {
     }
 
     /// Computes `(pixel / 255 - mean) / std` per channel. The dtype becomes F32 unless
-    /// [`dtype`](Loader::dtype) names another float. Without this option float images are `pixel /
+    /// [`dtype`](Loader::dtype) sets another float. Without this option float images are `pixel /
     /// 255`.
     ///
     /// ```
@@ -50,8 +50,8 @@ impl Loader {
         self
     }
 
-    /// The element type of the images: F32, F16, BF16, or U8 for pixels as they are. U8 is the
-    /// default, and F32 with [`normalize`](Loader::normalize).
+    /// Sets the element type of the images: F32, F16, BF16, or U8 for unchanged pixels. The default
+    /// is U8, or F32 with [`normalize`](Loader::normalize).
     ///
     /// ```
     /// # use warpfeed::{Dtype, Loader, Normalize};
@@ -62,7 +62,7 @@ impl Loader {
         self
     }
 
-    /// The order of the images' axes; [`Layout::Nhwc`] by default.
+    /// Sets the order of the images' axes; [`Layout::Nhwc`] by default.
     ///
     /// ```
     /// # use warpfeed::{Layout, Loader};
@@ -73,8 +73,8 @@ impl Loader {
         self
     }
 
-    /// Adds a codec of your own to the [built-in ones](crate::decode#what-is-read). It is asked
-    /// before them and before codecs that were added earlier. So it can replace a built-in format.
+    /// Adds your own codec to the [built-in ones](crate::decode#what-is-read). It takes precedence
+    /// over them and over codecs that were added earlier, so it can replace a built-in format.
     ///
     /// In a folder, files with an extension of the codec's [format](Codec::format) become samples.
     /// A field named after the format is the image of its sample. [`Codec`] has an example of a
@@ -82,7 +82,7 @@ impl Loader {
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader, decode::RawRgb};
-    /// // Fields of 32 * 32 * 3 bytes, which are the pixels themselves.
+    /// // Fields of 32 * 32 * 3 bytes, which are bare pixels.
     /// let arrays = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32));
     /// let loader = arrays.augment(Augment::pass_through(32, 32));
     /// ```

@@ -1,18 +1,18 @@
-//! How many processors are this process's own.
+//! Number of processors for this process.
 //!
-//! `std::thread::available_parallelism` gives the least of affinity and quota, and is all that a
-//! process alone needs. The ranks of a machine share a quota and not an affinity, so for them the
-//! two are read apart. Both are lists in files, which safe code reads.
+//! `std::thread::available_parallelism` returns the minimum of affinity and quota, which is enough
+//! for a single process. The ranks of a machine share the quota but not the affinity, so for them
+//! both are read separately. Both are lists in files, which safe code can read.
 
 use std::fs;
 
 use crate::order::Rank;
 
-/// Processors of this process: what it may use by affinity and cgroup, and of what it shares with
-/// the other ranks of its machine, its share.
+/// Number of processors for this process: those that affinity and cgroup allow, or this rank's
+/// share of the processors that it shares with the other ranks of its machine.
 ///
-/// A launcher that binds its ranks has divided the machine already: a rank that may use no more
-/// than its share of the machine gets all of that.
+/// A launcher that binds its ranks has already divided the machine: a rank that may use no more
+/// than its share of the machine uses everything it may.
 pub(super) fn processors(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);
@@ -20,24 +20,25 @@ pub(super) fn processors(rank: &Rank) -> usize {
         return allowed;
     }
     let bound = allowed_by_affinity();
-    // A quota holds for the whole container, and its ranks run in it together.
+    // A quota applies to the whole container, in which its ranks run together.
     let quota = bound.filter(|bound| allowed < *bound).map(|_| allowed);
     share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
 }
 
-/// What one of `ranks` that have `all` processors together gets, if it may use `allowed` of them.
+/// The share of one of `ranks` ranks that have `all` processors together, if it may use `allowed`
+/// of them.
 fn share(allowed: usize, all: usize, ranks: usize) -> usize {
     allowed.min(all / ranks).max(1)
 }
 
-/// Processors that the scheduler may put this process on.
+/// Number of processors on which the scheduler may run this process.
 fn allowed_by_affinity() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
 }
 
-/// Processors of the machine, or of the container: by the files of cgroup's second version, or of
-/// its first as a container sees them.
+/// Number of processors of the machine or of the container, from the files of cgroup v2, or of v1
+/// as seen inside a container.
 fn machine() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
@@ -51,7 +52,7 @@ fn machine() -> Option<usize> {
     paths.chain(["/sys/devices/system/cpu/online"]).find_map(read)
 }
 
-/// Members of a list such as `0-3,8,10-11`.
+/// Number of members of a list such as `0-3,8,10-11`.
 fn count(list: &str) -> Option<usize> {
     let range = |range: &str| match range.split_once('-') {
         None => range.parse::<usize>().ok().map(|_| 1),
@@ -74,13 +75,13 @@ mod tests {
     #[test]
     fn a_rank_gets_its_share_and_one_that_is_bound_what_it_is_bound_to() {
         assert_eq!(share(64, 64, 4), 16, "unbound ranks divide the machine");
-        assert_eq!(share(16, 64, 4), 16, "ranks that are bound have divided it");
+        assert_eq!(share(16, 64, 4), 16, "bound ranks have already divided it");
         assert_eq!(share(3, 3, 8), 1);
         let alone = std::thread::available_parallelism().map_or(1, usize::from);
         assert_eq!(processors(&Rank::ALONE), alone);
         #[cfg(target_os = "linux")]
         {
-            assert!(allowed_by_affinity().unwrap() >= alone, "a quota may be less");
+            assert!(allowed_by_affinity().unwrap() >= alone, "a quota may be lower");
             assert!(machine().unwrap() >= 1);
             let of_many = Rank { rank: 0, world_size: 1000, local_rank: Some(0), local_world_size: Some(1000) };
             assert_eq!(processors(&of_many), 1);

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
 use crate::source::{Join, Source};
 
-/// Which samples come, and in which order.
+/// The choice of samples and their order.
 #[derive(Clone, Default)]
 pub(super) struct Sampling {
     pub(super) shuffle: bool,
@@ -23,7 +23,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// What labels mean where data sets are joined, if that was said.
+    /// How labels of joined data sets are to be combined, if that was set.
     pub(super) fn join(&self) -> Result<Option<Join>> {
         match (self.by_class_name, self.keep_labels) {
             (false, false) => Ok(None),
@@ -35,7 +35,7 @@ impl Sampling {
         }
     }
 
-    /// The order of `source`; of a mixture, with its proportions.
+    /// Creates the order of `source`, or of a mixture with these proportions.
     pub(super) fn open(
         self,
         source: &dyn Source,
@@ -50,7 +50,7 @@ impl Sampling {
             ("weights", self.weights.is_some()),
             ("balanced", self.balanced),
             ("shuffle_window", self.window.is_some()),
-            // Weights and windows take its seed, and shuffle in any case.
+            // Weights and windows use its seed, and always shuffle.
             ("shuffle", self.shuffle && self.order.is_some()),
         ];
         let chosen: Vec<_> = chosen.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
@@ -71,7 +71,9 @@ impl Sampling {
             && let Some(place) = indices.iter().position(|&index| index >= samples)
         {
             let index = indices[place];
-            return Err(Error::config(format!("subset: place {place} is sample {index}; the source has {samples}")));
+            return Err(Error::config(format!(
+                "subset: entry {place} is sample {index}, but the source has {samples} samples"
+            )));
         }
         let len = self.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
         if let Some(weights) = &self.weights
@@ -95,12 +97,13 @@ impl Sampling {
                         part.order_of(range, Mixture::seed_within(seed, number), &labels).map_err(|e| {
                             match e.kind() {
                                 ErrorKind::Config => Error::config(format!("mixture: source {number}: {}", e.cause())),
-                                // Of a sample, which it names.
+                                // The error concerns a sample, which it names.
                                 _ => e,
                             }
                         })?
                     } else {
-                        // Nothing is drawn, but its samples count for the length of an epoch.
+                        // Nothing is drawn from this source, but its samples count for the length
+                        // of an epoch.
                         Arc::new(Sequential::new(part.subset.as_ref().map_or(samples, |indices| indices.len() as u64)))
                     };
                     orders.push((samples, proportion, order));
@@ -119,7 +122,8 @@ impl Sampling {
         Ok(order)
     }
 
-    /// What of the choice falls on the samples `range` of a mixture, shuffled if nothing else.
+    /// The part of this choice that applies to the samples `range` of a mixture, shuffled by
+    /// default.
     fn within(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { shuffle: true, ..self.clone() };
         let places: Option<Vec<usize>> = self
@@ -138,7 +142,7 @@ impl Sampling {
         part
     }
 
-    /// The order of the samples `range`, as indices that count from its start.
+    /// Creates the order of the samples `range`, with indices relative to its start.
     fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Order>> {
         let len = self.subset.as_ref().map_or(range.end - range.start, |indices| indices.len() as u64);
         let order: Arc<dyn Order> = if let Some(order) = &self.order {
