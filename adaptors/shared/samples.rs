@@ -1,10 +1,10 @@
-//! What the tests of every adaptor load: 50 small pictures, each with an array and with rows of
-//! numbers. The tests of the adaptors take this file in by its path.
+//! Test data of all adaptors: 50 small pictures, each with an array and with rows of numbers. The
+//! adaptors' tests include this file by its path.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// A picture of side 16 as `.npy` bytes, with values from the sample's number.
+/// A 16x16 picture as `.npy` bytes, with values derived from the sample's number.
 fn picture(n: u64) -> Vec<u8> {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -14,7 +14,7 @@ fn picture(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// The samples, with labels of three classes or without labels. Sample `n` has `n % 5` rows.
+/// The samples, with labels from three classes or without labels. Sample `n` has `n % 5` rows.
 pub(crate) fn source(labelled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))

@@ -9,9 +9,9 @@ fn main() {
     if env::var_os("CARGO_FEATURE_DOC_ONLY").is_some() {
         return;
     }
-    let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys says where libtorch is, on Linux and macOS");
+    let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys reports where libtorch is, on Linux and macOS");
     let lib = PathBuf::from(lib);
-    // As torch-sys looks for them: where LIBTORCH_INCLUDE says, or else beside the libraries.
+    // Finds the headers like torch-sys: in LIBTORCH_INCLUDE, otherwise next to the libraries.
     let root = env::var_os("LIBTORCH_INCLUDE").map_or_else(|| lib.join(".."), PathBuf::from);
     let include = root.join("include");
     let cuda = env::var_os("CARGO_FEATURE_CUDA").is_some() && lib.join("libtorch_cuda.so").exists();
@@ -27,7 +27,7 @@ fn main() {
         .include(include)
         .file("src/libtorch.cpp")
         .compile("warpfeed_tch");
-    // What the file calls is there: torch-sys links the rest.
+    // Links only what the file calls; torch-sys links the rest.
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
     if cuda {

@@ -1,12 +1,13 @@
-//! Trains a small net with burn's `Learner`, fed by the loader, on the CPU (back end flex).
+//! Trains a small network with burn's `Learner`, fed by the loader, on the CPU (back end flex).
 //!
 //! ```text
 //! cargo run --release --features learner --example learner [-- PATH]      # class folders, an LMDB, tar shards
 //! ```
 //!
-//! Without PATH it draws pictures of six classes. burn prints the metrics of every epoch and a
-//! table at the end, and logs them below `target/learner`. With burn's feature `tui` they are a
-//! board in the terminal. The exit code says whether the held-out accuracy is well above guessing.
+//! Without PATH it generates pictures of six classes. burn prints the metrics of every epoch and a
+//! table at the end, and logs them below `target/learner`. With burn's feature `tui` it shows them
+//! on a dashboard in the terminal. The exit code says whether the held-out accuracy is well above
+//! chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use warpfeed_cli::synth::Synth;
 const SIDE: u32 = 32;
 const BATCH: usize = 32;
 const EPOCHS: usize = 4;
-/// The held-out accuracy on the drawn set must be above this: guessing gives 0.17.
+/// Minimum held-out accuracy on the generated set. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -58,7 +59,7 @@ impl Net {
         }
     }
 
-    /// Scores of the classes, (N, classes).
+    /// Class scores, (N, classes).
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut maps = images;
         for (convolution, norm) in self.convolutions.iter().zip(&self.norms) {
@@ -142,9 +143,9 @@ fn run() -> Result<()> {
         all += count;
     }
     let accuracy = right as f64 / all as f64;
-    println!("{:.1} % of {all} held-out pictures are named rightly", 100.0 * accuracy);
+    println!("{:.1} % of {all} held-out pictures are classified correctly", 100.0 * accuracy);
     if path.is_none() && accuracy <= ACCURACY {
-        return Err(format!("more than {:.1} % was due", 100.0 * ACCURACY).into());
+        return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
     }
     Ok(())
 }

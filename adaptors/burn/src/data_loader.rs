@@ -7,11 +7,11 @@ use burn_core::data::dataset::DatasetError;
 use burn_core::tensor::Device;
 use warpfeed::{Batches, Error, HostBatch, Result};
 
-/// A `DataLoader` for burn's `Learner`, out of the batches of a warpfeed loader: `map` makes an
-/// item of a batch.
+/// Creates a `DataLoader` for burn's `Learner` from the batches of a warpfeed loader. `map`
+/// converts a batch to an item.
 ///
-/// Each pass over it is the next epoch, from [`Batches::first_epoch`] on. A resumed loader begins
-/// in mid-epoch. Errors of the loader are errors of the training run.
+/// Each pass over it is the next epoch, starting at [`Batches::first_epoch`]. A resumed loader
+/// starts in mid-epoch. Errors of the loader become errors of the training run.
 ///
 /// ```
 /// use burn_core::data::dataloader::DataLoader;
@@ -29,8 +29,8 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// # }
 /// ```
 ///
-/// For several devices open one loader a device, with [`Loader::rank`](warpfeed::Loader::rank).
-/// burn would cut one loader into ranges of samples, which this one refuses with an error.
+/// For several devices open one loader per device, with [`Loader::rank`](warpfeed::Loader::rank).
+/// burn would split one loader into ranges of samples, which this one rejects with an error.
 pub fn data_loader<O: Send + 'static>(
     batches: Batches<HostBatch>,
     device: Device,
@@ -38,9 +38,9 @@ pub fn data_loader<O: Send + 'static>(
 ) -> Arc<BatchLoader<O>> {
     let (orders, taken) = mpsc::channel::<Order>();
     let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
-    // burn's iterators borrow the loader shared, and an epoch borrows the batches exclusively. So a
-    // thread owns the batches. It hands them on as they are, one at a time: what is made ahead is
-    // in the loader.
+    // burn's iterators share the loader, but an epoch borrows the batches exclusively. A thread
+    // therefore owns the batches. It passes them on unchanged, one at a time; the lookahead is in
+    // the loader.
     let begun = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &taken));
     let orders = begun.is_ok().then_some(orders);
     let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));
@@ -48,7 +48,7 @@ pub fn data_loader<O: Send + 'static>(
     Arc::new(BatchLoader { engine: Arc::new(engine), map: Arc::new(map), device, range: None })
 }
 
-/// An epoch that is asked for, and where its batches go.
+/// A requested epoch, and the channel for its batches.
 struct Order {
     epoch: u64,
     to: mpsc::SyncSender<Result<HostBatch>>,
@@ -57,7 +57,7 @@ struct Order {
 fn serve(mut batches: Batches<HostBatch>, taken: &mpsc::Receiver<Order>) {
     while let Ok(Order { epoch, to }) = taken.recv() {
         for batch in batches.epoch(epoch) {
-            // The iterator may be gone: the epoch ends.
+            // If the iterator was dropped, the epoch ends.
             if to.send(batch).is_err() {
                 break;
             }
@@ -66,7 +66,7 @@ fn serve(mut batches: Batches<HostBatch>, taken: &mpsc::Receiver<Order>) {
 }
 
 struct Engine {
-    /// None if the thread could not be started.
+    /// `None` if the thread could not be started.
     orders: Mutex<Option<mpsc::Sender<Order>>>,
     next: AtomicUsize,
     samples: usize,
@@ -74,24 +74,24 @@ struct Engine {
 
 type Map<O> = dyn Fn(HostBatch, &Device) -> Result<O> + Send + Sync;
 
-/// What [`data_loader`] makes.
+/// The loader that [`data_loader`] returns.
 pub struct BatchLoader<O> {
     engine: Arc<Engine>,
     map: Arc<Map<O>>,
     device: Device,
-    /// A part of the samples that was asked for, and is refused.
+    /// A requested part of the samples, which is rejected.
     range: Option<(usize, usize)>,
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// The batches of the next epoch. Iterators of one loader follow each other: the next one
-    /// begins when the one before is dropped.
+    /// The batches of the next epoch. Iterators of one loader run one after the other: the next one
+    /// starts when the previous one is dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (to, batches) = mpsc::sync_channel(0);
         let refused = match self.range {
             Some((start, end)) => {
                 let cause = format!(
-                    "samples {start} to {end}: a loader is not cut in parts; open one with `rank` for each device"
+                    "samples {start} to {end}: this loader cannot be split; open one loader per device, with `rank`"
                 );
                 Some(Error::config(cause))
             }

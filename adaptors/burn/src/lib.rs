@@ -25,20 +25,21 @@
 //! # }
 //! ```
 //!
-//! The batch itself goes to burn, without a copy in host memory: burn's `Bytes` hold the loader's
-//! slot. The slot goes back when burn drops the last of them.
+//! Batches are passed to burn without a copy in host memory: burn's `Bytes` hold the loader's slot.
+//! The slot returns to the loader when burn drops the last of them.
 //!
-//! | back end | copies | the slot goes back |
+//! | back end | copies | the slot returns |
 //! |---|---|---|
 //! | flex (CPU) | none: the tensor is the slot. A back end that writes to it copies it first | with the tensor |
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
-//! | CUDA, ordinary memory | one by the driver in host memory, one across the bus | after the copy |
+//! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!
-//! So on the CPU a tensor that you keep keeps a slot. While all slots are kept, workers have nothing
-//! to fill, and the loader says so after [`Loader::timeout`](warpfeed::Loader::timeout).
+//! On the CPU every tensor that you keep therefore occupies a slot. While all slots are occupied,
+//! workers have none to fill, and the loader reports that after
+//! [`Loader::timeout`](warpfeed::Loader::timeout).
 //!
-//! Only `HostBatch` is taken. CubeCL, below burn's GPU back ends, owns all device memory and
-//! computes in a private stream, so it cannot take a `CudaBatch`.
+//! Only `HostBatch` is supported. CubeCL, on which burn's GPU back ends are built, owns all device
+//! memory and computes on a private stream, so it cannot use a `CudaBatch`.
 
 mod data_loader;
 mod share;

@@ -3,23 +3,23 @@ use std::sync::Arc;
 use burn_core::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
 use warpfeed::{Dtype, Error, HostBatch, Result, TensorView};
 
-/// Hands a batch to burn.
+/// Converts a batch to burn tensors.
 pub trait ToBurn: Sized {
-    /// The images and the labels, (N): what a training step wants. The images are (N, H, W, 3), or
-    /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw); burn's convolutions want the
-    /// latter.
+    /// Returns the images and the labels, (N), for a training step. The images are (N, H, W, 3), or
+    /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw), which burn's convolutions
+    /// expect.
     ///
-    /// Labels are of the device's integer type. Images keep their element type; `u8` becomes the
-    /// device's float type there, with its values from 0 to 255.
+    /// Labels have the device's integer type. Images keep their element type, except that `u8`
+    /// becomes the device's float type, with values from 0 to 255.
     ///
     /// # Errors
-    /// If the samples have no labels: the error names the first sample.
+    /// If the samples have no labels. The error names the first sample.
     ///
     /// # Panics
-    /// If the loader was opened without a picture.
+    /// If the loader has no image field.
     fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)>;
 
-    /// The batch, shared with the tensors that are made of it.
+    /// Shares the batch with the tensors that are created from it.
     fn into_burn(self) -> BurnBatch;
 }
 
@@ -34,7 +34,8 @@ impl ToBurn for HostBatch {
     }
 }
 
-/// A batch that burn's tensors may share: its slot goes back when this and all of them are gone.
+/// A batch that burn's tensors may share. Its slot returns when the batch and all of its tensors
+/// are dropped.
 ///
 /// ```no_run
 /// # use warpfeed_burn::ToBurn;
@@ -49,7 +50,7 @@ impl ToBurn for HostBatch {
 #[derive(Debug, Clone)]
 pub struct BurnBatch(Arc<HostBatch>);
 
-/// A field of a batch, as bytes that hold the batch.
+/// A field of a batch, as bytes that keep the batch alive.
 struct Part {
     batch: Arc<HostBatch>,
     field: String,
@@ -57,23 +58,23 @@ struct Part {
 
 impl AsRef<[u8]> for Part {
     fn as_ref(&self) -> &[u8] {
-        self.batch.field(&self.field).expect("it was there when this was made").bytes()
+        self.batch.field(&self.field).expect("it was there when this was created").bytes()
     }
 }
 
 impl BurnBatch {
-    /// The batch itself: its keys, its place in the epoch, its fields as they lie.
+    /// The batch itself, with its keys, its place in the epoch and its fields.
     pub fn host(&self) -> &HostBatch {
         &self.0
     }
 
-    /// The images, as [`to_burn`](ToBurn::to_burn) has them.
+    /// The images, as in [`to_burn`](ToBurn::to_burn).
     ///
     /// # Errors
-    /// If they are of an element type that burn lacks.
+    /// If burn does not support their element type.
     ///
     /// # Panics
-    /// If the loader was opened without a picture.
+    /// If the loader has no image field.
     pub fn images(&self, device: &Device) -> Result<Tensor<4>> {
         let bytes = self.0.images().bytes().as_ptr();
         let is = |name: &&str| self.0.field(name).is_some_and(|field| field.bytes().as_ptr() == bytes);
@@ -81,41 +82,40 @@ impl BurnBatch {
         self.float(name.expect("the images are a field"), device)
     }
 
-    /// The labels, (N), of the device's integer type: burn's losses and metrics compare them with
-    /// its own.
+    /// The labels, (N), in the device's integer type, as burn's losses and metrics expect.
     ///
     /// # Errors
-    /// If the samples have no labels: the error names the first sample.
+    /// If the samples have no labels. The error names the first sample.
     pub fn labels(&self, device: &Device) -> Result<Tensor<1, Int>> {
         self.0.labels()?;
         Ok(Tensor::from_data(self.data("label")?, device))
     }
 
-    /// The field `name` of floating-point numbers, or of `u8`, which becomes the device's float
-    /// type.
+    /// The field `name`, which must have floating-point elements, or `u8` elements, which become
+    /// the device's float type.
     ///
     /// # Errors
-    /// If there is no such field, or it has other than `D` axes, or it is of `i64`.
+    /// If there is no such field, it does not have `D` axes, or its elements are `i64`.
     pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
-            DType::I64 => Err(refused(name, "it is of int64: ask with `int`")),
+            DType::I64 => Err(refused(name, "its elements are int64: use `int`")),
             DType::U8 => Ok(Tensor::<D, Int>::from_data(data, (device, DType::U8)).float()),
             dtype => Ok(Tensor::from_data(data, (device, dtype))),
         }
     }
 
-    /// The field `name` of `i64` or `u8`, which it keeps, or the numbers of its rows with
+    /// The field `name`, whose `i64` or `u8` elements are kept, or its row counts with
     /// `name.count`.
     ///
     /// # Errors
-    /// If there is no such field, or it has other than `D` axes, or it is of floating-point
+    /// If there is no such field, it does not have `D` axes, or its elements are floating-point
     /// numbers.
     pub fn int<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
             dtype @ (DType::I64 | DType::U8) => Ok(Tensor::from_data(data, (device, dtype))),
-            _ => Err(refused(name, "it is of floating-point numbers: ask with `float`")),
+            _ => Err(refused(name, "its elements are floating-point numbers: use `float`")),
         }
     }
 
@@ -128,11 +128,11 @@ impl BurnBatch {
         Tensor::from_data(TensorData::new(valid, [count]), (device, DType::U8))
     }
 
-    /// The field `name` as burn's data, without a copy: it holds the batch. Whoever writes to it
-    /// gets a copy first.
+    /// The field `name` as burn's data, without a copy. It keeps the batch alive. Writing to it
+    /// copies it first.
     ///
     /// # Errors
-    /// If there is no such field, or it is of an element type that burn lacks.
+    /// If there is no such field, or burn does not support its element type.
     pub fn data(&self, name: &str) -> Result<TensorData> {
         let view = self.field_named(name)?;
         let dtype = match view.dtype() {
@@ -141,12 +141,14 @@ impl BurnBatch {
             Dtype::F16 => DType::F16,
             Dtype::Bf16 => DType::BF16,
             Dtype::I64 => DType::I64,
-            other => return Err(refused(name, &format!("elements of type {}, which burn lacks", other.name()))),
+            other => {
+                return Err(refused(name, &format!("elements of type {}, which burn does not support", other.name())));
+            }
         };
         let part = Part { batch: self.0.clone(), field: name.to_owned() };
-        // What the property is for: CubeCL copies from other memory than page-locked to its own
-        // page-locked memory first. From ordinary memory the driver does the same, so this holds
-        // for any batch.
+        // The property tells CubeCL not to copy. From memory that is not page-locked, it would copy
+        // to its own page-locked memory first. The driver does the same for pageable memory, so the
+        // property is used for all batches.
         let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }
@@ -161,7 +163,7 @@ impl BurnBatch {
     fn axes<const D: usize>(&self, name: &str) -> Result<TensorData> {
         let shape = self.field_named(name)?.shape();
         if shape.len() != D {
-            return Err(refused(name, &format!("a tensor of {D} axes was asked for, and its shape is {shape:?}")));
+            return Err(refused(name, &format!("expected a tensor of {D} axes, but its shape is {shape:?}")));
         }
         self.data(name)
     }

@@ -1,6 +1,6 @@
-//! Promise: burn gets the loader's own memory: tensors on the CPU are the slot of their batch, with
-//! its numbers to the bit, for every field and element type. They hold the slot until they are
-//! dropped, and writing to one leaves the slot alone.
+//! Promise: burn uses the loader's own memory. Tensors on the CPU are the slot of their batch, with
+//! its exact values, for every field and element type. They occupy the slot until they are dropped,
+//! and writing to one does not change the slot.
 
 #[path = "../../shared/samples.rs"]
 mod samples;
@@ -31,7 +31,7 @@ fn images_and_labels_are_the_slot_itself() {
                 // The type that burn's metrics compare with.
                 assert_eq!(y.dtype(), x.clone().flatten::<2>(1, 3).argmax(1).dtype());
                 assert_eq!(y.into_data().convert::<i64>().try_to_vec::<i64>().unwrap(), labels);
-                // No copy on the way in, and none on the way out.
+                // Neither direction copies.
                 let bytes = bytes_of(x.into_data());
                 assert_eq!((&bytes[..], bytes.as_ptr()), (&images[..], slot));
                 seen += labels.len();
@@ -85,7 +85,7 @@ fn a_kept_tensor_holds_its_slot_while_a_hundred_more_batches_go_by() {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let (expected, slot) = (first.images().bytes().to_vec(), first.images().bytes().as_ptr());
-    // The labels are dropped; the images alone hold it.
+    // The labels are dropped, so only the images occupy the slot.
     let (kept, _) = first.to_burn(&device).unwrap();
     let mut went_by = 0;
     for epoch in 1..=15 {
@@ -96,7 +96,7 @@ fn a_kept_tensor_holds_its_slot_while_a_hundred_more_batches_go_by() {
     }
     assert!(went_by >= 100);
     assert_eq!(&bytes_of(kept.into_data())[..], expected);
-    // Now that it is dropped, its slot is filled again.
+    // After the tensor was dropped, its slot is filled again.
     let mut filled = (16..30).flat_map(|epoch| slots(&mut batches, epoch));
     assert!(filled.any(|filled| filled == slot as usize));
 }
@@ -125,9 +125,11 @@ fn errors_name_the_field_or_the_sample() {
     let batch = first(loader().dtype(Dtype::F32));
     let said = |e: warpfeed::Error| e.to_string();
     assert_eq!(said(batch.data("mask").unwrap_err()), "config: mask: the batch has no such field; it has image, label");
-    assert!(said(batch.float::<2>("image", &device).unwrap_err()).contains("image: a tensor of 2 axes was asked for"));
-    assert!(said(batch.float::<1>("label", &device).unwrap_err()).contains("label: it is of int64"));
-    assert!(said(batch.int::<4>("image", &device).unwrap_err()).contains("image: it is of floating-point numbers"));
+    assert!(said(batch.float::<2>("image", &device).unwrap_err()).contains("image: expected a tensor of 2 axes"));
+    assert!(said(batch.float::<1>("label", &device).unwrap_err()).contains("label: its elements are int64"));
+    assert!(
+        said(batch.int::<4>("image", &device).unwrap_err()).contains("image: its elements are floating-point numbers")
+    );
     let unlabelled = Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
     let refused = said(unlabelled.into_iter().next().unwrap().unwrap().to_burn(&device).unwrap_err());
     assert!(refused.starts_with("sample 0 (s0): ") && refused.contains("no label"), "{refused}");

@@ -1,6 +1,6 @@
-//! Promise: burn's `Learner` gets the loader's batches: every epoch once, in order, from where a
-//! resumed run stands. An error of the loader is an error of the iterator, and a part of a loader
-//! is refused with one.
+//! Promise: burn's `Learner` receives the loader's batches: every epoch once, in order, starting
+//! where a resumed run stopped. An error of the loader is an error of the iterator. Splitting a
+//! loader is an error.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn each_pass_is_the_next_epoch_and_counts_its_samples() {
         }
         assert_eq!(seen, expected(epoch));
     }
-    // An iterator that is dropped early ends its epoch.
+    // Dropping an iterator early ends its epoch.
     assert_eq!(train.iter().next().unwrap().unwrap(), expected(3)[0]);
     let moved = train.to_device(&Device::flex());
     assert_eq!(taken(&*moved), expected(4));

@@ -1,18 +1,18 @@
-//! Images a second into candle tensors, in turns in one run:
+//! Images per second into candle tensors, in turns in one run:
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [TURNS [BATCH]]      # photographs; 5 turns, batches of 64
 //! ```
 //!
-//! The loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224), and the same as
-//! tensors on the CPU.
+//! Measures the loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224), and
+//! the same as tensors on the CPU.
 //!
-//! With the feature `cuda`, on the first GPU: the loader's batches in device memory, `f16`
-//! (N, 3, 224, 224), and the same as tensors, with candle's stream and with one of the loader's own;
-//! and page-locked batches, `u8`, and the same uploaded by candle.
+//! With the feature `cuda`, also on the first GPU: the loader's batches in device memory, `f16` (N,
+//! 3, 224, 224), and the same as tensors, on candle's stream and on a separate one; and page-locked
+//! batches, `u8`, and the same uploaded by candle.
 //!
-//! Every picture is a random-resized crop of 224 pixels, flipped or not. Printed are medians of
-//! images a second, and ratios of medians.
+//! Every picture is a random-resized crop of 224 pixels, flipped at random. The output is medians
+//! of images per second, and ratios of medians.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("images: name a data set of photographs: cargo bench --bench images -- PATH");
+        println!("images: pass a data set of photographs: cargo bench --bench images -- PATH");
         return Ok(());
     };
     let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
@@ -65,7 +65,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Images a second of an epoch. Each tensor is looked at once, as is each batch of the loader.
+/// Images per second of an epoch. Each tensor, like each batch of the loader, is read once.
 fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     for batch in batches.epoch(epoch) {
@@ -80,8 +80,7 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Epochs of 10,000 pictures and more on the first GPU, each ended by a wait for all that was
-/// queued.
+/// Epochs of at least 10,000 pictures on the first GPU, each ended by a wait for all queued work.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;
@@ -109,7 +108,8 @@ fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<(
         }
     }
     let medians = rates.map(median);
-    let paths = ["f16 on the device, candle's stream", "f16 on the device, a stream apart", "u8 page-locked, uploaded"];
+    let paths =
+        ["f16 on the device, candle's stream", "f16 on the device, separate stream", "u8 page-locked, uploaded"];
     for (path, pair) in paths.iter().zip(medians.chunks(2)) {
         println!("{path:36}: loader {:6.0}   tensors {:6.0}   ratio {:.3}", pair[0], pair[1], pair[1] / pair[0]);
     }
@@ -122,8 +122,8 @@ fn tensors(batch: &impl ToCandle, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Images a second of an epoch until all that was queued is `done`. `take` says how many images a
-/// batch has.
+/// Images per second of an epoch until all queued work is `done`. `take` returns the number of
+/// images in a batch.
 #[cfg(feature = "cuda")]
 fn drained<B>(
     batches: &mut Batches<B>,

@@ -2,42 +2,43 @@ use std::collections::HashMap;
 
 use candle_core::{Device, Error, Result, Tensor};
 
-/// Makes candle tensors of a batch. Each tensor owns a copy of its field: it stays valid after the
-/// batch is dropped.
+/// Converts batches to candle tensors. Each tensor owns a copy of its field, so it stays valid
+/// after the batch is dropped.
 ///
-/// Element types are kept: `u8`, `f32`, `f16`, `bf16` and `i64` are `U8`, `F32`, `F16`, `BF16` and
-/// `I64`. Another type is an error that names the field.
+/// Element types are kept: `u8`, `f32`, `f16`, `bf16` and `i64` become `U8`, `F32`, `F16`, `BF16`
+/// and `I64`. Any other type is an error that names the field.
 ///
-/// Errors are candle's; the text of a warpfeed error is kept whole.
+/// Errors are candle's, with the complete text of warpfeed's errors.
 pub trait ToCandle: Fields {
-    /// The images and the labels, (N): what a training loop wants.
+    /// Returns the images and the labels, (N), for a training loop.
     ///
     /// # Errors
-    /// As [`candle_images`](ToCandle::candle_images) and
+    /// Those of [`candle_images`](ToCandle::candle_images) and
     /// [`candle_labels`](ToCandle::candle_labels).
     fn to_candle(&self, device: &Device) -> Result<(Tensor, Tensor)> {
-        // The labels first: without them no image is copied.
+        // The labels come first, so that images are not copied if labels are missing.
         let labels = self.candle_labels(device)?;
         Ok((self.candle_images(device)?, labels))
     }
 
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](warpfeed::Layout::Nchw). candle's convolutions want the latter. Of several
-    /// image fields it is the one called `image`, or else the first.
+    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw),
+    /// which candle's convolutions expect. If there are several image fields, the one called
+    /// `image`, otherwise the first.
     ///
     /// # Errors
-    /// If candle cannot take the memory on `device`, or the batch lies on another device.
+    /// If candle cannot allocate the memory on `device`, or the batch is on another device.
     ///
     /// # Panics
+    /// If the loader has no image field.
     /// If the loader was opened without a picture.
     fn candle_images(&self, device: &Device) -> Result<Tensor> {
         self.tensor("image", self.image_view(), device)
     }
 
-    /// The labels, `i64`, (N). `candle_nn::loss::cross_entropy` takes them as they are.
+    /// The labels, `i64`, (N), as `candle_nn::loss::cross_entropy` expects.
     ///
     /// # Errors
-    /// If the samples have no labels: the error names the first sample.
+    /// If the samples have no labels. The error names the first sample.
     fn candle_labels(&self, device: &Device) -> Result<Tensor> {
         let labels = self.label_view().map_err(Error::wrap)?;
         self.tensor("label", labels, device)
@@ -47,7 +48,7 @@ pub trait ToCandle: Fields {
     /// [`Loader::field`](warpfeed::Loader::field) added.
     ///
     /// # Errors
-    /// If the batch has no such field; the error lists the fields it has.
+    /// If the batch has no such field. The error lists the fields it has.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.field_view(name) else {
             let names = self.names().join(", ");
@@ -56,22 +57,23 @@ pub trait ToCandle: Fields {
         self.tensor(name, view, device)
     }
 
-    /// The number of rows of each sample in the field `name`, `i64`, (N). Padding follows the rows.
+    /// Number of rows of each sample in the field `name`, `i64`, (N). The rest of the field is
+    /// padding.
     ///
     /// # Errors
     /// If `name` is not a field of [`Rows`](warpfeed::field::Rows).
     fn candle_counts(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.count_view(name) else {
-            return Err(Error::msg(format!("{name}: the batch has no rows of that name to count")));
+            return Err(Error::msg(format!("{name}: it is not a field of variable-length rows")));
         };
         self.tensor(name, view, device)
     }
 
-    /// Every field of the batch, by name, the numbers of rows too (`name.count`). Labels that the
-    /// samples do not have are left out.
+    /// Every field of the batch by name, including row counts (`name.count`). Missing labels are
+    /// left out.
     ///
     /// # Errors
-    /// As [`candle_field`](ToCandle::candle_field).
+    /// Those of [`candle_field`](ToCandle::candle_field).
     fn candle_fields(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
         let present = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
         present.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()
@@ -82,7 +84,7 @@ pub trait ToCandle: Fields {
     /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
     ///
     /// # Errors
-    /// If candle cannot upload it.
+    /// If candle cannot upload the values.
     fn candle_valid(&self, device: &Device) -> Result<Tensor> {
         let valid = self.valid_bytes();
         let count = valid.len();
@@ -92,7 +94,7 @@ pub trait ToCandle: Fields {
 
 impl<B: Fields> ToCandle for B {}
 
-/// What both kinds of batch have.
+/// Common interface of both kinds of batch.
 pub trait Fields {
     /// A field, borrowed.
     type View<'a>
@@ -105,11 +107,11 @@ pub trait Fields {
     fn count_view(&self, name: &str) -> Option<Self::View<'_>>;
     fn names(&self) -> Vec<&str>;
     fn valid_bytes(&self) -> Vec<u8>;
-    /// A copy of `view`, which is the field `name`.
+    /// Copies `view`, which is the field `name`.
     fn tensor(&self, name: &str, view: Self::View<'_>, device: &Device) -> Result<Tensor>;
 }
 
-/// The error of an element type that candle lacks.
+/// The error for an element type that candle does not support.
 pub(crate) fn no_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
-    Error::msg(format!("{name}: elements of type {}, which has no candle type here", dtype.name()))
+    Error::msg(format!("{name}: elements of type {}, which candle does not support", dtype.name()))
 }

@@ -12,18 +12,17 @@ use crate::convert::{Fields, no_dtype};
 /// The handle of the per-thread default stream, `CU_STREAM_PER_THREAD` of `cuda.h`.
 const PER_THREAD: usize = 2;
 
-/// The stream that candle computes in on `device`, for
-/// [`Loader::cuda`](warpfeed::Loader::cuda).
+/// Returns the stream that candle uses on `device`, for [`Loader::cuda`](warpfeed::Loader::cuda).
 ///
 /// # Errors
-/// If `device` is not a CUDA device, or computes in the per-thread default stream, as those of
-/// `Device::new_cuda` do. On another thread the driver takes that for another stream, so a batch
-/// that is dropped there would mark the wrong one. `Device::new_cuda_with_stream` has a stream of
-/// its own.
+/// If `device` is not a CUDA device, or uses the per-thread default stream, as devices from
+/// `Device::new_cuda` do. That handle means a different stream on each thread, so dropping a batch
+/// on another thread would record its event on the wrong stream. `Device::new_cuda_with_stream`
+/// creates a device with its own stream.
 pub fn stream(device: &Device) -> Result<Arc<CudaStream>> {
     let stream = device.as_cuda_device()?.cuda_stream();
     if stream.cu_stream() as usize == PER_THREAD {
-        let cause = "it computes in the per-thread default stream; use Device::new_cuda_with_stream";
+        let cause = "it uses the per-thread default stream; use Device::new_cuda_with_stream";
         return Err(Error::msg(format!("device {}: {cause}", stream.context().ordinal())));
     }
     Ok(stream)
@@ -61,7 +60,7 @@ impl Fields for CudaBatch {
             Device::Cuda(to) if to.cuda_stream().context().ordinal() == view.device() => to,
             _ => {
                 let (is, asked) = (view.device(), device.location());
-                return Err(Error::msg(format!("{name}: the batch lies on CUDA device {is}, not on {asked:?}")));
+                return Err(Error::msg(format!("{name}: the batch is on CUDA device {is}, not on {asked:?}")));
             }
         };
         match view.dtype() {
@@ -75,9 +74,9 @@ impl Fields for CudaBatch {
     }
 }
 
-/// A copy of `field` in memory of candle's own, queued in candle's stream. If the loader has
-/// another stream, each of the two waits for the other by an event: candle's for the batch, the
-/// loader's for the copy, so that the batch may be dropped at once.
+/// Copies `field` into memory that candle owns, on candle's stream. If the loader uses another
+/// stream, events order the two: candle's waits for the batch, and the loader's for the copy, so
+/// the batch may be dropped at once.
 fn copy<T: Element + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
     let from = field.view::<T>().map_err(Error::wrap)?;
     let (theirs, ours) = (from.stream().clone(), device.cuda_stream());

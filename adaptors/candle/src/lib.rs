@@ -25,29 +25,28 @@
 //! # }
 //! ```
 //!
-//! The tensors own their memory. Keep them as long as you like; the batch goes back when you drop
-//! it.
+//! The tensors own their memory, so you may keep them. The batch's slot returns to the loader when
+//! you drop the batch.
 //!
 //! | batch | device of the tensor | copies |
 //! |---|---|---|
 //! | `HostBatch` | `Device::Cpu` | one, in host memory |
-//! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous where the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)) |
-//! | `CudaBatch` | its own device | one, on the device, queued in the tensor's stream |
+//! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous if the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)) |
+//! | `CudaBatch` | its own device | one, on the device, on the tensor's stream |
 //!
-//! A candle tensor frees its memory itself. So the loader's memory
-//! cannot become a tensor without a copy.
+//! A candle tensor frees its memory itself, so it cannot share the loader's memory without a copy.
 //!
 //! # CUDA
 //!
-//! The feature `cuda` needs `nvcc`, for candle's own kernels. Open the loader with [`stream`]:
-//! work on the tensors is then ordered without an event.
+//! The feature `cuda` needs `nvcc`, for candle's own kernels. Open the loader with [`stream`]. Then
+//! no event is needed to order work on the tensors.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use candle_core::Device;
 //! use warpfeed_candle::ToCandle;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // `Device::new_cuda` takes the per-thread stream, which `stream` refuses.
+//! // `Device::new_cuda` uses the per-thread stream, which `stream` rejects.
 //! let device = Device::new_cuda_with_stream(0)?;
 //! let mut batches = warpfeed::Loader::new("train.lmdb").batch_size(256).cuda(&warpfeed_candle::stream(&device)?)?;
 //! for batch in batches.epoch(0) {

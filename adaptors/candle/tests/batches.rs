@@ -1,6 +1,6 @@
-//! Promise: candle tensors have the loader's numbers to the bit, for every field, element type and
-//! layout. They own them: they stay as they are when their batch is dropped and its memory is
-//! written again. Errors name the field or the sample.
+//! Promise: candle tensors have exactly the loader's values, for every field, element type and
+//! layout. They own their memory, so they do not change when their batch is dropped and its memory
+//! is rewritten. Errors name the field or the sample.
 
 #[path = "../../shared/samples.rs"]
 mod samples;
@@ -11,7 +11,7 @@ use warpfeed::field::{Numbers, Rows};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, TensorView};
 use warpfeed_candle::ToCandle;
 
-/// The bytes of a tensor in the order of its elements, read by candle.
+/// Bytes of a tensor in the order of its elements, read by candle.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let flat = tensor.flatten_all().unwrap();
     match tensor.dtype() {
@@ -92,7 +92,7 @@ fn kept_tensors_stay_as_they_are_while_a_hundred_more_batches_go_by() {
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            // The slots are few: each is written again many times.
+            // There are few slots, so each is rewritten many times.
             assert!(first.iter().all(|(_, bytes)| *bytes != batch.images().bytes()));
             went_by += 1;
         }
@@ -114,10 +114,10 @@ fn errors_name_the_field_or_the_sample() {
     let asked = refused(loader(), |batch| batch.candle_field("mask", &Device::Cpu));
     assert_eq!(asked.lines().next().unwrap(), "mask: the batch has no such field; it has image, label");
     let asked = refused(loader(), |batch| batch.candle_counts("image", &Device::Cpu));
-    assert!(asked.starts_with("image: the batch has no rows of that name to count"), "{asked}");
+    assert!(asked.starts_with("image: it is not a field of variable-length rows"), "{asked}");
     let asked = refused(unlabelled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
     assert!(asked.starts_with("sample 0 (s0): ") && asked.contains("no label"), "{asked}");
-    // A field that is there, hidden, is left out of the map.
+    // A field that exists but is hidden is left out of the map.
     let fields = unlabelled().into_iter().next().unwrap().unwrap().candle_fields(&Device::Cpu).unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

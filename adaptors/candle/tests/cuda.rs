@@ -1,6 +1,6 @@
-//! Promise: tensors of batches in device memory have the bits of those of host batches, whichever
-//! stream the loader has. They stay as they are when their batch is dropped at once and its memory
-//! is written again. Uploads from page-locked batches too.
+//! Promise: tensors of batches in device memory equal those of host batches bit for bit, whatever
+//! the loader's stream. They do not change when their batch is dropped at once and its memory is
+//! rewritten. The same holds for uploads from page-locked batches.
 //!
 //! Without the feature `cuda`, or without a driver, nothing is tested.
 #![cfg(feature = "cuda")]
@@ -28,7 +28,7 @@ fn loader(dtype: Dtype, layout: Layout) -> Loader {
     if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
 }
 
-/// Images of an epoch as `f64`, which holds every element type's values, and labels, on the CPU.
+/// Images of an epoch as `f64`, which can represent all element types, and labels, on the CPU.
 fn epoch(batches: impl Iterator<Item = (Tensor, Tensor)>) -> Vec<(Vec<f64>, Vec<i64>)> {
     let numbers = |(images, labels): (Tensor, Tensor)| {
         let images = images.to_device(&Device::Cpu).unwrap().to_dtype(DType::F64).unwrap();
@@ -45,13 +45,13 @@ fn device_tensors_have_the_bits_of_host_tensors() {
             let mut host = loader(dtype, layout).host().unwrap();
             let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));
             let mut ours = loader(dtype, layout).cuda(&stream(&device).unwrap()).unwrap();
-            // A stream of the loader's own: the two are joined by events.
+            // A separate stream of the loader, which events order with candle's.
             let mut other = loader(dtype, layout).cuda(&warpfeed::cuda::stream(0).unwrap()).unwrap();
             let mut pinned = loader(dtype, layout).pinned(true).host().unwrap();
             let seen = epoch(ours.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
-            assert!(seen == expected, "{dtype:?} {layout:?} in candle's stream");
+            assert!(seen == expected, "{dtype:?} {layout:?} on candle's stream");
             let seen = epoch(other.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
-            assert!(seen == expected, "{dtype:?} {layout:?} in another stream");
+            assert!(seen == expected, "{dtype:?} {layout:?} on another stream");
             let seen = epoch(pinned.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
             assert!(seen == expected, "{dtype:?} {layout:?} uploaded");
         }
@@ -69,7 +69,8 @@ fn kept_tensors_stay_as_they_are_while_hundreds_of_batches_go_by() {
         let kept: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
         for number in 1..=20 {
             for batch in batches.epoch(number) {
-                // Work in candle's stream that delays the copies, so that a missing wait shows.
+                // Work on candle's stream that delays the copies, so that a missing wait is
+                // detected.
                 let (images, _) = batch.unwrap().to_candle(&device).unwrap();
                 let flat = images.to_dtype(DType::F32).unwrap().flatten_from(1).unwrap();
                 flat.matmul(&flat.t().unwrap()).unwrap();
@@ -86,8 +87,8 @@ fn a_batch_on_another_device_and_the_per_thread_stream_are_refused() {
     let mut batches = loader(Dtype::F32, Layout::Nchw).cuda(&stream(&device).unwrap()).unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     let said = batch.candle_images(&Device::Cpu).unwrap_err().to_string();
-    assert!(said.starts_with("image: the batch lies on CUDA device 0, not on Cpu"), "{said}");
+    assert!(said.starts_with("image: the batch is on CUDA device 0, not on Cpu"), "{said}");
     let said = stream(&Device::new_cuda(0).unwrap()).unwrap_err().to_string();
-    assert!(said.starts_with("device 0: it computes in the per-thread default stream"), "{said}");
+    assert!(said.starts_with("device 0: it uses the per-thread default stream"), "{said}");
     assert!(stream(&Device::Cpu).is_err());
 }

@@ -1,6 +1,6 @@
-//! Promise: the example `train` goes on in mid-epoch where it was stopped: a run in three parts has
-//! the losses and the accuracy of a run that was never stopped, to the bit. The learning curve is
-//! drawn. A step's graph is freed with the step.
+//! Promise: the example `train` resumes in mid-epoch where it was stopped. A run in three parts has
+//! exactly the losses and the accuracy of an uninterrupted run. The learning curve is drawn. A
+//! step's graph is freed with the step.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;
@@ -68,7 +68,7 @@ fn the_optimiser_keeps_no_graph_of_a_step() {
     let images = Tensor::ones((2, 3, 16, 16), DType::F32, &Device::Cpu).unwrap();
     let labels = Tensor::new(&[0i64, 2], &Device::Cpu).unwrap();
     let gradients = loss::cross_entropy(&net.forward(&images, true).unwrap(), &labels).unwrap().backward().unwrap();
-    // candle's gradients do hold it, so this can fail.
+    // candle's gradients keep the graph alive, so this test can fail.
     assert!(sgd.variables().any(|(_, variable)| gradients.get(variable).is_some_and(Tensor::track_op)));
     sgd.step(&gradients, 0.1).unwrap();
     for (name, tensor) in sgd.state() {
@@ -85,7 +85,7 @@ fn the_curve_shows_losses_and_accuracies() {
     let drawn = image::open(&path).unwrap().to_rgb8();
     let count = |colour: [u8; 3]| drawn.pixels().filter(|pixel| pixel.0 == colour).count();
     assert!(count([31, 96, 180]) > 500 && count([214, 96, 20]) > 500);
-    // The last accuracy, 80 %, is where the axis has it.
+    // The last accuracy, 80 %, is at its place on the axis.
     let (right, y) = (drawn.width() - 64, (40.0 + (480.0 - 88.0) * 0.2_f64).round() as u32);
     assert_eq!(drawn.get_pixel(right, y).0, [214, 96, 20]);
 }

@@ -1,6 +1,6 @@
-//! burn's own: `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the crate `image`, a
-//! `Batcher` makes tensors as burn's example `custom-image-dataset` does, and a `DataLoader` has two
-//! workers.
+//! burn's own loader: `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the crate
+//! `image`, a `Batcher` creates tensors like burn's example `custom-image-dataset`, and a
+//! `DataLoader` has two workers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ impl Mapper<ImageDatasetItem, Picture> for CropAndResize {
         let (width, height) = (item.image_width as u32, item.image_height as u32);
         let PixelData::U8(pixels) = &item.image else { panic!("{}: not 8 bits", item.image_path) };
         let image: DynamicImage = if pixels.len() == item.image_width * item.image_height {
-            GrayImage::from_raw(width, height, pixels.clone()).expect("a byte a pixel").into()
+            GrayImage::from_raw(width, height, pixels.clone()).expect("one byte per pixel").into()
         } else {
-            RgbImage::from_raw(width, height, pixels.clone()).expect("three bytes a pixel").into()
+            RgbImage::from_raw(width, height, pixels.clone()).expect("three bytes per pixel").into()
         };
         let Annotation::Label(label) = item.annotation else { panic!("{}: no label", item.image_path) };
         Picture { pixels: resized(&image).into_raw(), label: label as i64 }
@@ -66,7 +66,7 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// burn takes a data set by value; this is one for the check and the loader.
+/// burn takes a data set by value. This type shares one between the check and the loader.
 struct Shared(Arc<Pipeline>);
 
 impl Dataset<Picture> for Shared {
@@ -101,7 +101,7 @@ impl Peer {
     }
 }
 
-/// Takes every batch of a pass, and counts the images.
+/// Consumes every batch of a pass, and counts the images.
 pub(crate) fn drain(loader: &dyn DataLoader<Batch>) -> Result<usize> {
     let mut images = 0;
     for batch in loader.iter() {

@@ -1,6 +1,6 @@
-//! `candle-datasets`: its `Batcher` makes batches of an iterator over tensors. candle has no loader
-//! for folders of pictures and no workers. So pictures are made as candle's examples make them for
-//! its nets (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each
+//! `candle-datasets`: its `Batcher` makes batches from an iterator over tensors. candle has no
+//! loader for folders of pictures, and no workers. Pictures are therefore loaded like in candle's
+//! examples (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each
 //! worker is a thread with a `Batcher` over its share.
 
 use std::fs;
@@ -14,7 +14,7 @@ use candle_datasets::Batcher;
 use crate::{BATCH, MEAN, Pictures, Result, SIDE, STD, resized};
 
 pub(crate) struct Peer {
-    /// In the order of their paths, with their labels.
+    /// Pictures in the order of their paths, with their labels.
     pictures: Vec<(PathBuf, i64)>,
 }
 

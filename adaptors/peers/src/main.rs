@@ -1,5 +1,5 @@
-//! Images a second from a folder of pictures into tensors on the CPU: warpfeed beside candle's and
-//! burn's own loaders, in turns in one run.
+//! Images per second from a folder of pictures into tensors on the CPU: warpfeed compared with
+//! candle's and burn's own loaders, in turns in one run.
 //!
 //! ```text
 //! cargo run --release                          # 500 drawn pictures
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All do the same work with two workers: decode a picture, resize its shorter side to 224 pixels,
-//! take the centre of 224x224, normalise it to `f32`, and batch 64 of them as (N, 3, 224, 224) with
+//! crop the central 224x224, normalise it to `f32`, and batch 64 of them as (N, 3, 224, 224) with
 //! their labels. The program compares the pictures first, and refuses to measure if they differ.
 //!
 //! 1. This file: the check, the turns, the table.
@@ -29,15 +29,14 @@ use warpfeed_cli::synth::Synth;
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
 const WORKERS: usize = 2;
-/// ImageNet's, as `Normalize::IMAGENET` has them.
+/// Mean and deviation of ImageNet, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
-/// Pictures to compare.
+/// Number of pictures to compare.
 const COMPARED: usize = 2 * BATCH;
-/// The mean difference that is let pass, in levels of 0 to 255: decoders and resizing filters round
-/// differently.
+/// Maximum mean difference, in levels of 0 to 255. Decoders and resizing filters round differently.
 const DIFFERENCE: f32 = 1.5;
-/// A turn of a loader takes at least this long, in seconds, and ends with an epoch.
+/// Minimum length of a loader's turn, in seconds. A turn ends with an epoch.
 const TURN: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -88,7 +87,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What both peers do with a picture: as warpfeed's `Augment::eval`, and torchvision's `Resize` and
+/// The processing of both peers: like warpfeed's `Augment::eval`, and torchvision's `Resize` and
 /// `CenterCrop`, with the crate `image`.
 fn resized(picture: &DynamicImage) -> RgbImage {
     let (width, height) = (picture.width(), picture.height());
@@ -99,25 +98,25 @@ fn resized(picture: &DynamicImage) -> RgbImage {
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Says how much a peer's pictures differ from ours, and refuses other labels or pictures.
+/// Prints how much a peer's pictures differ from ours, and fails for different labels or pictures.
 fn compare(name: &str, expected: &Pictures, seen: &Pictures) -> Result<()> {
     if expected.1 != seen.1 || expected.0.len() != seen.0.len() {
-        return Err(format!("{name}: other labels, or another number of pictures").into());
+        return Err(format!("{name}: labels or number of pictures differ").into());
     }
     let plane = (SIDE * SIDE) as usize;
     let levels = |(i, (a, b)): (usize, (&f32, &f32))| f64::from((a - b).abs() * STD[i / plane % 3] * 255.0);
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
     println!("{name}: {} pictures, mean difference {mean:.2} of 255 levels", expected.1.len());
-    // Not `mean > ...`: NaN is not above either.
+    // Written without `mean > ...`, so that NaN fails too.
     let same = mean <= DIFFERENCE;
     if !same {
-        return Err(format!("{name}: other pictures; {DIFFERENCE} levels would pass").into());
+        return Err(format!("{name}: pictures differ by more than {DIFFERENCE} levels").into());
     }
     Ok(())
 }
 
-/// Images a second of whole epochs; `epoch` says how many images it had.
+/// Images per second over whole epochs. `epoch` returns the number of images.
 fn rate(mut epoch: impl FnMut() -> Result<usize>) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! warpfeed, as its users open it.
+//! warpfeed, opened like a user would.
 
 use std::path::Path;
 use std::sync::Arc;

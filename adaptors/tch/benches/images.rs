@@ -1,19 +1,19 @@
-//! Images a second into tch tensors, in turns in one run:
+//! Images per second into tch tensors, in turns in one run:
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [TURNS [BATCH]]      # photographs; 5 turns, batches of 64
 //! ```
 //!
-//! The loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224), and the same as
-//! tensors.
+//! Measures the loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224), and
+//! the same as tensors.
 //!
-//! With the feature `cuda`, on the first GPU: the loader's batches in device memory, `f16`
-//! (N, 3, 224, 224), and the same as tensors, with libtorch's stream and with one of the loader's
-//! own; and page-locked batches, `u8`, and the same uploaded by libtorch.
+//! With the feature `cuda`, also on the first GPU: the loader's batches in device memory, `f16` (N,
+//! 3, 224, 224), and the same as tensors, on libtorch's stream and on a separate one; and
+//! page-locked batches, `u8`, and the same uploaded by libtorch.
 //!
-//! Every picture is a random-resized crop of 224 pixels, flipped or not. An epoch has 10,000
-//! pictures or more on a GPU, and ends when all that was queued is done. Printed are medians of
-//! images a second, and ratios of medians.
+//! Every picture is a random-resized crop of 224 pixels, flipped at random. An epoch on a GPU has
+//! at least 10,000 pictures, and ends when all queued work is done. The output is medians of images
+//! per second, and ratios of medians.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("images: name a data set of photographs: cargo bench --bench images -- PATH");
+        println!("images: pass a data set of photographs: cargo bench --bench images -- PATH");
         return Ok(());
     };
     let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// Prints a line for each of `paths`: `turn` measures each without and with tensors.
+/// Prints a line for each of `paths`. `turn` measures each without and with tensors.
 fn print<const PATHS: usize, const RATES: usize>(
     paths: [&str; PATHS],
     turns: u64,
@@ -78,7 +78,7 @@ fn tensors(batch: impl ToTch) {
     drop(std::hint::black_box(batch.to_tch().expect("the pictures have labels")));
 }
 
-/// Images a second of an epoch until all that was queued is `done`.
+/// Images per second of an epoch until all queued work is `done`.
 fn epoch<B>(batches: &mut Batches<B>, epoch: u64, take: impl Fn(B), done: impl Fn()) -> Result<f64> {
     let (began, images) = (Instant::now(), batches.epoch_len(epoch));
     for batch in batches.epoch(epoch) {
@@ -102,7 +102,7 @@ fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<(
         drop(std::hint::black_box((to(images), to(labels))));
     };
     let paths =
-        ["f16 on the device, libtorch's stream", "f16 on the device, a stream apart", "u8 page-locked, uploaded"];
+        ["f16 on the device, libtorch's stream", "f16 on the device, separate stream", "u8 page-locked, uploaded"];
     print(paths, turns, |turn| {
         Ok([
             epoch(&mut ours, turn, drop, done)?,

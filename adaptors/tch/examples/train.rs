@@ -1,13 +1,13 @@
-//! Trains a small residual net with tch on drawn pictures of six classes, or on class folders, an
-//! LMDB or tar shards; a fifth of each class is held out.
+//! Trains a small residual network with tch on generated pictures of six classes, or on class
+//! folders, an LMDB or tar shards. A fifth of each class is held out.
 //!
 //! ```text
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! With the feature `cuda`, on the first GPU: batches come in its memory.
+//! With the feature `cuda` it runs on the first GPU, with batches in its memory.
 //!
-//! Without a path the exit code says whether the held-out accuracy is well above guessing.
+//! Without a path the exit code says whether the held-out accuracy is well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const SIDE: u32 = 32;
 const BATCH: usize = 32;
 const RATE: f64 = 0.05;
 const WARM_UP: f64 = 20.0;
-/// The held-out accuracy on the drawn set must be above this: guessing gives 0.17.
+/// Minimum held-out accuracy on the generated set. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two 3x3 convolutions around which the input is added, as in "Deep Residual Learning for Image
+/// Two 3x3 convolutions with a residual connection, as in "Deep Residual Learning for Image
 /// Recognition", 2015.
 fn block(p: &nn::Path<'_>, inputs: i64, outputs: i64, stride: i64) -> impl ModuleT + use<> {
     let conv = |name: &str, inputs, side: i64, stride| {
@@ -63,15 +63,15 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = on(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // Not `accuracy <= ...`: NaN is not above either.
+    // Written without `accuracy <= ...`, so that NaN fails too.
     let learnt = accuracy > ACCURACY;
     if arguments.is_empty() && !learnt {
-        return Err(format!("more than {:.1} % was due", 100.0 * ACCURACY).into());
+        return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
     }
     Ok(())
 }
 
-/// Trains where batches and libtorch can both be; the last held-out accuracy.
+/// Trains on the best device for batches and libtorch, and returns the last held-out accuracy.
 fn on(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();
     #[cfg(feature = "cuda")]
@@ -122,7 +122,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
     Ok(accuracy)
 }
 
-/// The share of held-out pictures that the net names rightly.
+/// Share of held-out pictures that the network classifies correctly.
 fn share_right<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
     let (mut right, mut all) = (0.0, 0);
     for batch in held_out.epoch(0) {

@@ -9,15 +9,15 @@ use warpfeed::{CudaBatch, Result};
 use crate::libtorch;
 use crate::share::Fields;
 
-/// The stream that the calling thread computes in on CUDA device `ordinal`, for
+/// Returns the stream that the calling thread uses on CUDA device `ordinal`, for
 /// [`Loader::cuda`](warpfeed::Loader::cuda). tch does not change it: it is the default stream,
-/// unless other code of libtorch set another.
+/// unless other code of libtorch has set another one.
 ///
 /// # Errors
-/// If libtorch has no CUDA, or there is no such device.
+/// If libtorch was built without CUDA, or the device does not exist.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     let handle = libtorch::stream(ordinal)?;
-    // SAFETY: libtorch's streams live as long as the process.
+    // SAFETY: libtorch's streams are never destroyed.
     unsafe { warpfeed::cuda::borrowed_stream(ordinal, handle) }
 }
 
@@ -25,8 +25,7 @@ impl Fields for CudaBatch {
     fn order(&self) -> Result<()> {
         let Some(field) = self.fields().find_map(|field| self.field(&field.name)) else { return Ok(()) };
         let handle = libtorch::stream(field.device())?;
-        // SAFETY: libtorch computes in the primary context, and its streams live as long as the
-        // process.
+        // SAFETY: libtorch uses the primary context, and its streams are never destroyed.
         unsafe { self.use_on(handle) }
     }
 

@@ -20,14 +20,15 @@
 //! # }
 //! ```
 //!
-//! A tensor *is* the loader's memory, without a copy: it holds the slot of its batch, and so do all
-//! tensors that share its storage (`shallow_clone`, `view`, `narrow`, what a graph saved for the
-//! backward pass). The slot is filled again when the last of them is gone.
+//! A tensor *is* the loader's memory, without a copy. It holds the slot of its batch, and so do all
+//! tensors that share its storage (`shallow_clone`, `view`, `narrow`, tensors that a graph saved
+//! for the backward pass). The slot is refilled after the last of them has been dropped.
 //!
-//! - A tensor that you keep keeps a slot. While all slots are kept, workers have nothing to fill,
-//!   and the loader says so after [`Loader::timeout`](warpfeed::Loader::timeout). `images.copy()` is
-//!   an owned copy: keep that.
-//! - You may write to a tensor (`images.fill_(0.0)`): its memory is filled anew for every batch.
+//! - Every tensor that you keep occupies a slot. While all slots are occupied, workers have none to
+//!   fill, and the loader reports that after [`Loader::timeout`](warpfeed::Loader::timeout).
+//!   `images.copy()` is an owned copy: keep that instead.
+//! - You may write to a tensor (`images.fill_(0.0)`), because its memory is refilled for every
+//!   batch.
 //! - `images.to_device(Device::Cuda(0))` uploads, in one copy. From page-locked memory
 //!   ([`Loader::pinned`](warpfeed::Loader::pinned)) it may be asynchronous, and the batch may be
 //!   dropped at once.
@@ -40,7 +41,7 @@
 //!
 //! # CUDA
 //!
-//! With the feature `cuda`, open the loader with [`stream`], in which libtorch computes.
+//! With the feature `cuda`, open the loader with [`stream`], which libtorch uses.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use warpfeed_tch::{ToTch, stream};
@@ -54,9 +55,9 @@
 //! # }
 //! ```
 //!
-//! A loader with another stream is right too: the stream in which libtorch computes then waits for
-//! each batch. However a tensor ends, and on whichever thread or stream, its memory is written
-//! again after all work that the device had been given by then.
+//! A loader with another stream is also correct: libtorch's stream then waits for each batch.
+//! Whenever a tensor is dropped, on whichever thread or stream, its memory is written again only
+//! after all work submitted to the device before the drop.
 #![cfg_attr(
     not(feature = "cuda"),
     doc = "",

@@ -1,5 +1,5 @@
-// What libtorch has and tch does not bind: tensors that own memory of others, by DLPack, and the
-// stream that the calling thread computes in.
+// Functions of libtorch that tch does not bind: tensors that share foreign memory, by DLPack, and the
+// stream that the calling thread uses.
 
 #include <ATen/DLConvertor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -33,8 +33,8 @@ bool caught(char* message, size_t length, F work) noexcept {
 
 extern "C" {
 
-// A tensor that calls the deleter of `managed` when its memory is let go; null, with a message, if
-// libtorch cannot take it, and then the deleter has been called.
+// Returns a tensor that calls the deleter of `managed` when its memory is released. If libtorch
+// rejects it, returns null with a message, after calling the deleter.
 at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t length) {
   at::Tensor* tensor = nullptr;
   caught(message, length, [&] {
@@ -44,11 +44,11 @@ at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t l
   return tensor;
 }
 
-// The handle of the stream that the calling thread computes in on CUDA device `device`.
+// Returns the handle of the stream that the calling thread uses on CUDA device `device`.
 bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length) {
 #ifdef WARPFEED_LIBTORCH_CUDA
-  // Linkers leave out a library that nobody refers to. Without this reference a program would start
-  // without libtorch's CUDA part, and find no GPU.
+  // Linkers omit a library that is never referenced. Without this reference a program would start
+  // without libtorch's CUDA part, and not find the GPU.
   int (*volatile cuda_part)() = at::cuda::warp_size;
   (void)cuda_part;
 #endif

@@ -21,31 +21,33 @@ unsafe extern "C" {
 
 const MESSAGE: usize = 1024;
 
-/// A tensor that is `memory`, and lets go of it with the last tensor that shares its storage.
+/// Creates a tensor that shares `memory`, which is released with the last tensor that shares its
+/// storage.
 pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     let mut message = [0u8; MESSAGE];
-    // SAFETY: a managed tensor that nobody else has, and room for the message with its final NUL.
+    // SAFETY: the managed tensor is not shared, and there is room for the message with its final
+    // NUL.
     let tensor = unsafe { warpfeed_tch_share(memory.into_raw_unversioned(), message.as_mut_ptr().cast(), MESSAGE) };
     if tensor.is_null() {
         return Err(Error::config(format!("{name}: {}", text(&message))));
     }
-    // SAFETY: a tensor made by `new`, which tch deletes as it deletes its own.
+    // SAFETY: the tensor was created by `new`, and tch deletes it like its own.
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 
-/// The handle of the stream that the calling thread computes in on CUDA device `ordinal`.
+/// Returns the handle of the stream that the calling thread uses on CUDA device `ordinal`.
 #[cfg(feature = "cuda")]
 pub(crate) fn stream(ordinal: usize) -> Result<usize> {
     let (mut message, mut stream) = ([0u8; MESSAGE], std::ptr::null_mut());
     let device = ordinal.try_into().map_err(|_| Error::config(format!("CUDA device {ordinal}: no such device")))?;
-    // SAFETY: room for an address, and for the message with its final NUL.
+    // SAFETY: there is room for an address, and for the message with its final NUL.
     if unsafe { warpfeed_tch_stream(device, &raw mut stream, message.as_mut_ptr().cast(), MESSAGE) } {
         return Ok(stream as usize);
     }
     Err(Error::config(format!("CUDA device {ordinal}: {}", text(&message))))
 }
 
-/// libtorch's message, without what follows its first line.
+/// First line of libtorch's message.
 fn text(message: &[u8]) -> String {
     let message = message.split(|&byte| byte == 0 || byte == b'\n').next().unwrap_or_default();
     String::from_utf8_lossy(message).into_owned()

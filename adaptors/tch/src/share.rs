@@ -7,25 +7,25 @@ use warpfeed::{Error, HostBatch, Result};
 
 use crate::libtorch;
 
-/// Hands a batch to libtorch.
+/// Converts a batch to libtorch tensors.
 pub trait ToTch: Fields {
-    /// The images and the labels, (N): what a training step wants. The images are (N, H, W, 3), or
-    /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw); torch's convolutions want the
-    /// latter. Of several image fields it is the one called `image`, or else the first. Labels are
-    /// `Int64`, as `cross_entropy_for_logits` wants them.
+    /// Returns the images and the labels, (N), for a training step. The images are (N, H, W, 3), or
+    /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw), which torch's convolutions
+    /// expect. If there are several image fields, the one called `image`, otherwise the first.
+    /// Labels are `Int64`, as `cross_entropy_for_logits` expects.
     ///
     /// # Errors
-    /// As [`TchBatch::labels`].
+    /// Those of [`TchBatch::labels`].
     ///
     /// # Panics
-    /// If the loader was opened without a picture.
+    /// If the loader has no image field.
     fn to_tch(self) -> Result<(Tensor, Tensor)> {
         let batch = self.into_tch()?;
         Ok((batch.images()?, batch.labels()?))
     }
 
-    /// The batch, shared with the tensors that are made of it. A batch on a device may be used in
-    /// the stream that the calling thread computes in: that stream waits for it.
+    /// Shares the batch with the tensors that are created from it. The stream that the calling
+    /// thread uses waits for a batch on a device, so the batch may be used on that stream.
     ///
     /// # Errors
     /// From the driver, for a batch on a device.
@@ -37,8 +37,8 @@ pub trait ToTch: Fields {
 
 impl<B: Fields> ToTch for B {}
 
-/// A batch whose memory torch's tensors share: its slot goes back when this and all of them are
-/// gone.
+/// A batch whose memory torch's tensors share. Its slot returns when the batch and all of its
+/// tensors are dropped.
 ///
 /// ```no_run
 /// # use warpfeed_tch::ToTch;
@@ -53,13 +53,13 @@ impl<B: Fields> ToTch for B {}
 pub struct TchBatch<B = HostBatch>(Arc<B>);
 
 impl<B: Fields> TchBatch<B> {
-    /// The images, as [`to_tch`](ToTch::to_tch) has them.
+    /// The images, as in [`to_tch`](ToTch::to_tch).
     ///
     /// # Errors
     /// From libtorch.
     ///
     /// # Panics
-    /// If the loader was opened without a picture.
+    /// If the loader has no image field.
     pub fn images(&self) -> Result<Tensor> {
         let name = self.0.image_name();
         self.field(&name)
@@ -68,18 +68,18 @@ impl<B: Fields> TchBatch<B> {
     /// The labels, `Int64`, (N).
     ///
     /// # Errors
-    /// If the samples have no labels: the error names the first sample.
+    /// If the samples have no labels. The error names the first sample.
     pub fn labels(&self) -> Result<Tensor> {
         self.0.check_labels()?;
         self.field("label")
     }
 
     /// The field `name`, (N, ...): `image`, `label`, `soft_label`, one that
-    /// [`Loader::field`](warpfeed::Loader::field) added, or the numbers of its rows, `name.count`.
-    /// Its element type is kept.
+    /// [`Loader::field`](warpfeed::Loader::field) added, or its row counts, `name.count`. Its
+    /// element type is kept.
     ///
     /// # Errors
-    /// If the batch has no such field; the error lists the fields it has.
+    /// If the batch has no such field. The error lists the fields it has.
     pub fn field(&self, name: &str) -> Result<Tensor> {
         let Some(memory) = self.0.export(name) else {
             let present = self.0.names().join(", ");
@@ -88,8 +88,8 @@ impl<B: Fields> TchBatch<B> {
         libtorch::share(name, memory)
     }
 
-    /// Every field of the batch, by name, the numbers of rows too (`name.count`). Labels that the
-    /// samples do not have are left out.
+    /// Every field of the batch by name, including row counts (`name.count`). Missing labels are
+    /// left out.
     ///
     /// # Errors
     /// From libtorch.
@@ -105,12 +105,12 @@ impl<B: Fields> TchBatch<B> {
     }
 }
 
-/// What both kinds of batch have.
+/// Common interface of both kinds of batch.
 pub trait Fields: Sized + Send + Sync + 'static {
-    /// Lets the stream that the calling thread computes in wait for the batch.
+    /// Makes the stream that the calling thread uses wait for the batch.
     fn order(&self) -> Result<()>;
     fn export(self: &Arc<Self>, name: &str) -> Option<DlpackTensor>;
-    /// Those that it has: labels are a field where the samples have them.
+    /// Names of the fields. Labels are a field only if the samples have them.
     fn names(&self) -> Vec<String>;
     fn image_name(&self) -> String;
     fn check_labels(&self) -> Result<()>;

@@ -1,6 +1,6 @@
-//! Promise: torch gets the loader's own memory: tensors are the slot of their batch, with its
-//! numbers to the bit, for every field and element type. They hold the slot until the last tensor
-//! that shares their storage is gone. Errors name the field or the sample.
+//! Promise: torch uses the loader's own memory. Tensors are the slot of their batch, with its exact
+//! values, for every field and element type. They occupy the slot until the last tensor that shares
+//! their storage is dropped. Errors name the field or the sample.
 
 #[path = "../../shared/samples.rs"]
 mod samples;
@@ -13,7 +13,7 @@ use warpfeed::field::{Numbers, Rows};
 use warpfeed::{Augment, Batches, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_tch::ToTch;
 
-/// The bytes of a tensor in the order of its elements, read by torch.
+/// Bytes of a tensor in the order of its elements, read by torch.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
     tensor.copy_data_u8(&mut bytes, tensor.numel());
@@ -90,19 +90,19 @@ fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
 }
 
-/// The promise for whatever `kept` makes of the images of a batch and holds.
+/// Checks the promise for any tensor that `kept` derives from the images of a batch.
 fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().bytes().as_ptr() as usize;
-    // The labels are dropped, and so are the images: `kept` alone holds it.
+    // The labels and the images are dropped, so only `kept` occupies the slot.
     let kept = kept(first.to_tch().unwrap().0);
     let before = bytes(&kept);
     let filled: Vec<usize> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&kept), before);
     drop(kept);
-    // Now its slot is filled again.
+    // Now the slot is filled again.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 
@@ -144,7 +144,7 @@ fn a_copy_leaves_the_slot_free_and_stays_as_it_is() {
             (batch.to_tch().unwrap().0.copy(), expected)
         })
         .collect();
-    // More than there are slots.
+    // More copies than there are slots.
     assert_eq!(copies.len(), 7);
     (1..=15).for_each(|epoch| drop(slots(&mut batches, epoch)));
     drop(batches);
@@ -178,7 +178,7 @@ fn errors_name_the_field_or_the_sample() {
     let first = || unlabelled().into_iter().next().unwrap().unwrap();
     let said = first().to_tch().unwrap_err().to_string();
     assert!(said.starts_with("sample 0 (s0): ") && said.contains("no label"), "{said}");
-    // A field that is there, hidden, is left out of the map.
+    // A field that exists but is hidden is left out of the map.
     let fields = first().into_tch().unwrap().fields().unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

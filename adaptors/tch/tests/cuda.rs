@@ -1,7 +1,7 @@
-//! Promise: tensors of batches in device memory are that memory, with the bits of host batches,
-//! whichever stream the loader has. However late the device comes to the work that reads a tensor,
-//! its memory is not written before. A tensor holds its slot until the last one that shares its
-//! storage is gone. Uploads from page-locked batches have the same bits.
+//! Promise: tensors of batches in device memory are that memory, bit-identical to host batches,
+//! whatever the loader's stream. However late the device reaches the work that reads a tensor, its
+//! memory is not written before. A tensor occupies its slot until the last one that shares its
+//! storage is dropped. Uploads from page-locked batches have the same bits.
 //!
 //! Without the feature `cuda`, or without a driver, nothing is tested.
 #![cfg(feature = "cuda")]
@@ -21,17 +21,17 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// The stream in which libtorch computes, and one of the loader's own; none without a driver.
+/// The stream that libtorch uses, and a separate one for the loader. `None` without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         println!("not tested: {e}");
         return None;
     }
-    assert!(tch::Cuda::is_available(), "there is a driver, and libtorch has no CUDA");
+    assert!(tch::Cuda::is_available(), "there is a driver, but libtorch was built without CUDA");
     Some([stream(0).unwrap(), warpfeed::cuda::stream(0).unwrap()])
 }
 
-/// The bytes of a tensor in the order of its elements, read by torch.
+/// Bytes of a tensor in the order of its elements, read by torch.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let tensor = tensor.to_device(Device::Cpu).contiguous();
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
@@ -59,7 +59,7 @@ fn expected(loader: Loader, epoch: u64) -> Vec<(Vec<u8>, Vec<i64>)> {
     epoch.map(|batch| (batch.images().bytes().to_vec(), batch.labels().unwrap().to_vec())).collect()
 }
 
-/// Milliseconds of work in libtorch's stream, so that what is queued behind it comes late.
+/// Milliseconds of work on libtorch's stream, which delay the work queued after it.
 struct Busy(Tensor);
 
 impl Busy {
@@ -156,19 +156,19 @@ fn slots(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// The promise for whatever `kept` makes of the images of a batch and holds.
+/// Checks the promise for any tensor that `kept` derives from the images of a batch.
 fn holds_the_slot(stream: &Arc<CudaStream>, kept: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = floats().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().device_ptr();
-    // The labels are dropped, and so are the images: `kept` alone holds it.
+    // The labels and the images are dropped, so only `kept` occupies the slot.
     let kept = kept(first.to_tch().unwrap().0);
     let before = bytes(&kept);
     let filled: Vec<u64> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&kept), before);
     drop(kept);
-    // Now its slot is filled again.
+    // Now the slot is filled again.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 

@@ -1,4 +1,4 @@
-//! The processes of a run, joined by NCCL.
+//! The processes of a run, connected by NCCL.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use warpfeed::Rank;
 
 use crate::sgd::Sgd;
 
-/// How long a process waits for the first one.
+/// Time for which a process waits for rank 0.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All processes of a run.
@@ -21,7 +21,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Joins the processes. Rank 0 sends NCCL's identifier of the group to the others, by TCP at
+    /// Connects the processes. Rank 0 sends NCCL's group identifier to the others, by TCP at
     /// `MASTER_ADDR` and the port after `MASTER_PORT`, which torchrun itself uses.
     pub(crate) fn join(place: Rank, device: &Device) -> Result<Self> {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
@@ -48,13 +48,13 @@ impl Group {
             stream.read_exact(&mut bytes)?;
             Id::uninit(bytes.map(|byte| byte as std::ffi::c_char))
         };
-        // In candle's own stream, so that no event is needed between a step and its all-reduce.
+        // On candle's own stream, so that no event is needed between a step and its all-reduce.
         let stream = device.as_cuda_device()?.cuda_stream();
         let nccl = Comm::from_rank(stream, place.rank, place.world_size, id).map_err(failed)?;
         Ok(Group { nccl, device: device.clone() })
     }
 
-    /// The mean of `tensor`, `f32` and contiguous, over all processes.
+    /// Mean of `tensor`, which must be `f32` and contiguous, over all processes.
     pub(crate) fn average(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Avg)
     }
@@ -65,7 +65,7 @@ impl Group {
         let mut reduced = device.alloc_zeros::<f32>(flat.elem_count())?;
         {
             let (storage, _) = flat.storage_and_layout();
-            let Storage::Cuda(storage) = &*storage else { candle_core::bail!("a tensor that is not on a GPU") };
+            let Storage::Cuda(storage) = &*storage else { candle_core::bail!("the tensor is not on a GPU") };
             self.nccl.all_reduce(storage.as_cuda_slice::<f32>()?, &mut reduced, operation).map_err(failed)?;
         }
         let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(reduced, device.clone()));
@@ -104,14 +104,14 @@ impl Group {
             .collect()
     }
 
-    /// An error if a weight of one process differs from that of another in a bit.
+    /// Fails if a weight differs between processes in any bit.
     pub(crate) fn assert_same_weights(&self, sgd: &Sgd) -> Result<()> {
         for (name, variable) in sgd.variables() {
             let (least, most) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
             let apart = (most - least)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            // Not `apart > 0`: NaN is not the same either.
+            // Written without `apart > 0`, so that NaN fails too.
             if apart != 0.0 {
-                candle_core::bail!("{name}: the weights of two processes are {apart} apart");
+                candle_core::bail!("{name}: the weights of two processes differ by {apart}");
             }
         }
         Ok(())

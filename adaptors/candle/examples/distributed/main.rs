@@ -1,4 +1,4 @@
-//! Trains the net of the example `train` on several GPUs, one process a GPU.
+//! Trains the network of the example `train` on several GPUs, with one process per GPU.
 //!
 //! ```text
 //! cargo build --release --features nccl --example distributed
@@ -7,16 +7,16 @@
 //! ```
 //!
 //! Each process takes its rank from the launcher's variables, reads its share of every global batch
-//! ([`Loader::distributed`]), and averages gradients with the others by NCCL: one all-reduce of all
-//! gradients a step. Without PATH it draws pictures of six classes.
+//! ([`Loader::distributed`]), and averages gradients with the others by NCCL, with one all-reduce
+//! of all gradients per step. Without PATH it generates pictures of six classes.
 //!
-//! The exit code is 0 if all processes hold the same weights in the end, to the bit, and the
-//! held-out accuracy is well above guessing.
+//! The exit code is 0 if all processes end with bit-identical weights, and the held-out accuracy is
+//! well above chance.
 
 mod group;
 #[path = "../train/net.rs"]
 mod net;
-// Its state is saved by `train` alone.
+// Only `train` saves its state.
 #[allow(dead_code)]
 #[path = "../train/sgd.rs"]
 mod sgd;
@@ -37,13 +37,13 @@ use net::ResNet;
 use sgd::Sgd;
 
 const SIDE: u32 = 64;
-/// Of all processes together, so that a run is the same for any number of them but for rounding
-/// and the statistics of batch normalisation, which are those of each share.
+/// Batch size over all processes. A run is therefore the same for any number of processes, except
+/// for rounding, and for the statistics of batch normalisation, which are those of each share.
 const GLOBAL_BATCH: usize = 128;
 const RATE: f64 = 0.1;
 const WARM_UP: f64 = 20.0;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
-/// The held-out accuracy must be above this many times that of guessing.
+/// Minimum held-out accuracy, as a multiple of chance.
 const TIMES_CHANCE: f64 = 3.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -61,11 +61,11 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "--processes") {
-        let processes = arguments.get(1).ok_or("--processes: a number is missing")?.parse()?;
+        let processes = arguments.get(1).ok_or("--processes: missing number")?.parse()?;
         return start(processes, &arguments[2..]);
     }
     if let Err(e) = warpfeed::cuda::available() {
-        println!("nothing runs on a GPU: {e}");
+        println!("cannot run on a GPU: {e}");
         return Ok(());
     }
     let epochs = if arguments.len() > 1 { arguments.remove(1).parse()? } else { 8 };
@@ -76,7 +76,7 @@ fn run() -> Result<()> {
     train(&data, epochs)
 }
 
-/// Starts `processes` of this program with the variables of torchrun, and waits for them.
+/// Starts `processes` copies of this program with torchrun's variables, and waits for them.
 fn start(processes: usize, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let begin = |rank: usize| {
@@ -138,7 +138,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         let count = losses.len();
         let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
         let took = began.elapsed().as_secs_f64();
-        // The running statistics are of each process's own share.
+        // The running statistics are those of each process's own share.
         group.average_statistics(&sgd)?;
         share = accuracy(&net, &mut held_out, &group, &device)?;
         if place.rank == 0 {
@@ -155,9 +155,12 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     group.assert_same_weights(&sgd)?;
     let due = TIMES_CHANCE / classes as f64;
     if share <= due {
-        return Err(
-            format!("the held-out accuracy is {:.1} %; more than {:.1} % was due", 100.0 * share, 100.0 * due).into()
-        );
+        return Err(format!(
+            "the held-out accuracy is {:.1} %, expected more than {:.1} %",
+            100.0 * share,
+            100.0 * due
+        )
+        .into());
     }
     if place.rank == 0 {
         println!("all {} processes hold the same weights", place.world_size);
@@ -165,7 +168,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     Ok(())
 }
 
-/// The share of held-out pictures, of all processes, that the net names rightly.
+/// Share of held-out pictures, over all processes, that the network classifies correctly.
 fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, device: &Device) -> Result<f64> {
     let mut counts = Tensor::zeros(2, DType::F32, device)?;
     for batch in held_out.epoch(0) {

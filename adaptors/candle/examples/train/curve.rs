@@ -1,4 +1,4 @@
-//! Draws a learning curve: the loss of every step, its running mean, and the accuracy of every
+//! Plots the learning curve: the loss of every step, its running mean, and the accuracy of every
 //! epoch.
 
 use std::path::Path;
@@ -16,10 +16,10 @@ const GRID: Rgb<u8> = Rgb([228, 228, 228]);
 const PALE: Rgb<u8> = Rgb([150, 182, 226]);
 const LOSS: Rgb<u8> = Rgb([31, 96, 180]);
 const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
-/// The running mean forgets this share of the past with each step.
+/// Weight of the latest step in the running mean.
 const FORGET: f32 = 0.15;
 
-/// Writes the picture. The left axis is the loss, from 0 to the largest; the right one the
+/// Writes the picture. The left axis is the loss, from 0 to the maximum, and the right axis the
 /// accuracy in percent.
 pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     let mut picture = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
@@ -78,7 +78,7 @@ fn line(picture: &mut RgbImage, from: (f64, f64), to: (f64, f64), colour: Rgb<u8
     }
 }
 
-/// A filled square, from `-radius` to `radius` around `at`; what lies outside is left out.
+/// Draws a filled square, from `-radius` to `radius` around `at`, clipped to the picture.
 fn dot(picture: &mut RgbImage, at: (f64, f64), radius: i64, colour: Rgb<u8>) {
     let (x, y) = (at.0.round() as i64, at.1.round() as i64);
     for (dx, dy) in (-radius..=radius).flat_map(|dx| (-radius..=radius).map(move |dy| (dx, dy))) {

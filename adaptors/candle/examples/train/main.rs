@@ -1,24 +1,24 @@
-//! Trains a residual net with candle, on class folders, an LMDB or tar shards.
+//! Trains a residual network with candle, on class folders, an LMDB or tar shards.
 //!
 //! ```text
-//! cargo run --release --example train                                # draws pictures of six classes
-//! cargo run --release --example train -- PATH [HELD_OUT_PATH]        # a fifth of each class is held out, if no second path is given
+//! cargo run --release --example train                                # generates pictures of six classes
+//! cargo run --release --example train -- PATH [HELD_OUT_PATH]        # holds out a fifth of each class if there is no second path
 //!     --out FOLDER  --epochs N  --side PIXELS  --batch N  --widths 12,24,48  --rate R  --workers N  --stop STEPS
 //! cargo run --release --features cuda --example train -- PATH        # on the first GPU
 //! ```
 //!
-//! FOLDER (`target/train` without the option) gets `checkpoint.safetensors` and `curve.png`. Stop
-//! the program at any time, and start it again: it goes on after the last saved step, with the same
-//! batches and losses as if it had not been stopped. After the last epoch the checkpoint is removed.
+//! FOLDER (`target/train` by default) receives `checkpoint.safetensors` and `curve.png`. You may
+//! stop the program at any time and start it again: it resumes after the last saved step, with the
+//! same batches and losses as an uninterrupted run. After the last epoch it removes the checkpoint.
 //!
-//! Without a path the exit code says whether the accuracy is well above guessing.
+//! Without a path the exit code says whether the accuracy is well above chance.
 //!
 //! 1. This file: arguments, the data, the expected result.
 //! 2. `run`: the loop.
 //! 3. `net`: the network.
 //! 4. `sgd`: the optimiser, whose state can be saved.
 //! 5. `saved`: the checkpoint.
-//! 6. `curve`: the picture of the losses.
+//! 6. `curve`: the plot of the losses.
 
 mod curve;
 mod net;
@@ -38,7 +38,7 @@ use run::{Outcome, Result, Settings};
 use warpfeed::source::{self, Source};
 use warpfeed_cli::synth::Synth;
 
-/// The held-out accuracy on the drawn set must be above this: guessing gives 0.17.
+/// Minimum held-out accuracy on the generated set. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;
 
 fn main() -> ExitCode {
@@ -79,7 +79,7 @@ fn train() -> Result<()> {
     println!("{} samples of {} classes on {:?}", settings.data.len(), settings.data.classes().len(), settings.device);
     let began = Instant::now();
     let Outcome::Finished(measured) = run::run(&settings)? else {
-        println!("stopped, and saved; start it again to go on");
+        println!("stopped and saved; start it again to continue");
         return Ok(());
     };
     let picture = out.join("curve.png");
@@ -87,16 +87,16 @@ fn train() -> Result<()> {
     fs::remove_file(&settings.checkpoint)?;
     println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), picture.display());
     let accuracy = measured.accuracies.last().map_or(0.0, |&(_, share)| share);
-    // Not `accuracy <= ...`: NaN is not above either.
+    // Written without `accuracy <= ...`, so that NaN fails too.
     let learnt = accuracy > ACCURACY;
     if drawn && !learnt {
         let (is, due) = (100.0 * accuracy, 100.0 * ACCURACY);
-        return Err(format!("the held-out accuracy is {is:.1} %; more than {due:.1} % was due").into());
+        return Err(format!("the held-out accuracy is {is:.1} %, expected more than {due:.1} %").into());
     }
     Ok(())
 }
 
-/// The first GPU with the feature `cuda`, if there is one; otherwise the CPU.
+/// The first GPU if the feature `cuda` is on and there is one, otherwise the CPU.
 fn device() -> Result<Device> {
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {
@@ -124,7 +124,7 @@ impl Arguments {
             if !KNOWN.contains(&word.as_str()) {
                 return Err(format!("{word}: not one of {}", KNOWN.join(" ")).into());
             }
-            let value = words.next().ok_or_else(|| format!("{word}: a value is missing"))?;
+            let value = words.next().ok_or_else(|| format!("{word}: missing value"))?;
             options.push((word, value));
         }
         Ok(Arguments { paths, options })

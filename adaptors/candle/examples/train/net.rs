@@ -1,10 +1,10 @@
-//! A residual net ("Deep Residual Learning for Image Recognition", 2015) of basic blocks: a 3x3
-//! convolution into the first width, one block a width, each after the first halving the side, then
-//! the mean over what is left, and a linear layer. Where a block halves the side, its short cut
-//! takes the mean of 2x2 pixels before its 1x1 convolution ("Bag of Tricks for Image
-//! Classification", 2018).
+//! A residual network ("Deep Residual Learning for Image Recognition", 2015) of basic blocks: a 3x3
+//! convolution into the first width, one block per width, each after the first halving the side,
+//! then the mean over the rest, and a linear layer. A block that halves the side averages 2x2
+//! pixels in its shortcut before the 1x1 convolution ("Bag of Tricks for Image Classification",
+//! 2018).
 //!
-//! The nets of candle-transformers' zoo are for inference: its ResNet fixes batch normalisation to
+//! The networks of candle-transformers are for inference: its ResNet fixes batch normalisation to
 //! the running statistics, and candle's layer normalisation, which its ConvNeXt uses, has no
 //! gradient.
 
@@ -18,12 +18,13 @@ struct Block {
     first_norm: BatchNorm,
     second: Conv2d,
     second_norm: BatchNorm,
-    /// Where the width changes.
+    /// Present if the width changes.
     short_cut: Option<(Conv2d, BatchNorm)>,
     halves: bool,
 }
 
-/// The net. Images are (N, 3, H, W), `f32`; H and W are multiples of 2 to the number of widths.
+/// The network. Images are (N, 3, H, W), `f32`. H and W must be multiples of 2 to the power of the
+/// number of widths.
 pub(crate) struct ResNet {
     stem: Conv2d,
     stem_norm: BatchNorm,
@@ -68,7 +69,7 @@ impl Block {
 }
 
 impl ResNet {
-    /// The net with one block for each of `widths`.
+    /// Creates the network with one block for each of `widths`.
     pub(crate) fn new(widths: &[usize], classes: usize, weights: &VarBuilder<'_>) -> Result<Self> {
         let mut blocks = Vec::new();
         let mut inputs = widths[0];
@@ -77,7 +78,7 @@ impl ResNet {
             inputs = outputs;
         }
         Ok(ResNet {
-            // Stride 2: the side of most of the work is half of the picture's.
+            // Stride 2 halves the side for most of the work.
             stem: conv3x3(3, widths[0], 2, weights.pp("stem"))?,
             stem_norm: batch_norm(widths[0], EPSILON, weights.pp("stem_norm"))?,
             blocks,
@@ -85,9 +86,10 @@ impl ResNet {
         })
     }
 
-    /// Sets `variables`, in their order, from a fixed sequence, so that every run is the same: candle
-    /// cannot seed its CPU. Weights are uniform with the variance of He ("Delving Deep into
-    /// Rectifiers", 2015), the head's bias is 0. Normalisations have their 0 and 1 already.
+    /// Sets `variables`, in their order, from a fixed sequence, so that every run is the same,
+    /// because candle cannot seed its CPU. Weights are uniform with the variance of He ("Delving
+    /// Deep into Rectifiers", 2015), and the head's bias is 0. Normalisations are already set to 0
+    /// and 1.
     pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
         let mut state = 42u64;
         let mut uniform = || {
@@ -107,8 +109,8 @@ impl ResNet {
         Ok(())
     }
 
-    /// Scores of the classes, (N, classes). With `train` the batch's own statistics normalise it,
-    /// and the running ones follow.
+    /// Class scores, (N, classes). With `train`, the batch is normalised by its own statistics, and
+    /// updates the running ones.
     pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;
         for block in &self.blocks {

@@ -1,5 +1,5 @@
-//! The training loop: opens the loaders, goes on from a checkpoint if there is one, and saves at
-//! every [`Settings::save_every`] steps and at the end of every epoch.
+//! The training loop: opens the loaders, resumes from a checkpoint if there is one, and saves every
+//! [`Settings::save_every`] steps and at the end of every epoch.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Steps until the learning rate is reached. From there it falls to zero in a straight line.
+/// Steps until the full learning rate is reached. From there it falls linearly to zero.
 const WARM_UP: f64 = 20.0;
 
-/// What a run is made of.
+/// Parameters of a run.
 pub(crate) struct Settings {
     pub(crate) data: Arc<dyn Source>,
-    /// Where it is none, a fifth of each class of `data` is held out.
+    /// Held-out data. If `None`, a fifth of each class of `data` is held out.
     pub(crate) held_out: Option<Arc<dyn Source>>,
     pub(crate) device: Device,
     pub(crate) side: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
-    /// Saves and ends after this many steps in all.
+    /// Saves and stops after this many steps in total.
     pub(crate) stop_after: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Outcome {
     Finished(Measured),
 }
 
-/// Trains, or goes on where the checkpoint says.
+/// Trains, resuming from the checkpoint if there is one.
 pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
     let saved = saved::load(&settings.checkpoint, &settings.device)?;
     let resume = saved.as_ref().map(|saved| saved.loader.clone());
@@ -59,7 +59,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
 }
 
 impl Settings {
-    /// The loaders of the training and of the held-out pictures.
+    /// The loaders of the training and held-out pictures.
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
         let data = Loader::shared_source(self.data.clone());
         let parts = match &self.held_out {
@@ -93,7 +93,7 @@ fn train<B: ToCandle>(
 ) -> Result<Outcome> {
     let classes = batches.classes().len();
     if classes < 2 {
-        return Err(format!("{classes} classes; a data set of at least 2 classes can be learnt").into());
+        return Err(format!("{classes} classes: training needs at least 2").into());
     }
     let device = &settings.device;
     let weights = VarMap::new();
@@ -104,14 +104,14 @@ fn train<B: ToCandle>(
     if let Some(saved) = saved {
         sgd.restore(&saved.tensors)?;
         measured = saved.measured;
-        println!("goes on after step {}", measured.losses.len());
+        println!("resuming after step {}", measured.losses.len());
     }
 
     let steps: u64 = (0..settings.epochs).map(|epoch| batches.num_batches(epoch)).sum();
     for number in batches.first_epoch()..settings.epochs {
         let (began, before) = (Instant::now(), batches.stats());
         let first = measured.losses.len();
-        // Read from the device together: reading one would wait for its step.
+        // Reads the losses from the device together, because reading one would wait for its step.
         let mut losses: Vec<Tensor> = Vec::new();
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
@@ -124,7 +124,7 @@ fn train<B: ToCandle>(
             if stop || losses.len() == settings.save_every {
                 measured.losses.extend(Tensor::stack(&losses, 0)?.to_vec1::<f32>()?);
                 losses.clear();
-                // After the last batch the accuracy is still to be measured: it is saved below.
+                // After the last batch, the accuracy must still be measured, so it is saved below.
                 if epoch.size_hint().1 != Some(0) {
                     saved::save(&settings.checkpoint, epoch.checkpoint(), &measured, &sgd)?;
                     if stop {
@@ -155,7 +155,7 @@ fn train<B: ToCandle>(
     Ok(Outcome::Finished(measured))
 }
 
-/// The share of held-out pictures that the net names rightly.
+/// Share of held-out pictures that the network classifies correctly.
 fn accuracy<B: ToCandle>(net: &ResNet, held_out: &mut Batches<B>, device: &Device) -> Result<f64> {
     let (mut right, mut all) = (0.0, 0);
     for batch in held_out.epoch(0) {

@@ -1,6 +1,6 @@
-//! A checkpoint in one file: weights, the optimiser's speeds, and as bytes of JSON where the loader
-//! stands and what was measured. One file is written whole or not at all, so weights and loader
-//! never disagree.
+//! A checkpoint in one file: weights, the optimiser's momentum, and as JSON bytes the position of
+//! the loader and the measurements. The file is written atomically, so weights and loader never
+//! disagree.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +15,12 @@ const RUN: &str = "run.json";
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// What was measured so far: it is drawn, and saved beside the weights.
+/// Measurements so far, which are plotted, and saved with the weights.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// The loss of every step.
+    /// Loss of every step.
     pub(crate) losses: Vec<f32>,
-    /// After each epoch: the number of steps by then, and the held-out accuracy, 0 to 1.
+    /// After each epoch: the number of steps so far, and the held-out accuracy, 0 to 1.
     pub(crate) accuracies: Vec<(usize, f64)>,
 }
 
@@ -42,17 +42,17 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &S
     Ok(())
 }
 
-/// A saved run, its weights still on the host: [`Sgd::restore`] brings them to their places.
+/// A saved run, with its weights still on the host. [`Sgd::restore`] restores them.
 pub(crate) struct Saved {
     /// For [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
-    /// What was measured until then.
+    /// Measurements up to the checkpoint.
     pub(crate) measured: Measured,
-    /// Weights and speeds.
+    /// Weights and momentum.
     pub(crate) tensors: std::collections::HashMap<String, Tensor>,
 }
 
-/// The run saved at `path`, if there is one.
+/// Loads the run saved at `path`, if there is one.
 pub(crate) fn load(path: &Path, device: &Device) -> Result<Option<Saved>> {
     if !path.exists() {
         return Ok(None);

@@ -1,5 +1,5 @@
 //! SGD with momentum and weight decay. candle-nn's own SGD has no momentum, and the moments of its
-//! AdamW cannot be saved, which a run that goes on where it stopped needs.
+//! AdamW cannot be saved, which resuming a run requires.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,27 @@ use candle_nn::VarMap;
 const MOMENTUM: f64 = 0.9;
 const DECAY: f64 = 5e-4;
 
-/// The trained variables by name, each with its speed.
+/// The trained variables by name, each with its momentum.
 pub(crate) struct Sgd {
     variables: BTreeMap<String, (Var, Tensor)>,
 }
 
 impl Sgd {
-    /// All variables of `weights`, at rest.
+    /// All variables of `weights`, with zero momentum.
     pub(crate) fn new(weights: &VarMap) -> Result<Self> {
-        let held = weights.data().lock().expect("no thread panicked with the weights");
+        let held = weights.data().lock().expect("no thread panicked while holding the weights");
         let at_rest = |(name, var): (&String, &Var)| Ok((name.clone(), (var.clone(), var.zeros_like()?)));
         Ok(Sgd { variables: held.iter().map(at_rest).collect::<Result<_>>()? })
     }
 
-    /// One step down `gradients`. Variables without a gradient, the running statistics, stay.
+    /// Takes one step down `gradients`. Variables without a gradient, the running statistics, do
+    /// not change.
     pub(crate) fn step(&mut self, gradients: &GradStore, rate: f64) -> Result<()> {
         for (variable, speed) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
-            // Detached: a gradient of candle still holds the graph of its step, with every
-            // activation, and the speed is a sum of all gradients so far.
+            // Detached, because a candle gradient keeps the graph of its step alive, with every
+            // activation, and the momentum is a sum of all gradients so far.
             let gradient = gradient.detach();
             *speed = (((&*speed * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
             variable.set(&(value - (&*speed * rate)?)?)?;
@@ -42,14 +43,14 @@ impl Sgd {
         self.variables.iter().map(|(name, (variable, _))| (name.as_str(), variable))
     }
 
-    /// Everything that a later run needs: `NAME` and `speed.NAME`.
+    /// The state that a resumed run needs: `NAME` and `speed.NAME`.
     pub(crate) fn state(&self) -> impl Iterator<Item = (String, Tensor)> + '_ {
         self.variables.iter().flat_map(|(name, (variable, speed))| {
             [(name.clone(), variable.as_detached_tensor()), (format!("speed.{name}"), speed.clone())]
         })
     }
 
-    /// Takes over what [`state`](Sgd::state) said.
+    /// Restores the state that [`state`](Sgd::state) returned.
     pub(crate) fn restore(&mut self, state: &std::collections::HashMap<String, Tensor>) -> Result<()> {
         let find = |name: &str| {
             state.get(name).ok_or_else(|| candle_core::Error::msg(format!("{name}: not in the checkpoint")))
