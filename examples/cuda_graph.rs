@@ -4,17 +4,17 @@
 //! cargo run --release --example cuda_graph
 //! ```
 //!
-//! A graph keeps the addresses that it was captured with, but the loader delivers each batch at
-//! another address. So the step reads fixed buffers, and each batch is copied into them on the
-//! device:
+//! A graph keeps the addresses that it was captured with, but the loader delivers each batch at a
+//! different address. The step therefore reads fixed buffers, and each batch is copied into them on
+//! the device:
 //!
 //! 1. take a batch, copy its tensors into the buffers, drop it;
 //! 2. capture the step, which does not run it;
 //! 3. for each batch: copy it into the buffers, launch the graph.
 //!
-//! Asking the loader for a batch during the capture is an error, because the loader's waits would
-//! become part of the graph. The error disturbs neither the capture nor the loader. The exit code
-//! is 0 if the graph leaves the same weights, bit for bit, as the steps without it; otherwise 1.
+//! Requesting a batch during the capture is an error, because the loader's waits would become part
+//! of the graph. The error does not affect the capture or the loader. The exit code is 0 if the
+//! weights after the graph equal, bit for bit, those after the steps without it; otherwise 1.
 //! Without a GPU the example only prints a message.
 #![allow(unsafe_code)]
 
@@ -49,13 +49,13 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     if let Err(e) = cuda::available() {
-        println!("nothing to capture: {e}");
+        println!("skipped: {e}");
         return Ok(());
     }
     let stream = cuda::stream(0)?;
-    // cudarc makes each use of a buffer wait for an event of the use before. In a capture such an
-    // event is one from outside, which the driver refuses. SAFETY: the buffers of this program are
-    // used in one stream alone, and the loader orders its own streams itself.
+    // cudarc makes each use of a buffer wait for an event of the previous use. During a capture the
+    // driver rejects events from before it. SAFETY: this program uses its buffers on one stream
+    // only, and the loader orders its own streams itself.
     unsafe { stream.context().disable_event_tracking() };
     let mut batches = Loader::source(Synth::new().images(640).classes(CLASSES as usize).side(64).memory()?)
         .batch_size(BATCH)
@@ -81,13 +81,13 @@ fn run() -> Result<()> {
     if loss.to_bits() != plain_loss.to_bits() {
         return Err(format!("the summed loss is {loss} with the graph and {plain_loss} without").into());
     }
-    // Errors of calls that cannot return one, such as drops.
+    // Reports errors of calls that cannot return them, such as drops.
     stream.context().check_err()?;
     println!("{} weights agree bit for bit after {EPOCHS} epochs", plain.len());
     Ok(())
 }
 
-/// The reference: every kernel of every step launched by itself.
+/// The reference: every kernel of every step is launched individually.
 fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
     for epoch in 0..EPOCHS {
         for batch in batches.epoch(epoch) {
@@ -103,14 +103,13 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut epoch = batches.epoch(0);
     step.take(&epoch.next().ok_or("an epoch without batches")??)?;
 
-    // The strictest mode: what the loader's threads ask of the driver meanwhile does not disturb
-    // it.
+    // The strictest mode. The driver calls of the loader's threads do not invalidate the capture.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
     let refused = epoch.next();
-    let graph = stream.end_capture(CUgraphInstantiate_flags(0))?.ok_or("the capture gave no graph")?;
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0))?.ok_or("the capture returned no graph")?;
     match refused {
-        Some(Err(e)) => println!("asked for a batch during the capture: {e}"),
+        Some(Err(e)) => println!("requested a batch during the capture: {e}"),
         Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.index()).into()),
         None => return Err("the epoch ended during the capture".into()),
     }
@@ -120,7 +119,7 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     for batch in epoch {
         let batch = batch?;
         if batch.index() != steps {
-            return Err(format!("batch {} came in place of batch {steps}", batch.index()).into());
+            return Err(format!("received batch {} instead of batch {steps}", batch.index()).into());
         }
         step.take(&batch)?;
         graph.launch()?;
@@ -137,7 +136,7 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     Ok(step.result()?)
 }
 
-/// A training step of a softmax classifier, and the buffers that it works on.
+/// A training step of a softmax classifier, with its buffers.
 struct Step {
     stream: Arc<CudaStream>,
     pool: CudaFunction,
@@ -168,8 +167,8 @@ impl Step {
         })
     }
 
-    /// Copies a batch into the step's own buffers. The batch may be dropped afterwards: its memory
-    /// is written again after the copy.
+    /// Copies a batch into the step's own buffers. The batch may be dropped afterwards, because its
+    /// memory is rewritten only after the copy.
     fn take(&mut self, batch: &CudaBatch) -> Result<()> {
         self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;
         self.stream.memcpy_dtod(&batch.labels()?.view::<i64>()?, &mut self.labels)?;
@@ -186,8 +185,8 @@ impl Step {
         };
         let mut pool = stream.launch_builder(&self.pool);
         pool.arg(&mut self.features).arg(&self.images).arg(&n).arg(&SIDE);
-        // SAFETY: the arguments are those that `graph.cu` declares, and the buffers were made for
-        // BATCH pictures.
+        // SAFETY: the arguments are those that `graph.cu` declares, and the buffers were allocated
+        // for BATCH pictures.
         unsafe { pool.launch(over(n * FEATURES)) }?;
         let mut errors = stream.launch_builder(&self.errors);
         errors.arg(&mut self.error).arg(&mut self.loss).arg(&self.features).arg(&self.labels).arg(&self.weights);
@@ -200,13 +199,13 @@ impl Step {
         Ok(())
     }
 
-    /// Weights and loss as they were before the first step.
+    /// Resets weights and loss to their initial values.
     fn reset(&mut self) -> std::result::Result<(), DriverError> {
         self.stream.memset_zeros(&mut self.weights)?;
         self.stream.memset_zeros(&mut self.loss)
     }
 
-    /// The weights, and the loss summed over all steps.
+    /// Returns the weights, and the loss summed over all steps.
     fn result(&self) -> std::result::Result<(Vec<f32>, f32), DriverError> {
         let loss = self.stream.clone_dtoh(&self.loss)?;
         Ok((self.stream.clone_dtoh(&self.weights)?, loss.iter().sum()))

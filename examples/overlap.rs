@@ -1,10 +1,10 @@
-//! Shows how much time copying ahead on a second stream hides: `cargo run --release --example
-//! overlap`.
+//! Shows how much time is hidden by copying ahead on a second stream: `cargo run --release
+//! --example overlap`.
 //!
 //! Twelve batches of 256 pictures of 224x224 are copied, converted and "trained on" by a kernel
-//! that lasts 2 ms. The first run does this one after the other on one stream. The second run does
-//! it as the loader does: copies on one stream, conversions on a second, steps on the consumer's,
-//! ordered by events. Both runs are drawn as timelines from the times of the events.
+//! that takes 2 ms. The first run does this in sequence on one stream. The second run works like
+//! the loader: copies on one stream, conversions on a second, steps on the consumer's, ordered by
+//! events. The times of the events are shown as a timeline for each run.
 #![allow(unsafe_code)]
 
 use warpfeed::cuda;
@@ -17,14 +17,14 @@ const BATCHES: usize = 12;
 const IMAGES: usize = 256;
 const BYTES: usize = IMAGES * 224 * 224 * 3;
 const STEP_NS: u64 = 2_000_000;
-/// Columns of the drawing.
+/// Width of a timeline in columns.
 const WIDTH: usize = 100;
 
 fn main() -> Result<()> {
     let consumer = match cuda::stream(0) {
         Ok(stream) => stream,
         Err(e) => {
-            println!("no GPU to show it on: {e}");
+            println!("skipped: {e}");
             return Ok(());
         }
     };
@@ -43,10 +43,10 @@ fn main() -> Result<()> {
     };
     show.run(&context, true)?;
     let one = show.run(&context, true)?;
-    println!("one stream: {:.1} ms a batch", one / BATCHES as f32);
+    println!("one stream: {:.1} ms per batch", one / BATCHES as f32);
     let three = show.run(&context, false)?;
     println!(
-        "three streams: {:.1} ms a batch, a step alone takes {:.1} ms",
+        "three streams: {:.1} ms per batch, a step on its own takes {:.1} ms",
         three / BATCHES as f32,
         STEP_NS as f32 / 1e6
     );
@@ -64,7 +64,7 @@ struct Show {
 }
 
 impl Show {
-    /// Queues all batches, draws their timeline, and returns the milliseconds they took.
+    /// Queues all batches, prints their timeline, and returns the elapsed milliseconds.
     fn run(&self, context: &Context, one_stream: bool) -> Result<f32> {
         let (copies, conversions) =
             if one_stream { (&self.steps, &self.steps) } else { (&self.copies, &self.conversions) };
@@ -80,8 +80,8 @@ impl Show {
                 copies.wait(&converted[i - 2][1])?;
             }
             copied[i][0].record(copies)?;
-            // SAFETY: the pinned memory lives, unchanged, until the steps behind the copies are
-            // waited for below.
+            // SAFETY: the pinned memory stays alive and unchanged until the wait below for the
+            // steps after the copies.
             unsafe { copies.upload(&self.memory, from, &self.pinned) }?;
             copied[i][1].record(copies)?;
 
@@ -90,8 +90,8 @@ impl Show {
                 conversions.wait(&stepped[i - 2][1])?;
             }
             converted[i][0].record(conversions)?;
-            // SAFETY: the ranges lie apart, events order who uses them, and `self` lives until the
-            // steps are waited for below.
+            // SAFETY: the ranges are disjoint, events order their uses, and `self` lives until the
+            // wait for the steps below.
             unsafe {
                 self.convert.launch(conversions, &self.memory, Launch { from, to, records: None, count: IMAGES })
             }?;

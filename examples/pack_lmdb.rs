@@ -1,10 +1,10 @@
-//! Packs a folder of class folders (or any other data set) into one LMDB database:
+//! Packs a folder of class folders (or any other data set) into an LMDB:
 //!
 //! ```sh
 //! cargo run --release --example pack_lmdb -- FOLDER OUT.lmdb
 //! ```
 //!
-//! The pictures stay the same, pixel for pixel. JPEGs get restart markers, so random crops of them
+//! The pictures do not change, pixel for pixel. JPEGs get restart markers, so that random crops
 //! decode faster.
 
 use warpfeed::pack::Pack;
@@ -24,7 +24,7 @@ fn main() -> warpfeed::Result<()> {
         })
         .to(to)?;
     println!(
-        "{} samples: {} JPEGs re-packed, {} images as they were; {} bytes of images became {}",
+        "{} samples: {} JPEGs re-packed, {} images unchanged; {} bytes of images became {}",
         report.samples,
         report.repacked,
         report.kept + report.refused_count,
@@ -32,7 +32,7 @@ fn main() -> warpfeed::Result<()> {
         report.bytes_out
     );
     for refused in &report.refused {
-        println!("stored as it was: sample {} ({}): {}", refused.index, refused.key, refused.reason);
+        println!("stored unchanged: sample {} ({}): {}", refused.index, refused.key, refused.reason);
     }
     Ok(())
 }

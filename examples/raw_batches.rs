@@ -1,12 +1,12 @@
-//! Writes what a loader delivers to stdout, for programs in other languages that compare with it:
-//! for each batch a line of JSON, then the bytes of its fields, in the order of that line. The tests
-//! of the Python package do.
+//! Writes a loader's batches to stdout, for programs in other languages that compare with them: for
+//! each batch a line of JSON, then the bytes of its fields, in the order of that line. The tests of
+//! the Python package use it.
 //!
 //! ```text
 //! cargo run --release --example raw_batches -- '{"data": "datasets/mini", "batch_size": 16, "shuffle": 42, "side": 64}'
 //! ```
 //!
-//! A `recipe` stands for options that are written down on both sides.
+//! A `recipe` is a set of options that both sides define.
 
 use std::io::Write;
 
@@ -17,10 +17,10 @@ use warpfeed::source::TableOptions;
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let options: Value = serde_json::from_str(&std::env::args().nth(1).ok_or("want the options as JSON")?)?;
+    let options: Value = serde_json::from_str(&std::env::args().nth(1).ok_or("expected the options as JSON")?)?;
     let number = |name: &str, default: u64| options[name].as_u64().unwrap_or(default);
     let is_set = |name: &str| options[name].as_bool().unwrap_or(false);
-    let mut loader = Loader::new(options["data"].as_str().ok_or("want data")?)
+    let mut loader = Loader::new(options["data"].as_str().ok_or("expected \"data\"")?)
         .batch_size(number("batch_size", 32) as usize)
         .augment(Augment::train(number("side", 224) as u32))
         .dtype(match options["dtype"].as_str().unwrap_or("u8") {
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for epoch in 0..number("epochs", 1) {
         for batch in batches.epoch(epoch) {
             let batch = batch?;
-            // Labels that no sample has are no field.
+            // Labels are not a field if all samples lack them.
             let field = |field: &Field| Some((field.name.clone(), batch.field(&field.name)?));
             let fields: Vec<_> = batch.fields().filter_map(field).collect();
             let lengths: Vec<_> = fields.iter().map(|(name, view)| json!([name, view.bytes().len()])).collect();
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The options that `RECIPES` of `python/tests/test_fields.py` has under the same names.
+/// The options of the same name in `RECIPES` of `python/tests/test_fields.py`.
 fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
     Ok(match name {
         "boxes" => loader.unlabelled(true).augment(Augment::iou_crop(48, 40).flip(0.5)).field(

@@ -1,9 +1,9 @@
-//! Resumes a run where it was stopped, with one process or several.
+//! Resumes a run where it stopped, with one process or several.
 //!
 //! ```text
-//! cargo run --example resume                                             stop it with ^C, start it again
-//! mpirun -n 2 target/debug/examples/resume                               the same global batches, shared by two
-//! RANK=1 WORLD_SIZE=2 cargo run --example resume                         what rank 1 of two sees
+//! cargo run --example resume                                             stop it with ^C, then start it again
+//! mpirun -n 2 target/debug/examples/resume                               the same global batches, shared by two ranks
+//! RANK=1 WORLD_SIZE=2 cargo run --example resume                         the share of rank 1 of two
 //! ```
 
 use std::error::Error;
@@ -38,8 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("epoch {} batch {}: {:?}", batch.epoch(), batch.index(), batch.ids().collect::<Vec<_>>());
             std::thread::sleep(Duration::from_millis(50)); // a training step
             if rank.rank == 0 {
-                // A real program saves this beside the model. The file is written whole or not at
-                // all.
+                // A real program would save this next to the model. The file is written atomically.
                 let new = checkpoint.with_extension("new");
                 fs::write(&new, serde_json::to_vec(&epoch.checkpoint())?)?;
                 fs::rename(&new, &checkpoint)?;

@@ -1,9 +1,10 @@
 //! A small inference server without a network: `cargo run --release --example serve`.
 //!
-//! Eight clients send encoded pictures, some of them bad, through a channel. A thread collects what
-//! comes into requests of at most 16 pictures, or of what came within 2 ms. A decoder makes a batch
-//! of each, on the GPU if there is one. A model answers each client: here it is the mean of the
-//! normalised picture. Each answer is compared with that of a loader over the same files.
+//! Eight clients send encoded pictures, some of them bad, through a channel. A thread collects them
+//! into requests of at most 16 pictures, or of the pictures received within 2 ms. A decoder turns
+//! each request into a batch, on the GPU if there is one. A model answers each client: here it is
+//! the mean of the normalised picture. Each answer is compared with that of a loader over the same
+//! files.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ const PICTURES_EACH: usize = 200;
 const MOST: usize = 16;
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// A picture of a client, and where its answer goes.
+/// A picture from a client, and the channel for its answer.
 struct Upload {
     picture: Vec<u8>,
     answer: Sender<Result<f32>>,
@@ -28,14 +29,14 @@ fn main() -> Result<()> {
     let expected = expected(folder)?;
     match cuda::stream(0) {
         Ok(stream) => serve(&pixels(Loader::requests()).cuda_decoder(&stream)?, &*pictures, &expected, |batch| {
-            // A real model's kernels would be queued in `stream` here.
+            // A real program would queue the kernels of its model in `stream` here.
             Ok((0..batch.len())
                 .map(|place| batch.error(place).cloned())
                 .zip(means(&batch.images().download()?))
                 .collect())
         }),
         Err(e) => {
-            println!("no GPU, so pictures are decoded in host memory: {e}");
+            println!("decoding in host memory, because there is no GPU: {e}");
             serve(&pixels(Loader::requests()).decoder()?, &*pictures, &expected, |batch| {
                 Ok((0..batch.len())
                     .map(|place| batch.error(place).cloned())
@@ -46,26 +47,26 @@ fn main() -> Result<()> {
     }
 }
 
-/// What training and serving have in common.
+/// Options that training and serving share.
 fn pixels(loader: Loader) -> Loader {
     loader.batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET)
 }
 
-/// The answer for each picture of the data set.
+/// Expected answer for each picture of the data set.
 fn expected(folder: &str) -> Result<Vec<f32>> {
     let mut batches = pixels(Loader::new(folder)).host()?;
     let all = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
     Ok(all.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// The mean of each f32 picture.
+/// Mean of each f32 picture.
 fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
     let mean = move |picture: &[u8]| picture.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// For each picture of a batch: why it is bad, if it is, and what the model says of it.
+/// For each picture of a batch: its error, if it is bad, and the model's answer.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(
@@ -126,8 +127,8 @@ fn serve<B: Send + 'static>(
     })
 }
 
-/// What comes within [`LONGEST`] of the first upload, at most [`MOST`] pictures. `None` when all
-/// clients have gone.
+/// Collects at most [`MOST`] pictures that arrive within [`LONGEST`] of the first one. `None` after
+/// all clients have finished.
 fn collect(received: &Receiver<Upload>) -> Option<Vec<Upload>> {
     let mut request = vec![received.recv().ok()?];
     let since = Instant::now();
@@ -140,7 +141,7 @@ fn collect(received: &Receiver<Upload>) -> Option<Vec<Upload>> {
     Some(request)
 }
 
-/// Sends pictures one after the other and checks the answers. Gives the time that each took.
+/// Sends pictures one after the other and checks the answers. Returns the time that each took.
 fn run_client(
     client: usize,
     pictures: &dyn Source,
@@ -158,7 +159,7 @@ fn run_client(
         }
         let (answer, answered) = channel();
         let since = Instant::now();
-        uploads.send(Upload { picture, answer }).expect("the server runs");
+        uploads.send(Upload { picture, answer }).expect("the server is running");
         let answer = answered.recv().expect("the server answers");
         took.push(since.elapsed());
         match answer {

@@ -1,5 +1,5 @@
-//! Convolutions 3x3 and 1x1 with their gradients written out, for the nets of `segment` and
-//! `detect`. Weights are stepped by Adam ("Adam: A Method for Stochastic Optimization", 2015).
+//! 3x3 and 1x1 convolutions with hand-written gradients, for the networks of `segment` and
+//! `detect`. Weights are updated with Adam ("Adam: A Method for Stochastic Optimization", 2015).
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
@@ -10,7 +10,7 @@ pub(crate) struct Maps {
     pub(crate) side: usize,
 }
 
-/// Weights with the two running means of Adam.
+/// Weights with the two running averages of Adam.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -37,7 +37,7 @@ impl Param {
         }
     }
 
-    /// Step number `step`, from 1 on.
+    /// Takes step number `step`, counted from 1.
     fn step(&mut self, rate: f32, step: i32) {
         let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
         let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
@@ -50,16 +50,15 @@ impl Param {
     }
 }
 
-/// A convolution: 3x3 with a border of zeros, or 1x1; of every pixel, or of every second one; with
-/// or without ReLU.
+/// A convolution: 3x3 with zero padding, or 1x1; with stride 1 or 2; with or without ReLU.
 pub(crate) struct Convolution {
-    /// Weights, and the bias as the last column.
+    /// Weights, with the bias as the last column.
     weight: Param,
     inputs: usize,
     reach: usize,
     stride: usize,
     relu: bool,
-    /// What the gradient needs: the neighbourhoods of the input as columns, and the output.
+    /// State for the gradient: the neighbourhoods of the input as columns, and the output.
     columns: Array2<f32>,
     output: Array2<f32>,
 }
@@ -78,8 +77,8 @@ impl Convolution {
         }
     }
 
-    /// Calls `f` with each row of neighbours, and the rows of the input and the columns that make
-    /// it: row, channel, and the shift in y and x.
+    /// Iterates over the rows of the column matrix. Each item has the row, the input channel, and
+    /// the shift in y and x.
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
         let (reach, half) = (self.reach, (self.reach / 2) as isize);
         let each = move |row: usize| {
@@ -95,10 +94,10 @@ impl Convolution {
         if self.columns.dim() != (rows, to * to) {
             self.columns = Array2::ones((rows, to * to));
         }
-        let data = input.data.as_slice().expect("in order");
+        let data = input.data.as_slice().expect("contiguous");
         for (row, channel, dy, dx) in self.rows() {
             let start = row * to * to;
-            let columns = &mut self.columns.as_slice_mut().expect("in order")[start..start + to * to];
+            let columns = &mut self.columns.as_slice_mut().expect("contiguous")[start..start + to * to];
             each_pair(side, to, self.stride, dy, dx, |at, from| {
                 columns[at] = from.map_or(0.0, |from| data[channel * side * side + from]);
             });
@@ -112,7 +111,8 @@ impl Convolution {
         Maps { data: output, side: to }
     }
 
-    /// Adds to the gradient of the weights; returns that of the input of the latest `forward`.
+    /// Adds to the gradient of the weights, and returns the gradient of the input of the latest
+    /// `forward`.
     pub(crate) fn backward(&mut self, mut grad: Maps) -> Maps {
         if self.relu {
             grad.data.zip_mut_with(&self.output, |grad, &output| *grad *= f32::from(output > 0.0));
@@ -122,9 +122,9 @@ impl Convolution {
         let mut columns = Array2::zeros(self.columns.dim());
         general_mat_mul(1.0, &self.weight.value.t(), &grad.data, 0.0, &mut columns);
         let mut input = Array2::zeros((self.inputs, side * side));
-        let data: &mut [f32] = input.as_slice_mut().expect("in order");
+        let data: &mut [f32] = input.as_slice_mut().expect("contiguous");
         for (row, channel, dy, dx) in self.rows() {
-            let columns = &columns.as_slice().expect("in order")[row * to * to..][..to * to];
+            let columns = &columns.as_slice().expect("contiguous")[row * to * to..][..to * to];
             each_pair(side, to, self.stride, dy, dx, |at, from| {
                 if let Some(from) = from {
                     data[channel * side * side + from] += columns[at];
@@ -139,8 +139,7 @@ impl Convolution {
     }
 }
 
-/// Calls `f` with each output pixel and the input pixel that lies at a shift of it, if there is
-/// one.
+/// Calls `f` with each output pixel and the input pixel at a shift from it, if there is one.
 fn each_pair(side: usize, to: usize, stride: usize, dy: isize, dx: isize, mut f: impl FnMut(usize, Option<usize>)) {
     for y in 0..to {
         let from_y = (y * stride).checked_add_signed(dy).filter(|&y| y < side);
@@ -151,7 +150,7 @@ fn each_pair(side: usize, to: usize, stride: usize, dy: isize, dx: isize, mut f:
     }
 }
 
-/// Layers one behind the other.
+/// A sequence of layers.
 pub(crate) struct Net {
     layers: Vec<Convolution>,
     steps: i32,
@@ -162,25 +161,25 @@ impl Net {
         Net { layers, steps: 0 }
     }
 
-    /// The last layer's maps of one picture, (3, side * side).
+    /// The last layer's maps for one picture, (3, side * side).
     pub(crate) fn forward(&mut self, picture: &[f32], side: usize) -> Maps {
         let data = ArrayView2::from_shape((3, side * side), picture).expect("three channels").to_owned();
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
     }
 
-    /// Takes the gradient of the latest `forward`'s result.
+    /// Propagates the gradient of the latest `forward`'s result.
     pub(crate) fn backward(&mut self, grad: Maps) {
         self.layers.iter_mut().rev().fold(grad, |grad, layer| layer.backward(grad));
     }
 
-    /// One step with the gradients since the last one.
+    /// Takes one step with the gradients accumulated since the last one.
     pub(crate) fn step(&mut self, rate: f32) {
         self.steps += 1;
         self.layers.iter_mut().for_each(|layer| layer.step(rate, self.steps));
     }
 }
 
-/// Turns the scores in `rows` of each column into shares that add up to 1.
+/// Converts the scores in `rows` of each column to shares that add up to 1.
 pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
     for mut column in scores.columns_mut() {
         let top = column.fold(f32::MIN, |a, &b| a.max(b));

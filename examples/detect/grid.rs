@@ -1,5 +1,6 @@
-//! What the net says about a picture: for each cell of a grid whether the centre of a figure lies in
-//! it, its box, and its class. It is the head of YOLO ("You Only Look Once", 2016), one box a cell.
+//! The network's output for a picture: for each cell of a grid, whether the centre of a figure lies
+//! in it, its box, and its class. This is the head of YOLO ("You Only Look Once", 2016), with one
+//! box per cell.
 
 use ndarray::Array2;
 
@@ -10,22 +11,22 @@ pub(crate) const SIDE: usize = 64;
 const CELL: usize = 8;
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
-/// Rows of the net's last layer: the score of a figure; the box's centre in parts of the cell; the
-/// logarithms of its width and height in cells; the scores of the classes.
+/// Rows of the network's last layer: the score for a figure; the centre of the box in fractions of
+/// the cell; the logarithms of its width and height in cells; the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
-/// What a cell says counts from this probability on.
+/// Minimum probability for a detection.
 const SURE: f32 = 0.5;
-/// Of two boxes of more overlap than this the less sure one is dropped.
+/// Maximum overlap of two boxes. Above it, the less certain one is dropped.
 const SAME: f32 = 0.45;
 
-/// A figure: (x1, y1, x2, y2) in pixels.
+/// A figure, with corners (x1, y1, x2, y2) in pixels.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) corners: [f32; 4],
     pub(crate) class: usize,
 }
 
-/// A figure that the net has found.
+/// A figure that the network detected.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) corners: [f32; 4],
@@ -37,7 +38,7 @@ fn sigmoid(score: f32) -> f32 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// The loss of the scores of a picture, and its gradient.
+/// Computes the loss of the scores of a picture, and its gradient.
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
@@ -49,7 +50,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     for (cell, owner) in owners.into_iter().enumerate() {
         let sure = sigmoid(scores[[0, cell]]);
         let is = f32::from(owner.is_some());
-        // Cross-entropy; most cells have no figure.
+        // Cross-entropy. Most cells have no figure, so those weigh less.
         let weight = if owner.is_some() { 1.0 } else { 0.5 };
         loss -= weight * (is * sure.max(1e-9).ln() + (1.0 - is) * (1.0 - sure).max(1e-9).ln());
         grad[[0, cell]] = weight * (sure - is);
@@ -58,7 +59,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
         let size = |low: f32, high: f32| ((high - low) / CELL as f32).max(0.1).ln();
         let due = [in_cell(*x1, *x2, cell % CELLS), in_cell(*y1, *y2, cell / CELLS), size(*x1, *x2), size(*y1, *y2)];
         for (row, due) in (1..).zip(due) {
-            // Half the squared distance, and its gradient up to one.
+            // Half the squared distance, with its gradient clipped to 1.
             let apart = scores[[row, cell]] - due;
             loss += apart * apart / 2.0;
             grad[[row, cell]] = apart.clamp(-1.0, 1.0);
@@ -72,7 +73,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     (loss, grad)
 }
 
-/// The figures that the net has found, the surest first.
+/// The detected figures, the most certain first.
 pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let at = |row: usize| scores[[row, cell]];

@@ -1,14 +1,14 @@
-//! A small net learns where figures are and what they are, on the CPU, from a set that is laid out
-//! as COCO: pictures and boxes are cropped and flipped alike.
+//! A small network learns where figures are and what they are, on the CPU, from a set in COCO
+//! format. Pictures and boxes are cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example detect [-- EPOCHS]
 //! ```
 //!
-//! The first run draws the set into `datasets/generated`. `warpfeed preview
-//! datasets/generated/detect/annotations/instances_train.json --out grid.png` shows it. The exit code
-//! is 0 if enough of the held-out figures are found, with the right class and a box of an
-//! intersection over union of a half and more; otherwise 1.
+//! The first run generates the set in `datasets/generated`. `warpfeed preview
+//! datasets/generated/detect/annotations/instances_train.json --out grid.png` shows it. The exit
+//! code is 0 if enough of the held-out figures are detected, with the right class and a box with an
+//! intersection over union of at least 0.5; otherwise 1.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;
@@ -23,11 +23,11 @@ use warpfeed::field::Boxes;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_cli::synth::Synth;
 
-/// This share of the held-out figures must be found, and this share of what is found must be right:
-/// a run of 12 epochs comes to 0.82 and 0.86.
+/// Minimum share of held-out figures that are detected, and of detections that are right. A run of
+/// 12 epochs reaches 0.82 and 0.86.
 const FOUND: f64 = 0.7;
 const RIGHT: f64 = 0.7;
-/// Room for the boxes of a picture.
+/// Maximum number of boxes per picture.
 const MOST: usize = 24;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -56,7 +56,7 @@ fn run() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // A box of which less than a third is left says little about its figure.
+    // A box of which less than a third remains says little about its figure.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
@@ -76,16 +76,19 @@ fn run() -> Result<()> {
         let loss = train_epoch(&mut net, &mut train, epoch, rate)?;
         (found, right) = score(&mut net, &mut held_out)?;
         println!(
-            "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out figures are found, {:.1} % of what is found is right",
+            "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out figures are found, {:.1} % of the detections are right",
             100.0 * found,
             100.0 * right
         );
     }
-    // Not `found <= ...`: NaN is not above.
+    // Written without `found <= ...`, so that NaN fails too.
     let above = found > FOUND && right > RIGHT;
     if !above {
-        let due = format!("more than {FOUND} and {RIGHT} were due");
-        return Err(format!("{found:.3} of the held-out figures are found, {right:.3} of that is right; {due}").into());
+        let due = format!("expected more than {FOUND} and {RIGHT}");
+        return Err(format!(
+            "{found:.3} of the held-out figures are found, {right:.3} of the detections are right; {due}"
+        )
+        .into());
     }
     Ok(())
 }
@@ -107,7 +110,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     Ok(sum / count)
 }
 
-/// Each picture of a batch with its boxes.
+/// Iterates over the pictures of a batch with their boxes.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     let pictures = batch.images().as_f32().expect("the loader was asked for f32");
     let field = |name: &str| batch.field(name).expect("the loader has it");
@@ -123,7 +126,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     })
 }
 
-/// The share of the held-out figures that are found, and of what is found that is right.
+/// Share of the held-out figures that are found, and of the detections that are right.
 fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> {
     let (mut hits, mut figures, mut found) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
@@ -145,11 +148,11 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     Ok((hits / figures, hits / found))
 }
 
-/// The set, drawn if it is not there.
+/// The set, generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated/detect");
     if !folder.exists() {
-        println!("drawing pictures into {}", folder.display());
+        println!("generating pictures in {}", folder.display());
         Synth::new().images(1200).classes(CLASSES).side(96).seed(4).write_coco(&folder, |_| ())?;
     }
     Ok(folder)

@@ -1,13 +1,13 @@
-//! A small net learns which figure each pixel shows, on the CPU, from a set that is laid out as
-//! Pascal VOC: pictures and masks are cropped and flipped alike.
+//! A small network learns which figure each pixel shows, on the CPU, from a set in Pascal VOC
+//! format. Pictures and masks are cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example segment [-- EPOCHS]
 //! ```
 //!
-//! The first run draws the set into `datasets/generated`. `warpfeed preview
+//! The first run generates the set in `datasets/generated`. `warpfeed preview
 //! datasets/generated/segment/ImageSets/Segmentation/train.txt --out grid.png` shows it. The exit
-//! code is 0 if the mean intersection over union of the held-out pictures is well above guessing;
+//! code is 0 if the mean intersection over union of the held-out pictures is well above chance;
 //! otherwise 1.
 
 #[path = "../convolution/mod.rs"]
@@ -25,10 +25,10 @@ use warpfeed_cli::synth::Synth;
 const SIDE: usize = 64;
 /// The background and three figures.
 const CLASSES: usize = 4;
-/// A pixel of the net's last layer stands for so many of the picture, in each direction.
+/// Pixels of the picture, in each direction, per pixel of the network's last layer.
 const PART: usize = 4;
-/// The held-out mean intersection over union must be above this: calling all of it background gives
-/// about 0.2, a run of 8 epochs 0.69.
+/// Minimum held-out mean intersection over union. Classifying everything as background gives about
+/// 0.2, a run of 8 epochs 0.69.
 const MEAN_IOU: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -55,7 +55,7 @@ fn run() -> Result<()> {
             .layout(Layout::Nchw)
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
-            // 255 is what no class owns: it does not count.
+            // 255 marks pixels without a class, which do not count.
             .field("mask", Mask::new(Dtype::U8).fill(255))
     };
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
@@ -66,7 +66,7 @@ fn run() -> Result<()> {
         Convolution::new(3, 16, 3, 2, true),
         Convolution::new(16, 32, 3, 2, true),
         Convolution::new(32, 32, 3, 1, true),
-        // The scores of all classes for each of the PART x PART pixels that one stands for.
+        // Scores of all classes for each of the PART x PART pixels.
         Convolution::new(32, CLASSES * PART * PART, 1, 1, false),
     ]);
     let mut mean = 0.0;
@@ -76,16 +76,16 @@ fn run() -> Result<()> {
         mean = mean_iou(&mut net, &mut held_out)?;
         println!("epoch {epoch}: loss {loss:.3}, held-out mean IoU {mean:.3}");
     }
-    // Not `mean <= ...`: NaN is not above.
+    // Written without `mean <= ...`, so that NaN fails too.
     let above = mean > MEAN_IOU;
     if !above {
-        return Err(format!("the held-out mean IoU is {mean:.3}; more than {MEAN_IOU} was due").into());
+        return Err(format!("the held-out mean IoU is {mean:.3}, expected more than {MEAN_IOU}").into());
     }
     Ok(())
 }
 
-/// Where the score of `class` for pixel `at` of the picture lies in the net's last layer: row and
-/// column.
+/// Row and column, in the network's last layer, of the score of `class` for pixel `at` of the
+/// picture.
 fn place(class: usize, at: usize) -> (usize, usize) {
     let (x, y) = (at % SIDE, at / SIDE);
     ((y % PART * PART + x % PART) * CLASSES + class, y / PART * (SIDE / PART) + x / PART)
@@ -102,7 +102,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
             for part in 0..PART * PART {
                 softmax(shares.slice_mut(ndarray::s![part * CLASSES..(part + 1) * CLASSES, ..]));
             }
-            // The gradient of the cross-entropy: share minus one-hot.
+            // The gradient of the cross-entropy is probability minus one-hot.
             let mut grad = Array2::zeros(shares.dim());
             for (at, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
                 for other in 0..CLASSES {
@@ -120,15 +120,15 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     Ok(sum / count)
 }
 
-/// Each picture of a batch with its mask.
+/// Iterates over the pictures of a batch with their masks.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
     let pictures = batch.images().as_f32().expect("the loader was asked for f32");
     let masks = batch.field("mask").expect("the loader has it").as_u8().expect("the loader was asked for u8");
     pictures.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 
-/// Intersection over union of the pixels that the net and the masks give to a class, meant over the
-/// classes.
+/// Intersection over union of the pixels that the network and the masks assign to a class, averaged
+/// over the classes.
 fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut both, mut either) = ([0.0; CLASSES], [0.0; CLASSES]);
     for batch in batches.epoch(0) {
@@ -148,11 +148,11 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     Ok(both.iter().zip(either).map(|(both, either)| both / either).sum::<f64>() / CLASSES as f64)
 }
 
-/// The set, drawn if it is not there.
+/// The set, generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated/segment");
     if !folder.exists() {
-        println!("drawing pictures into {}", folder.display());
+        println!("generating pictures in {}", folder.display());
         Synth::new().images(800).classes(CLASSES - 1).side(96).seed(3).write_voc(&folder, |_| ())?;
     }
     Ok(folder)

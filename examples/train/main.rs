@@ -4,9 +4,9 @@
 //! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
-//! The first run draws pictures into `datasets/generated`. The exit code is 0 if the loss has
-//! fallen and the held-out accuracy is well above guessing; otherwise 1. On one machine every run
-//! gives the same losses, for any number of workers.
+//! The first run generates pictures in `datasets/generated`. The exit code is 0 if the loss has
+//! fallen and the held-out accuracy is well above chance; otherwise 1. On a given machine every run
+//! has the same losses, for any number of workers.
 
 mod net;
 
@@ -21,10 +21,9 @@ use warpfeed_cli::synth::Synth;
 const SIDE: u32 = 32;
 const CLASSES: usize = 6;
 
-/// The last epoch's loss must be below this share of the first's: a run of two epochs comes to
-/// 0.47.
+/// Maximum loss of the last epoch, as a share of the first's. A run of two epochs reaches 0.47.
 const LOSS_FALLS_TO: f32 = 0.7;
-/// The held-out accuracy must be above this: guessing gives 0.17, a run of two epochs 0.83.
+/// Minimum held-out accuracy. Guessing gives 0.17, and a run of two epochs 0.83.
 const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -45,7 +44,7 @@ fn run() -> Result<()> {
         None => 8u64,
     };
     if epochs < 2 {
-        return Err("at least 2 epochs show whether the loss falls".into());
+        return Err("at least 2 epochs are needed to see whether the loss falls".into());
     }
     let train = data_set("train", 2400, 1)?;
     let test = data_set("test", 480, 2)?;
@@ -75,16 +74,19 @@ fn run() -> Result<()> {
     println!("\n{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // Not `last >= ...`: a NaN loss has not fallen.
+    // Written without `last >= ...`, so that a NaN loss fails too.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
-        return Err(format!("the loss went from {first:.3} to {last:.3}; below {LOSS_FALLS_TO} of it was due").into());
+        return Err(format!(
+            "the loss went from {first:.3} to {last:.3}, expected less than {LOSS_FALLS_TO} of the first"
+        )
+        .into());
     }
     if named_rightly <= ACCURACY {
         let (is, due) = (100.0 * named_rightly, 100.0 * ACCURACY);
-        return Err(format!("the held-out accuracy is {is:.1} %; more than {due:.1} % was due").into());
+        return Err(format!("the held-out accuracy is {is:.1} %, expected more than {due:.1} %").into());
     }
-    println!("the loss fell from {first:.3} to {last:.3}, and {:.1} % are named rightly", 100.0 * named_rightly);
+    println!("the loss fell from {first:.3} to {last:.3}, and {:.1} % are classified correctly", 100.0 * named_rightly);
     Ok(())
 }
 
@@ -113,7 +115,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
     Ok(sum / count)
 }
 
-/// The share of held-out pictures that the net names rightly.
+/// Share of held-out pictures that the network classifies correctly.
 fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut right, mut all) = (0, 0);
     for batch in batches.epoch(0) {
@@ -126,13 +128,13 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
     Ok(right as f64 / all as f64)
 }
 
-/// The LMDB `name`, made if it is not there: pictures drawn into class folders, then packed.
+/// The LMDB `name`, created if it does not exist: pictures generated in class folders, then packed.
 fn data_set(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated").join(name);
     let lmdb = folder.with_extension("lmdb");
     if !lmdb.exists() {
         if !folder.exists() {
-            println!("drawing {images} pictures into {}", folder.display());
+            println!("generating {images} pictures in {}", folder.display());
             Synth::new().images(images).classes(CLASSES).side(64).seed(seed).write(&folder)?;
         }
         let report = Pack::new(&*warpfeed::source::open(&folder)?).to(&lmdb)?;

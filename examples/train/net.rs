@@ -1,6 +1,6 @@
-//! A small convolutional net with its gradients written out: three 3x3 convolutions, each followed
-//! by ReLU and 2x2 max pooling, the mean over what is left, and a linear layer. Images are (N, 3,
-//! H, W) `f32`, H and W multiples of 8.
+//! A small convolutional network with hand-written gradients: three 3x3 convolutions, each followed
+//! by ReLU and 2x2 max pooling, the mean over the rest, and a linear layer. Images are (N, 3, H, W)
+//! `f32`, with H and W multiples of 8.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
@@ -33,7 +33,7 @@ impl Maps {
     }
 }
 
-/// Parameters with their momentum: SGD, 0.9.
+/// Parameters with their momentum, for SGD with momentum 0.9.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -64,13 +64,13 @@ impl Param {
     }
 }
 
-/// Convolution 3x3 with a border of zeros, ReLU, max pooling 2x2.
+/// A 3x3 convolution with zero padding, ReLU, and 2x2 max pooling.
 struct Block {
     weight: Param,
-    /// The 3x3 neighbourhoods of each input image as columns, (C * 9, H * W): kept for the
+    /// The 3x3 neighbourhoods of each input image as columns, (C * 9, H * W), kept for the
     /// gradient.
     columns: Vec<Array2<f32>>,
-    /// Index in its plane that each pooled value came from; `u32::MAX` where ReLU cut it to zero.
+    /// Index in the plane of each pooled value's origin, or `u32::MAX` if ReLU clipped it to zero.
     from: Vec<u32>,
 }
 
@@ -104,7 +104,7 @@ impl Block {
         pooled
     }
 
-    /// Adds to the weight's gradient; returns the gradient of the input.
+    /// Adds to the weight's gradient, and returns the gradient of the input.
     fn backward(&mut self, grad: &Maps, inputs: usize, count: usize) -> Maps {
         let side = grad.side * 2;
         let mut input_grad = Maps::zeros(count, inputs, side);
@@ -131,8 +131,8 @@ impl Block {
     }
 }
 
-/// Calls `f(row, column, source)` for each entry of the neighbourhood matrix: which (channel,
-/// index) it is, or none outside the image.
+/// Calls `f(row, column, source)` for each entry of the neighbourhood matrix, where `source` is its
+/// (channel, index), or `None` outside the image.
 fn for_neighbours(channels: usize, side: usize, mut f: impl FnMut(usize, usize, Option<(usize, usize)>)) {
     for row in 0..channels * 9 {
         let (c, dy, dx) = (row / 9, row % 9 / 3, row % 3);
@@ -146,7 +146,7 @@ fn for_neighbours(channels: usize, side: usize, mut f: impl FnMut(usize, usize, 
     }
 }
 
-/// The net.
+/// The network.
 pub(crate) struct Net {
     blocks: [Block; 3],
     head: Param,
@@ -160,7 +160,7 @@ impl Net {
         Net { blocks, head: Param::new(classes, WIDTHS[3] + 1) }
     }
 
-    /// Mean features with a constant 1 behind them, (N, F + 1).
+    /// Mean features, followed by a constant 1, (N, F + 1).
     fn features(&mut self, images: &[f32], side: usize) -> (Array2<f32>, usize) {
         let count = images.len() / (3 * side * side);
         let mut maps = Maps { data: images.to_vec(), channels: 3, side };
@@ -175,7 +175,7 @@ impl Net {
         (features, maps.side)
     }
 
-    /// The class the net takes each image for.
+    /// The class that the network predicts for each image.
     pub(crate) fn classify(&mut self, images: &[f32], side: usize) -> Vec<i64> {
         let (features, _) = self.features(images, side);
         let scores = features.dot(&self.head.value.t());
@@ -183,7 +183,7 @@ impl Net {
         scores.rows().into_iter().map(|row| best(row).expect("classes") as i64).collect()
     }
 
-    /// One step of SGD on the mean cross-entropy of a batch, which it returns.
+    /// Takes one step of SGD on the mean cross-entropy of a batch, and returns it.
     pub(crate) fn train(&mut self, images: &[f32], labels: &[i64], side: usize, rate: f32) -> f32 {
         let (features, last) = self.features(images, side);
         let count = labels.len();

@@ -1,5 +1,5 @@
-//! `--check` tests the arithmetic. It compares the naive net with finite differences. With a GPU it
-//! also compares each kernel and whole training steps with the naive versions.
+//! `--check` tests the arithmetic. It compares the naive network with finite differences. With a
+//! GPU it also compares each kernel and whole training steps with the naive versions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::net::{Net, Plan};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// `len` numbers of -1 to 1.
+/// `len` random numbers from -1 to 1.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed, 0, 0);
     (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()
@@ -22,15 +22,15 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&v| f64::from(v)).collect()
 }
 
-/// Whether `got` is `want` but for `tolerance` times its greatest value.
+/// Checks that `got` equals `want` up to `tolerance` times the largest value in `want`.
 fn same(what: &str, got: &[f64], want: &[f64], tolerance: f64) -> Result {
     if got.len() != want.len() {
-        return Err(format!("{what}: {} values in place of {}", got.len(), want.len()).into());
+        return Err(format!("{what}: {} values instead of {}", got.len(), want.len()).into());
     }
     let scale = want.iter().fold(1e-6, |a: f64, v| a.max(v.abs()));
     let close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * scale;
     match got.iter().zip(want).position(|pair| !close(pair)) {
-        Some(i) => Err(format!("{what}: value {i} is {} in place of {}", got[i], want[i]).into()),
+        Some(i) => Err(format!("{what}: value {i} is {} instead of {}", got[i], want[i]).into()),
         None => {
             println!("  {what}: {} values agree", got.len());
             Ok(())
@@ -42,15 +42,15 @@ fn plan() -> Plan {
     Plan { widths: vec![3, 5, 4], classes: 3, side: 8, batch: 4 }
 }
 
-/// Parameters that are all drawn, so that every gradient has something to say.
+/// Parameters that are all random, so that every gradient is tested.
 fn drawn(plan: &Plan) -> Vec<Vec<f32>> {
     let lens = plan.parameters().into_iter().enumerate();
     lens.map(|(i, (len, _))| noise(len, 100 + i as u64).iter().map(|v| v * 0.6).collect()).collect()
 }
 
-/// The naive net's gradient is the slope of its loss. Needs no GPU.
+/// Checks that the naive network's gradient is the slope of its loss. Does not need a GPU.
 pub(crate) fn on_the_cpu() -> Result {
-    println!("naive net against finite differences:");
+    println!("naive network compared with finite differences:");
     let (plan, labels) = (plan(), [0, 2, 1]);
     let images = wide(&noise(3 * 3 * plan.side * plan.side, 1));
     let mut values: Vec<Vec<f64>> = drawn(&plan).iter().map(|v| wide(v)).collect();
@@ -71,14 +71,14 @@ pub(crate) fn on_the_cpu() -> Result {
     Ok(())
 }
 
-/// Every kernel, and the net that they make up.
+/// Checks every kernel, and the network built from them.
 pub(crate) fn on_the_gpu(stream: &Arc<CudaStream>) -> Result {
-    println!("kernels against the naive versions:");
+    println!("kernels compared with the naive versions:");
     let kernels = Kernels::load(stream)?;
     products(&kernels)?;
     maps(&kernels)?;
     heads(&kernels)?;
-    println!("training steps against the naive net:");
+    println!("training steps compared with the naive network:");
     steps(stream)
 }
 
@@ -86,7 +86,7 @@ fn download(stream: &Arc<CudaStream>, values: &CudaSlice<f32>) -> std::result::R
     Ok(wide(&stream.clone_dtoh(values)?))
 }
 
-/// `matmul` with both transposes, `add_parts`, `row_sums`.
+/// Checks `matmul` with both transposes, `add_parts` and `row_sums`.
 fn products(kernels: &Kernels) -> Result {
     let stream = &kernels.stream;
     for (rows, depth, columns) in [(1, 1, 1), (70, 33, 130), (3, 5000, 64), (64, 16, 65)] {
@@ -123,7 +123,8 @@ fn products(kernels: &Kernels) -> Result {
     Ok(())
 }
 
-/// `im2col` and `col2im` as convolution and its gradient, `pool`, `unpool`, `mean`, `spread`.
+/// Checks `im2col` and `col2im` as a convolution and its gradient, `pool`, `unpool`, `mean` and
+/// `spread`.
 fn maps(kernels: &Kernels) -> Result {
     let stream = &kernels.stream;
     let (shape, outputs) = (Shape { channels: 3, count: 5, side: 6 }, 4);
@@ -133,7 +134,7 @@ fn maps(kernels: &Kernels) -> Result {
     let mut full = stream.alloc_zeros::<f32>(outputs * shape.width())?;
     let weights = stream.clone_htod(&weight)?;
     let want = naive::convolve(&wide(&values), &wide(&weight), shape, outputs);
-    // The same maps with the images first, as the loader delivers them.
+    // The same maps in images-first order, as the loader delivers them.
     let plane = shape.side * shape.side;
     let planes = naive::transposed(&(0..shape.len() / plane).collect::<Vec<_>>(), shape.channels, shape.count);
     let images_first: Vec<f32> = planes.iter().flat_map(|p| values[p * plane..][..plane].to_vec()).collect();
@@ -171,7 +172,7 @@ fn maps(kernels: &Kernels) -> Result {
     same("spread", &download(stream, &back)?, &naive::spread(&wide(&grad), shape), 1e-6)
 }
 
-/// `softmax` and `update`.
+/// Checks `softmax` and `update`.
 fn heads(kernels: &Kernels) -> Result {
     let (stream, count, classes) = (&kernels.stream, 300, 7);
     let labels: Vec<i64> = (0..count as i64).map(|i| i * i % classes as i64).collect();
@@ -185,7 +186,7 @@ fn heads(kernels: &Kernels) -> Result {
     kernels.softmax(&mut on_device, &bias, &on_device_labels.as_view(), (&mut loss, &mut named))?;
     same("softmax: loss", &download(stream, &loss)?, &losses, 1e-4)?;
     let right: Vec<f64> = right.into_iter().map(|right| if right { 1.0 } else { 0.0 }).collect();
-    same("softmax: named rightly", &download(stream, &named)?, &right, 0.0)?;
+    same("softmax: correct classes", &download(stream, &named)?, &right, 0.0)?;
     same("softmax: gradient", &download(stream, &on_device)?, &grads, 1e-4)?;
 
     let (value, speed, grad) = (noise(500, 12), noise(500, 13), noise(500, 14));
@@ -196,8 +197,8 @@ fn heads(kernels: &Kernels) -> Result {
     same("update", &download(stream, &values)?, &want, 1e-5)
 }
 
-/// The whole net: loss, right answers and every gradient of a full batch and of a smaller one after
-/// it, each with the parameters that the step before it left.
+/// Checks the whole network: loss, correct predictions and every gradient of a full batch and then
+/// of a smaller one, each with the parameters after the previous step.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &drawn(&plan))?;

@@ -3,8 +3,8 @@
 //!
 //! **Invariants**
 //! 1. Each launch passes the arguments that the kernel declares, in its order.
-//! 2. Each method has checked, before the launch, that every buffer holds what the kernel reads and
-//!    writes for the shape at hand.
+//! 2. Each method checks, before the launch, that every buffer is large enough for what the kernel
+//!    reads and writes with the given shape.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use warpfeed::cuda::cudarc::nvrtc::Ptx;
 
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// Threads of a block, in every kernel.
+/// Threads per block, in every kernel.
 const THREADS: u32 = 256;
-/// Rows and columns of the tile that a block of `matmul` makes.
+/// Rows and columns of the tile that a block of `matmul` computes.
 const TILE: usize = 64;
 
 /// (C, N, side, side): feature maps of a batch.
@@ -34,7 +34,7 @@ impl Shape {
         self.channels * self.width()
     }
 
-    /// Elements of a channel.
+    /// Elements per channel.
     pub(crate) fn width(&self) -> usize {
         self.count * self.side * self.side
     }
@@ -77,7 +77,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// The kernels, loaded, and the stream that they are queued in.
+/// The loaded kernels, and the stream in which they are queued.
 pub(crate) struct Kernels {
     pub(crate) stream: Arc<CudaStream>,
     im2col: CudaFunction,
@@ -123,8 +123,8 @@ impl Kernels {
         })
     }
 
-    /// 3x3 neighbourhoods as columns, (C * 9, N * side * side). The maps lie as (N, C, side, side)
-    /// if `images_first`, else as (C, N, side, side).
+    /// 3x3 neighbourhoods as columns, (C * 9, N * side * side). The maps are (N, C, side, side) if
+    /// `images_first`, otherwise (C, N, side, side).
     pub(crate) fn im2col(
         &self,
         columns: &mut CudaSlice<f32>,
@@ -154,8 +154,8 @@ impl Kernels {
         self.product_in_parts(out, a, b, 1)
     }
 
-    /// [`product`](Kernels::product) for matrices whose depth is much longer than their sides:
-    /// parts of the depth are summed side by side into `scratch`, as many as it holds, and then
+    /// Like [`product`](Kernels::product), for matrices whose depth is much longer than their
+    /// sides. Parts of the depth, as many as fit into `scratch`, are summed in parallel and then
     /// added up.
     pub(crate) fn long_product(
         &self,
@@ -174,14 +174,15 @@ impl Kernels {
         launch!(self.add_parts, over(elements), out, &*scratch, &count, &parts)
     }
 
-    /// The depth of a part, a multiple of the kernel's 16, and how many of them make up `depth`.
+    /// Depth of a part, a multiple of the kernel's 16, and the number of parts that make up
+    /// `depth`.
     fn parts(&self, depth: usize, wanted: usize) -> (usize, usize) {
         let part = depth.div_ceil(wanted).next_multiple_of(16);
         (part, depth.div_ceil(part))
     }
 
     fn product_in_parts(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>, wanted: usize) -> Result<()> {
-        assert_eq!(a.columns, b.rows, "matrices of one depth");
+        assert_eq!(a.columns, b.rows, "the matrices must have the same depth");
         let (part, parts) = self.parts(a.columns, wanted);
         holds(out.len(), parts * a.rows * b.columns);
         let grid = (small(b.columns.div_ceil(TILE)), small(a.rows.div_ceil(TILE)), small(parts));
@@ -191,7 +192,8 @@ impl Kernels {
         launch!(self.matmul, grid, out, a.data, b.data, &rows, &columns, &depth, &part, &ar, &ac, &br, &bc)
     }
 
-    /// Bias, ReLU and 2x2 max pooling. `winner` is which of the four it was, 4 for none.
+    /// Adds the bias, then applies ReLU and 2x2 max pooling. `winner` is the index of the largest
+    /// of the four values, or 4 if ReLU clipped it.
     pub(crate) fn pool(
         &self,
         out: &mut CudaSlice<f32>,
@@ -209,7 +211,7 @@ impl Kernels {
         launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
     }
 
-    /// The gradient of [`pool`](Kernels::pool): from that of its result to that of `maps`.
+    /// The gradient of [`pool`](Kernels::pool), from its result to `maps`.
     pub(crate) fn unpool(
         &self,
         grad: &mut CudaSlice<f32>,
@@ -249,8 +251,8 @@ impl Kernels {
         launch!(self.spread, over(shape.len()), maps, features, &c, &n, &plane)
     }
 
-    /// Makes of logits (N, classes) the gradient of the mean cross-entropy. Adds each sample's
-    /// cross-entropy to `loss[n]`, and 1 to `right[n]` if its class has the greatest logit.
+    /// Converts logits (N, classes) to the gradient of the mean cross-entropy. Adds each sample's
+    /// cross-entropy to `loss[n]`, and 1 to `right[n]` if its class has the largest logit.
     pub(crate) fn softmax(
         &self,
         logits: &mut CudaSlice<f32>,
@@ -266,7 +268,7 @@ impl Kernels {
         launch!(self.softmax, over(count), logits, bias, labels, loss, right, &n, &k)
     }
 
-    /// One step of gradient descent with momentum.
+    /// Takes one step of gradient descent with momentum.
     pub(crate) fn update(
         &self,
         value: &mut CudaSlice<f32>,

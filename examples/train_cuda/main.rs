@@ -1,20 +1,19 @@
-//! Trains a convolutional net on the GPU, on batches that the loader delivers in device memory.
+//! Trains a convolutional network on the GPU, on batches that the loader delivers in device memory.
 //!
 //! ```text
-//! cargo run --release --example train_cuda [-- PATH [EPOCHS]]    # class folders, an LMDB, tar shards
-//! cargo run --release --example train_cuda -- --check            # the arithmetic against plain loops
+//! cargo run --release --example train_cuda [-- PATH [EPOCHS]]    # class folders, LMDB or tar shards
+//! cargo run --release --example train_cuda -- --check            # compares the arithmetic with plain loops
 //! ```
 //!
-//! Without PATH it draws pictures of ten classes. Every seventh sample is held out. Each epoch
-//! prints the loss, the held-out accuracy, images per second, and the stall. The stall is the time
-//! that the stream waited for batches, by the device's clock. The exit code is 0 if the loss has
-//! fallen and the accuracy is well above chance; otherwise 1. Without a GPU it only prints a
-//! message.
+//! Without PATH it generates pictures of ten classes. Every seventh sample is held out. Each epoch
+//! prints the loss, the held-out accuracy, images per second, and the stall, which is the time that
+//! the stream waited for batches, by the device's clock. The exit code is 0 if the loss has fallen
+//! and the accuracy is well above chance; otherwise 1. Without a GPU it only prints a message.
 //!
 //! 1. This file: the data, the loop, and the expected result.
 //! 2. `net`: layers, forward and backward.
 //! 3. `kernels`: safe calls of `examples/kernels/train.cu`.
-//! 4. `naive` and `check`: the same net in plain loops, and the comparison.
+//! 4. `naive` and `check`: the same network in plain loops, and the comparison.
 
 mod check;
 mod kernels;
@@ -36,11 +35,11 @@ use net::{Net, Plan};
 const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
-/// The learning rate after its first 50 steps. From there it falls to zero in a straight line.
+/// Learning rate after the first 50 steps. From there it falls linearly to zero.
 const RATE: f32 = 0.02;
-/// The last epoch's loss must be below this share of the first's.
+/// Maximum loss of the last epoch, as a share of the first's.
 const LOSS_FALLS_TO: f64 = 0.9;
-/// The held-out accuracy must be above this many times that of guessing.
+/// Minimum held-out accuracy, as a multiple of chance.
 const TIMES_CHANCE: f64 = 3.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -63,7 +62,7 @@ fn run() -> Result<()> {
         check::on_the_cpu()?;
     }
     if let Err(e) = cuda::available() {
-        println!("nothing runs on the GPU: {e}");
+        println!("cannot run on the GPU: {e}");
         return Ok(());
     }
     let stream = cuda::stream(0)?;
@@ -77,7 +76,7 @@ fn run() -> Result<()> {
         None => EPOCHS,
     };
     if epochs < 2 {
-        return Err("at least 2 epochs show whether the loss falls".into());
+        return Err("at least 2 epochs are needed to see whether the loss falls".into());
     }
     let data: Arc<dyn Source> = match arguments.first() {
         Some(path) => source::open(path)?,
@@ -92,7 +91,7 @@ fn run() -> Result<()> {
 fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     let classes = data.classes().len();
     if classes < 2 {
-        return Err(format!("{classes} classes; a data set of at least 2 classes can be learnt").into());
+        return Err(format!("{classes} classes: training needs at least 2").into());
     }
     let open = |held_out: bool, augment: Augment| {
         Loader::shared_source(data.clone())
@@ -132,15 +131,18 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     println!("{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // Not `last >= ...`: a NaN loss has not fallen.
+    // Written without `last >= ...`, so that a NaN loss fails too.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
-        return Err(format!("the loss went from {first:.4} to {last:.4}; below {LOSS_FALLS_TO} of it was due").into());
+        return Err(format!(
+            "the loss went from {first:.4} to {last:.4}, expected less than {LOSS_FALLS_TO} of the first"
+        )
+        .into());
     }
     let due = (TIMES_CHANCE / classes as f64).min(0.8);
     if accuracy <= due {
         let (is, due) = (100.0 * accuracy, 100.0 * due);
-        return Err(format!("the held-out accuracy is {is:.1} %; more than {due:.1} % was due").into());
+        return Err(format!("the held-out accuracy is {is:.1} %, expected more than {due:.1} %").into());
     }
     println!(
         "the loss fell from {first:.4} to {last:.4}; the accuracy is {:.1} times chance",
@@ -149,7 +151,8 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     Ok(())
 }
 
-/// Trains over one epoch: its mean loss, the milliseconds that the stream waited, and the samples.
+/// Trains over one epoch. Returns its mean loss, the milliseconds that the stream waited, and the
+/// number of samples.
 fn train_epoch(
     stream: &Arc<CudaStream>,
     net: &mut Net,
@@ -167,14 +170,14 @@ fn train_epoch(
         marks.push((asked, mark()?));
         net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.index()))?;
         samples += batch.len();
-        // Dropped here, the batch's memory is written again after the kernels above.
+        // The batch is dropped here. Its memory is rewritten only after the kernels above.
     }
     let (loss, _) = net.totals()?;
     let stall = marks.iter().map(|(asked, got)| asked.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
     Ok((loss / samples as f64, stall, samples))
 }
 
-/// The share of held-out pictures that the net names rightly.
+/// Share of held-out pictures that the network classifies correctly.
 fn evaluate(net: &mut Net, batches: &mut Batches<CudaBatch>) -> Result<f64> {
     let mut samples = 0;
     for batch in batches.epoch(0) {

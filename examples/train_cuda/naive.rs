@@ -1,13 +1,13 @@
-//! The net in plain loops and `f64` on the CPU. The kernels are compared with it.
+//! The network in plain loops and `f64` on the CPU, as the reference for the kernels.
 //!
-//! It shares nothing with the kernels. Convolutions are sums over the picture, without columns and
+//! It shares no code with the kernels. Convolutions are sums over the picture, without columns and
 //! matrix products.
 
 use super::kernels::Shape;
 use super::net::Plan;
 
-/// A 3x3 convolution with a border of zeros: (C, N, side, side) to (K, N, side, side). Calls
-/// `f(weight, input, output)` with the three indices of each product.
+/// A 3x3 convolution with zero padding: (C, N, side, side) to (K, N, side, side). Calls `f(weight,
+/// input, output)` with the three indices of each product.
 fn for_products(input: Shape, outputs: usize, mut f: impl FnMut(usize, usize, usize)) {
     let Shape { channels, count, side } = input;
     let at = |c: usize, n: usize, y: usize, x: usize| ((c * count + n) * side + y) * side + x;
@@ -32,7 +32,7 @@ pub(crate) fn convolve(maps: &[f64], weight: &[f64], input: Shape, outputs: usiz
     out
 }
 
-/// The gradients of the weight and of the maps.
+/// Gradients of the weight and of the maps.
 pub(crate) fn convolve_back(
     grad: &[f64],
     maps: &[f64],
@@ -48,8 +48,8 @@ pub(crate) fn convolve_back(
     (weight_grad, maps_grad)
 }
 
-/// Bias, ReLU and 2x2 max pooling: the values, and the index of each in `maps`; none for what ReLU
-/// cut.
+/// Bias, ReLU and 2x2 max pooling: the values, and the index of each in `maps`, or `None` if ReLU
+/// clipped it.
 pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<Option<usize>>) {
     let (side, half) = (shape.side, shape.side / 2);
     let places = (0..shape.pooled()).map(|i| {
@@ -62,7 +62,7 @@ pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<O
     places.map(|(value, at)| (value.max(0.0), (value > 0.0).then_some(at))).unzip()
 }
 
-/// The gradient of `maps` from that of the pooled values.
+/// The gradient of `maps`, given that of the pooled values.
 pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> Vec<f64> {
     let mut maps = vec![0.0; shape.len()];
     for (winner, grad) in winners.iter().zip(grad) {
@@ -73,18 +73,18 @@ pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> V
     maps
 }
 
-/// a (rows, depth) times b (depth, columns).
+/// Product of a (rows, depth) and b (depth, columns).
 pub(crate) fn product(a: &[f64], b: &[f64], rows: usize, depth: usize, columns: usize) -> Vec<f64> {
     let cell = |i: usize| (0..depth).map(|k| a[i / columns * depth + k] * b[k * columns + i % columns]).sum();
     (0..rows * columns).map(cell).collect()
 }
 
-/// (rows, columns) as (columns, rows).
+/// Transposes (rows, columns) to (columns, rows).
 pub(crate) fn transposed<T: Copy>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
     (0..a.len()).map(|i| a[i % rows * columns + i / rows]).collect()
 }
 
-/// The mean of each plane: (C, N, side, side) to (N, C).
+/// Mean of each plane: (C, N, side, side) to (N, C).
 pub(crate) fn mean(maps: &[f64], shape: Shape) -> Vec<f64> {
     let plane = shape.side * shape.side;
     let means: Vec<f64> = maps.chunks(plane).map(|plane| plane.iter().sum::<f64>() / plane.len() as f64).collect();
@@ -98,8 +98,8 @@ pub(crate) fn spread(features: &[f64], shape: Shape) -> Vec<f64> {
     by_channel.iter().flat_map(|v| std::iter::repeat_n(v / plane as f64, plane)).collect()
 }
 
-/// Of logits (N, classes): the cross-entropy of each sample, whether it is named rightly, and the
-/// gradient of the mean cross-entropy.
+/// For logits (N, classes): the cross-entropy of each sample, whether it is classified correctly,
+/// and the gradient of the mean cross-entropy.
 pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, Vec<f64>) {
     let (classes, mut grads) = (logits.len() / labels.len(), Vec::new());
     let samples = logits.chunks(classes).zip(labels).map(|(row, &label)| {
@@ -113,8 +113,8 @@ pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, V
     (losses, right, grads)
 }
 
-/// The mean cross-entropy of a batch of pictures (N, C, side, side), and its gradient for each
-/// array of parameters, in the order of [`Plan::parameters`].
+/// Mean cross-entropy of a batch of pictures (N, C, side, side), and its gradient for each array of
+/// parameters, in the order of [`Plan::parameters`].
 pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels: &[i64]) -> (f64, Vec<Vec<f64>>) {
     let (n, layers) = (labels.len(), plan.convolutions());
     let shape = |i: usize, channels: usize| Shape { channels, count: n, side: plan.side >> i };

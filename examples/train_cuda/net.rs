@@ -1,5 +1,6 @@
-//! A convolutional net on the GPU: four 3x3 convolutions, each with bias, ReLU and 2x2 max pooling,
-//! the mean over what is left, and a linear layer. It is trained by gradient descent with momentum.
+//! A convolutional network on the GPU: four 3x3 convolutions, each with bias, ReLU and 2x2 max
+//! pooling, the mean over the rest, and a linear layer. It is trained by gradient descent with
+//! momentum.
 
 use std::sync::Arc;
 
@@ -10,17 +11,17 @@ use super::kernels::{Kernels, Matrix, Shape};
 
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// Room for the parts of long products, in floats.
+/// Scratch for the parts of long products, in floats.
 const SCRATCH: usize = 1 << 22;
 const WEIGHT_DECAY: f32 = 5e-4;
 
-/// What a net is made of, and the largest batch it takes.
+/// Structure of a network, and its maximum batch size.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Channels of the pictures, then of the result of each convolution.
+    /// Channels of the pictures, then of each convolution's result.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// Pixels of a side of the pictures: a multiple of 2 for each convolution.
+    /// Side of the pictures in pixels, which must be divisible by 2 once per convolution.
     pub(crate) side: usize,
     pub(crate) batch: usize,
 }
@@ -30,23 +31,23 @@ impl Plan {
         self.widths.len() - 1
     }
 
-    /// What convolution `i` reads; behind the last one, what the linear layer's mean reads.
+    /// Input of convolution `i`, or after the last one, of the linear layer's mean.
     fn input(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i], count, side: self.side >> i }
     }
 
-    /// What convolution `i` gives, before it is pooled.
+    /// Result of convolution `i` before pooling.
     fn output(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i + 1], ..self.input(i, count) }
     }
 
-    /// What the last convolution gives, pooled.
+    /// Pooled result of the last convolution.
     fn last(&self, count: usize) -> Shape {
         self.input(self.convolutions(), count)
     }
 
-    /// (values, inputs to a sum) of each array of parameters: a weight and a bias for each
-    /// convolution, then for the linear layer. Those with 0 inputs begin at zero: the biases, and
+    /// (values, inputs of a sum) of each array of parameters: a weight and a bias for each
+    /// convolution, then for the linear layer. Arrays with 0 inputs start at zero: the biases, and
     /// the linear layer, so that no class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
@@ -58,8 +59,8 @@ impl Plan {
         all
     }
 
-    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed seed so that every
-    /// run begins alike.
+    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed seed, so that every
+    /// run starts with the same values.
     pub(crate) fn initial(&self) -> Vec<Vec<f32>> {
         let mut rng = Rng::new(7, 0, 0);
         let parameters = self.parameters().into_iter();
@@ -81,7 +82,7 @@ struct Param {
     speed: CudaSlice<f32>,
 }
 
-/// A convolution, and what it keeps from the way forward for the way back.
+/// A convolution, and the state that the forward pass keeps for the backward pass.
 struct Convolution {
     weight: Param,
     bias: Param,
@@ -92,7 +93,7 @@ struct Convolution {
     grad: CudaSlice<f32>,
 }
 
-/// The net.
+/// The network.
 pub(crate) struct Net {
     plan: Plan,
     kernels: Kernels,
@@ -101,10 +102,10 @@ pub(crate) struct Net {
     bias: Param,
     features: CudaSlice<f32>,
     features_grad: CudaSlice<f32>,
-    /// Made into their own gradient.
+    /// Overwritten with their own gradient.
     logits: CudaSlice<f32>,
-    /// The result of a convolution before it is pooled, and its gradient; each needs it for a
-    /// moment.
+    /// Result of a convolution before pooling, and its gradient. Each convolution needs it only
+    /// briefly.
     full: CudaSlice<f32>,
     columns_grad: CudaSlice<f32>,
     scratch: CudaSlice<f32>,
@@ -113,7 +114,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// A net with `values` as its parameters, in the order of [`Plan::parameters`].
+    /// Creates a network with `values` as its parameters, in the order of [`Plan::parameters`].
     pub(crate) fn new(stream: &Arc<CudaStream>, plan: Plan, values: &[Vec<f32>]) -> Result<Self> {
         assert_eq!(values.len(), 2 * plan.convolutions() + 2, "two arrays for each layer");
         let zeros = |len: usize| stream.alloc_zeros::<f32>(len);
@@ -142,7 +143,7 @@ impl Net {
             features_grad: zeros(batch * plan.widths[count])?,
             logits: zeros(batch * plan.classes)?,
             full: zeros(largest(&mut (0..count).map(|i| plan.output(i, batch).len())))?,
-            // The pictures need no gradient, so the first convolution needs none here.
+            // The pictures do not need a gradient, so neither does the first convolution.
             columns_grad: zeros(largest(&mut (1..count).map(|i| 9 * plan.input(i, batch).len())))?,
             scratch: zeros(SCRATCH)?,
             loss: zeros(batch)?,
@@ -151,11 +152,11 @@ impl Net {
         })
     }
 
-    /// The way forward for pictures (N, 3, side, side), and the loss. Afterwards `logits` is its
-    /// own gradient.
+    /// Runs the forward pass for pictures (N, 3, side, side), and computes the loss. Afterwards
+    /// `logits` contains its own gradient.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);
-        assert!(n <= self.plan.batch, "a batch of {n}; the net was made for {}", self.plan.batch);
+        assert!(n <= self.plan.batch, "a batch of {n}, but the network was built for {}", self.plan.batch);
         for i in 0..self.convolutions.len() {
             let (before, this) = self.convolutions.split_at_mut(i);
             let (this, input, output) = (&mut this[0], self.plan.input(i, n), self.plan.output(i, n));
@@ -169,15 +170,15 @@ impl Net {
             kernels.pool(&mut this.out, &mut this.winner, &self.full, &this.bias.value, output)?;
         }
         let (last, classes) = (self.plan.last(n), self.plan.classes);
-        let maps = &self.convolutions.last().expect("a net has convolutions").out;
+        let maps = &self.convolutions.last().expect("the network has convolutions").out;
         kernels.mean(&mut self.features, maps, last)?;
         let weight = Matrix::new(&self.weight.value, classes, last.channels).transposed();
         kernels.product(&mut self.logits, Matrix::new(&self.features, n, last.channels), weight)?;
         kernels.softmax(&mut self.logits, &self.bias.value, labels, (&mut self.loss, &mut self.right))
     }
 
-    /// The way back for the batch of `n` pictures that went forward last: the gradient of every
-    /// parameter.
+    /// Runs the backward pass for the `n` pictures of the latest forward pass, and computes the
+    /// gradient of every parameter.
     pub(crate) fn backward(&mut self, n: usize) -> Result<()> {
         let (kernels, last, classes) = (&self.kernels, self.plan.last(n), self.plan.classes);
         let logits = Matrix::new(&self.logits, n, classes);
@@ -186,7 +187,7 @@ impl Net {
         kernels.row_sums(&mut self.bias.grad, logits.transposed())?;
         let weight = Matrix::new(&self.weight.value, classes, last.channels);
         kernels.product(&mut self.features_grad, logits, weight)?;
-        let end = self.convolutions.last_mut().expect("a net has convolutions");
+        let end = self.convolutions.last_mut().expect("the network has convolutions");
         kernels.spread(&mut end.grad, &self.features_grad, last)?;
 
         for i in (0..self.convolutions.len()).rev() {
@@ -207,7 +208,7 @@ impl Net {
         Ok(())
     }
 
-    /// One step of gradient descent on a batch.
+    /// Takes one step of gradient descent on a batch.
     pub(crate) fn train(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>, rate: f32) -> Result<()> {
         self.forward(images, labels)?;
         self.backward(labels.len())?;
@@ -218,8 +219,8 @@ impl Net {
         Ok(())
     }
 
-    /// The summed cross-entropy of all samples since it was last asked, and how many were named
-    /// rightly. Waits for the stream.
+    /// Summed cross-entropy of all samples since the last call, and how many were classified
+    /// correctly. Waits for the stream.
     pub(crate) fn totals(&mut self) -> Result<(f64, f64)> {
         let stream = &self.kernels.stream;
         let sum =
