@@ -1,12 +1,12 @@
-//! Where pictures are decoded, in turns: `cargo bench --bench decode_gpu -- PATH.. [--seconds N]
-//! [--turns N]`.
+//! Throughput by where pictures are decoded, in turns: `cargo bench --bench decode_gpu -- PATH..
+//! [--seconds N] [--turns N]`.
 //!
-//! Each PATH is a data set of JPEGs, repeated as often as it takes. Batches of 256 crops of 224
-//! pixels, f16 (N, C, H, W), on the device, decoded by the workers, by the device, and by both.
-//! There are as many workers as the process may use processors (`taskset -c 0-3`). "GPU ms" is the
-//! time of a batch between the events around its decoding and around its conversion, if nothing else
-//! runs on the device. "at 20,000/s" is the share of the device's time that this takes at so many
-//! images a second.
+//! Each PATH is a data set of JPEGs, repeated as needed. The batches have 256 crops of 224 pixels,
+//! f16 (N, C, H, W), on the device, decoded by the workers, by the device, and by both. There are
+//! as many workers as the process may use processors (`taskset -c 0-3`). "GPU ms" is the time per
+//! batch between the events around its decoding and around its conversion, if nothing else runs on
+//! the device. "at 20,000/s" is the share of the device's time that this takes at that many images
+//! per second.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -84,7 +84,7 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
         .decode_on(on)
 }
 
-/// Images a second, and the cores that the process kept busy meanwhile.
+/// Images per second, and the number of cores that the process kept busy.
 fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, seconds: f64) -> Result<(f64, f64)> {
     let (mut samples, mut since, mut warm) = (0, Instant::now(), 0);
     let monitor = batches.monitor();
@@ -101,7 +101,7 @@ fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, seconds: f64
             break;
         }
     }
-    stream.synchronize().expect("the stream lives");
+    stream.synchronize().expect("the stream is alive");
     let took = since.elapsed().as_secs_f64();
     let cores = monitor.stats().since(&before).process.cpu_seconds / took;
     Ok((samples as f64 / took, cores))

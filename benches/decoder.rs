@@ -1,10 +1,10 @@
 //! A decoder of requests: `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
-//! Requests of 1, 8, 64 and 256 JPEGs of the data set PATH, as eval crops of 224 pixels, normalised
-//! f16 (N, C, H, W), in device memory: with the device's decoder, and with the workers' alone.
-//! Without a driver in host memory. "alone" is one request at a time, from the call until the
-//! batch lies in memory: median and 99th percentile in ms, and images a second. "under way" keeps
-//! four requests submitted.
+//! Requests have 1, 8, 64 and 256 JPEGs of the data set PATH, as eval crops of 224 pixels,
+//! normalised f16 (N, C, H, W), in device memory, decoded by the device, and by workers only.
+//! Without a driver they are in host memory. "alone" is one request at a time, from the call until
+//! the batch is in memory: median and 99th percentile in ms, and images per second. "in flight"
+//! keeps four requests submitted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     };
     let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
     let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {
-        println!("skipped: give a data set of JPEGs");
+        println!("skipped: pass a data set of JPEGs");
         return Ok(());
     };
     let source = source::open(path)?;
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     println!("{} pictures of {} bytes on average", pictures.len(), bytes / pictures.len());
     println!(
         "{:<22} {:>7} {:>10} {:>10} {:>12} {:>16} {:>14}",
-        "", "request", "median ms", "99 % ms", "images/s", "under way: images/s", "on the device"
+        "", "request", "median ms", "99 % ms", "images/s", "in flight: images/s", "on the device"
     );
     let stream = cuda::stream(0);
     for size in [1, 8, 64, 256] {
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
             Ok(stream) => {
                 for on in [DecodeOn::Gpu, DecodeOn::Cpu] {
                     let decoder = options(on).cuda_decoder(stream)?;
-                    let synchronize = || stream.synchronize().expect("the stream lives");
+                    let synchronize = || stream.synchronize().expect("the stream is alive");
                     measure(&format!("{on:?}"), &decoder, &pictures, size, seconds, synchronize)?;
                 }
             }
@@ -84,7 +84,7 @@ fn measure<B: Send + 'static>(
     let mut pending: VecDeque<_> = (0..UNDER_WAY).map(|_| decoder.submit(request())).collect::<Result<_>>()?;
     let (begin, mut count) = (Instant::now(), 0);
     while begin.elapsed().as_secs_f64() < seconds {
-        drop(pending.pop_front().expect("as many as were submitted").wait()?);
+        drop(pending.pop_front().expect("one per submitted request").wait()?);
         pending.push_back(decoder.submit(request())?);
         count += size;
     }

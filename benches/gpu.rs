@@ -1,10 +1,10 @@
-//! What the GPU path reaches, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]
+//! Performance of the GPU path, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]
 //! [--end-to-end]`.
 //!
-//! PATH is any data set of pictures; it is written to an LMDB of 10,000 samples in a temporary
-//! folder, repeated as often as it takes. Without it the end-to-end part is left out; with
-//! `--end-to-end` all others are. Medians over repeated measurements; times on the device are those
-//! of its events.
+//! PATH is any data set of pictures. It is written to an LMDB of 10,000 samples in a temporary
+//! folder, repeated as needed. Without PATH the end-to-end part is skipped; with `--end-to-end` all
+//! other parts are. Figures are medians over repeated measurements. Times on the device come from
+//! its events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     }
     match option("--data") {
         Some(path) => gpu.end_to_end(&path, workers)?,
-        None => println!("\nend to end: left out, no --data"),
+        None => println!("\nend to end: skipped, no --data"),
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ impl Gpu {
         Ok(Gpu { own: Stream::lent(&stream)?, stream, context, spin })
     }
 
-    /// Milliseconds on the device that `work` takes, the median of `times`.
+    /// Median of `times` measurements of the milliseconds that `work` takes on the device.
     fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
@@ -104,7 +104,8 @@ impl Gpu {
         pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
         let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
         let ms = self.timed(15, |_| {
-            // SAFETY: `pinned` lives, unchanged, until the event behind the copies is waited for.
+            // SAFETY: `pinned` stays alive and unchanged until the wait for the event after the
+            // copies.
             (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
         })?;
         let rate = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
@@ -112,9 +113,9 @@ impl Gpu {
         Ok(rate)
     }
 
-    /// GB/s, read and written, of a copy of 1 GiB on the device: the ceiling of the conversions.
+    /// GB/s, read and written, of a copy of 1 GiB on the device: the upper bound for conversions.
     fn device_copy(&self) -> Result<f64> {
-        let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("there is memory");
+        let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("memory is available");
         let (from, mut to) = (block(), block());
         let ms = self.timed(20, |_| {
             self.stream.memcpy_dtod(&from, &mut to).expect("the copy is queued");
@@ -128,12 +129,12 @@ impl Gpu {
     fn conversions(&self, ceiling: f64) -> Result<()> {
         const N: usize = 1024;
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
-        // Four inputs and outputs in turn, so that nothing is found in the cache.
+        // Four inputs and outputs in turn, so that nothing is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
         let memory = Memory::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
-        // First the records that only erase, then those that mix too.
+        // First the records that only erase, then those that also mix.
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
             let erase = SampleOps::new().erase(Rect::new(40, 50, 60, 70), [0.0; 3]);
@@ -152,7 +153,7 @@ impl Gpu {
                 for (what, size, records, read) in [
                     ("plain", (SIDE, SIDE), None, 1),
                     ("erase", (SIDE, SIDE), Some(at), 1),
-                    // The sample it is mixed with is read too.
+                    // The partner sample is read too.
                     ("erase, mix", (SIDE, SIDE), Some(at + N * SampleOps::BYTES), 2),
                     ("223 x 223", (223, 223), None, 1),
                 ] {
@@ -163,7 +164,7 @@ impl Gpu {
                     let kernel = Convert::load(&self.context, dtype, layout, size, Normalize::IMAGENET, with_ops)?;
                     let ms = self.timed(30, |i| {
                         let from = i % 4 * (input + output);
-                        // SAFETY: the records name partners below N, the ranges lie apart, and
+                        // SAFETY: the records name partners below N, the ranges are disjoint, and
                         // `timed` waits for the work.
                         unsafe {
                             kernel.launch(&self.own, &memory, Launch { from, to: from + input, records, count: N })
@@ -183,7 +184,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// A loader whose workers only fill slots: what is left is the ring.
+    /// A loader whose workers only fill slots, so that only the ring is measured.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -196,7 +197,7 @@ impl Gpu {
             .cuda(&self.stream)
     }
 
-    /// The whole ring, u8 from memory. Returns the loader's milliseconds a batch.
+    /// Measures the whole ring, u8 from memory. Returns the loader's milliseconds per batch.
     fn ring(&self, bare: f64, workers: usize) -> Result<f64> {
         println!(
             "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
@@ -228,11 +229,11 @@ impl Gpu {
         Ok(per_batch)
     }
 
-    /// A step of known length on the consumer's stream against the loader.
+    /// Measures steps of known length on the consumer's stream, compared with the loader.
     fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
         const BATCHES: usize = 300;
         println!(
-            "\noverlap: steps of s times the loader's {loader_ms:.3} ms a batch; f16 NCHW, prefetch 4, {BATCHES} batches"
+            "\noverlap: steps of s times the loader's {loader_ms:.3} ms per batch; f16 NCHW, prefetch 4, {BATCHES} batches"
         );
         let mut batches = self.memory_loader(BATCHES, Dtype::F16, workers)?;
         let events = (0..2 * BATCHES).map(|_| Event::timed(&self.context)).collect::<Result<Vec<_>>>()?;
@@ -244,8 +245,8 @@ impl Gpu {
             let mut number = 0;
             let mut epoch = batches.epoch(0);
             loop {
-                // A training loop synchronises now and then; that also keeps the host from running
-                // epochs ahead.
+                // Like a training loop, synchronizes now and then, which also keeps the host from
+                // running epochs ahead.
                 if number >= 2 {
                     events[2 * (number - 2) + 1].synchronize()?;
                 }
@@ -272,7 +273,7 @@ impl Gpu {
             let sum = stalls.iter().sum::<f64>() / stalls.len() as f64;
             let mut host = taken[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
             println!(
-                "  s {factor:<4} step {alone:.3} ms: {each:.3} ms a batch, {:.3} of max(step, loader); stall on the stream mean {sum:.1} us ({:.2} %), \
+                "  s {factor:<4} step {alone:.3} ms: {each:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {sum:.1} us ({:.2} %), \
                  p99 {:.1} us; host in next() p50 {:.0} us, p99 {:.0} us",
                 each / alone.max(loader_ms),
                 sum / each / 10.0,
@@ -287,14 +288,14 @@ impl Gpu {
     fn step(&self, nanoseconds: u64) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // A block a multiprocessor: busy, but with room beside it, as most training kernels leave.
+        // One block per multiprocessor: busy, but with room left, like most training kernels.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: one u64, as the kernel declares.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");
         Ok(())
     }
 
-    /// Milliseconds from asking for an epoch until its first batch is in device memory.
+    /// Milliseconds from starting an epoch until its first batch is in device memory.
     fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
         let one = |epoch| {
             let since = Instant::now();
@@ -321,11 +322,11 @@ impl Gpu {
         Ok(())
     }
 
-    /// Page-locked batches on the host that the program uploads itself, and gives back in each way.
+    /// Page-locked host batches that the program uploads itself, and returns in each possible way.
     fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
-        println!("\nuploads of the program's own: ms a batch, each of 38.5 MB, uploaded and trained on in one stream");
-        let mut target = self.stream.alloc_zeros::<u8>(BATCH * IMAGE).expect("there is memory");
+        println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");
+        let mut target = self.stream.alloc_zeros::<u8>(BATCH * IMAGE).expect("memory is available");
         for (prefetch, step_ms) in [(4, 0.0), (4, 1.0), (4, 5.0), (4, 20.0), (1, 1.0), (1, 20.0)] {
             let mut line = format!("  prefetch {prefetch}, step {step_ms:>4.1} ms:");
             for (name, pinned) in [("dropped", true), ("release_on", true), ("not page-locked", false)] {

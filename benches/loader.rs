@@ -1,14 +1,15 @@
-//! Folder against LMDB against tar, with the files in the page cache and not, for photographs and
-//! for thumbnails: how much of what the disk gives is read, and of the warm rate is left.
+//! Folder, LMDB and tar compared, with the files in the page cache and not, for photographs and
+//! thumbnails. Shows the share of the disk's bandwidth that is used, and the share of the warm rate
+//! that remains.
 //!
 //! ```text
 //! cargo bench --bench loader
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # of a folder of pictures, not drawn ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a folder of pictures instead of synthetic ones
 //! ```
 //!
-//! "Cold" is with the files' pages dropped before each epoch, while nothing maps them. The disk's
-//! own figure is that of random reads of the same sizes at the best queue depth, in the same turn.
-//! Loaders are opened before the clock starts. `TMPDIR` says on which disk the files are made.
+//! "Cold" means that the files' pages are dropped before each epoch, while nothing maps them. The
+//! disk's own figure is that of random reads of the same sizes at the best queue depth, in the same
+//! turn. Loaders are opened before the clock starts. `TMPDIR` determines the disk for the files.
 #![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
 
 use std::fs::{self, File};
@@ -27,13 +28,13 @@ use warpfeed::source::{Source, open};
 use warpfeed::{Augment, Loader, Result};
 use warpfeed_cli::synth::Synth;
 
-/// What is measured.
+/// One set of files to measure.
 struct Set {
     name: &'static str,
-    /// Pictures that are different, and files that are made of them.
+    /// Number of distinct pictures, and of files made from them.
     pictures: usize,
     files: usize,
-    /// Longer side of drawn pictures, and of real ones that are made smaller.
+    /// Longer side of generated pictures, and maximum for real ones, which are resized.
     drawn_side: u32,
     max_side: Option<u32>,
     /// Side of the crop.
@@ -83,7 +84,7 @@ fn main() {
     }
 }
 
-/// `count` files of the pictures of `source`, each as often as it takes, in 100 class folders.
+/// Writes `count` files of the pictures of `source`, repeated as needed, in 100 class folders.
 fn copies(source: &dyn Source, count: usize, folder: &Path) {
     let mut scratch = Vec::new();
     for class in 0..100 {
@@ -105,7 +106,7 @@ impl Set {
         let kilobytes = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64 / 1e3;
         println!("\n{} {} of {kilobytes:.1} KB, samples/s, {TURNS} turns", files.len(), self.name);
         let per_second = |seconds: f64| files.len() as f64 / seconds;
-        // The first pass of everything finds threads, pages and slots to be made.
+        // The first pass of everything warms up threads, pages and slots.
         let mut raw = vec![Vec::new(); DEPTHS.len()];
         let mut rates: [[Vec<f64>; 3]; 3] = Default::default();
         for turn in 0..=TURNS {
@@ -147,7 +148,7 @@ impl Set {
     }
 }
 
-/// A decoder that does nothing: what is left is reading.
+/// A decoder that does nothing, so that only reading is measured.
 struct Nothing;
 
 impl Codec for Nothing {
@@ -167,7 +168,7 @@ impl Codec for Nothing {
     }
 }
 
-/// The seconds of one epoch: `u8` batches of 64 in host memory, shuffled, all cores.
+/// Seconds for one epoch of `u8` batches of 64 in host memory, shuffled, on all cores.
 fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     let mut batches = with(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
     let started = Instant::now();
@@ -177,14 +178,14 @@ fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// The seconds that reads of `sizes` at random places of `path` take, `depth` at a time.
+/// Seconds for reads of `sizes` at random places of `path`, `depth` at a time.
 fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
-    // SAFETY: the descriptor is open, and the call touches no memory of this process.
+    // SAFETY: the descriptor is open, and the call does not access memory of this process.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     let len = file.metadata().unwrap().len() as usize;
     let all: usize = sizes.iter().sum();
-    // One place for each size, spread over the file, that no two share.
+    // One place for each size, spread over the file, without overlaps.
     let mut places = Vec::with_capacity(sizes.len());
     let mut at = 0;
     for size in sizes {
@@ -233,7 +234,7 @@ fn forget(path: &Path) {
     for file in files_under(path) {
         let file = File::open(file).unwrap();
         file.sync_data().unwrap();
-        // SAFETY: the descriptor is open, and the call touches no memory of this process.
+        // SAFETY: the descriptor is open, and the call does not access memory of this process.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     }
 }

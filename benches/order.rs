@@ -1,8 +1,8 @@
-//! What an order costs, and what a windowed one saves on a cold disk.
+//! Cost of an order, and savings of a windowed order on a cold disk.
 //!
-//! `cargo bench --bench order`. The cold group makes a tar and an LMDB of 100,000 samples of 3 KiB,
-//! has the system forget them before each run, and reads the first 10,000 samples of an epoch on
-//! one thread, each in full.
+//! Run with `cargo bench --bench order`. The cold group creates a tar and an LMDB of 100,000
+//! samples of 3 KiB, drops them from the page cache before each run, and reads the first 10,000
+//! samples of an epoch completely, on one thread.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -39,11 +39,11 @@ fn index(c: &mut Criterion) {
     group.finish();
 }
 
-/// Has the system forget what it read of a file that is not open.
+/// Drops the cached pages of a file that is not open.
 fn forget(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();
-    // SAFETY: the descriptor is open, and the call touches no memory of ours.
+    // SAFETY: the descriptor is open, and the call does not access memory of this process.
     assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
 }
 

@@ -1,7 +1,7 @@
-//! Reading alone, warm: what a sample costs in each source, before anything is decoded.
+//! Warm reads only: the cost of a sample in each source, before any decoding.
 //!
-//! `cargo bench --bench source`. Samples are read far apart from each other, and one byte of every
-//! cache line is looked at, as a decoder would.
+//! Run with `cargo bench --bench source`. Consecutive reads are far apart, and one byte of every
+//! cache line is read, like in a decoder.
 
 use std::fs;
 use std::hint::black_box;
@@ -13,10 +13,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer};
 use warpfeed::source::{Memory, Options, OwnedSample, Source, open};
 
-/// Bytes of a sample, and how many of them: a photograph, and a CIFAR picture.
+/// Bytes per sample and number of samples: photographs, and CIFAR pictures.
 const SETS: [(usize, usize); 2] = [(110 << 10, 1000), (3 << 10, 20_000)];
 
-/// The set in each form, by name.
+/// The set in each format, by name.
 fn sources(root: &Path, size: usize, count: usize) -> Vec<(&'static str, Arc<dyn Source>)> {
     let bytes = |i: usize| (0..size).map(|k| (k * 31 + i) as u8).collect::<Vec<u8>>();
     let sample = |i: usize| OwnedSample::new(format!("c{}/{i:06}", i % 10)).field("jpg", bytes(i)).label(0);
@@ -53,8 +53,8 @@ fn read(c: &mut Criterion) {
             let mut position = 0;
             group.bench_with_input(BenchmarkId::from_parameter(kind), &source, |b, source| {
                 b.iter(|| {
-                    // 7919 is prime and divides neither count: every sample once, none after its
-                    // neighbour.
+                    // 7919 is prime and divides neither count, so every sample is read once, and
+                    // none after its neighbour.
                     position = (position + 7919) % count;
                     let sample = source.read(position, &mut scratch).unwrap();
                     let (_, bytes) = sample.image().unwrap();

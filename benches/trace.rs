@@ -1,12 +1,12 @@
-//! What watching costs: the loader without a trace, with a trace outside of its window, and in it,
-//! in turns.
+//! Cost of tracing: the loader without a trace, with a trace outside its window, and inside it, in
+//! turns.
 //!
 //! ```text
 //! cargo bench --bench trace
 //! ```
 //!
-//! Counting itself cannot be turned off: what an entry costs is printed by `cargo test --lib --
-//! --ignored --nocapture an_entry`.
+//! Counters cannot be turned off. `cargo test --lib -- --ignored --nocapture an_entry` prints the
+//! cost of one entry.
 #![allow(missing_docs)]
 
 use warpfeed::trace::Schedule;
@@ -34,13 +34,13 @@ fn main() {
         let mut ratios = [const { Vec::new() }; 3];
         for turn in 0..=TURNS {
             let times = all.each_mut().map(|(_, batches)| epoch(batches, turn as u64));
-            // The first turn is for warming up.
+            // The first turn warms up.
             if turn > 0 {
                 ratios.iter_mut().zip(times).for_each(|(ratios, time)| ratios.push(time / times[0]));
             }
         }
         println!(
-            "{name} ({images} of {side} pixels), processor time of an epoch against that without a trace, {TURNS} turns"
+            "{name} ({images} of {side} pixels), CPU time of an epoch relative to that without a trace, {TURNS} turns"
         );
         for ((what, _), ratios) in all.iter().zip(&mut ratios).skip(1) {
             ratios.sort_by(f64::total_cmp);
@@ -49,8 +49,7 @@ fn main() {
     }
 }
 
-/// Seconds of processor time of an epoch: on a shared machine they swing less than those of the
-/// clock.
+/// Seconds of CPU time per epoch. On a shared machine it varies less than elapsed time.
 fn epoch(batches: &mut Batches<HostBatch>, number: u64) -> f64 {
     let before = batches.stats().process.cpu_seconds;
     for batch in batches.epoch(number) {

@@ -1,12 +1,12 @@
-//! The automatic loader, whose prefetch is found and for which readers read, against the best of a
-//! grid search over workers and prefetch, on three loads that are bound differently.
+//! The automatic loader, which tunes prefetch and readers, compared with the best of a grid search
+//! over workers and prefetch, on three loads with different bottlenecks.
 //!
 //! ```text
 //! cargo bench --bench tune [-- waiting | computing | bursty]
 //! ```
 //!
-//! The grid is searched first. Then the best cell and the automatic loader, which has had the time
-//! to settle, are run in turns.
+//! The grid is searched first. Then the best cell and the automatic loader, which has had time to
+//! settle, run in turns.
 #![allow(missing_docs)]
 
 use std::thread::sleep;
@@ -23,7 +23,7 @@ const CELL: Duration = Duration::from_millis(600);
 const TURN: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_secs(14);
 
-/// Samples that take `wait` to read, as from a network.
+/// Samples that take `wait` to read, like over a network.
 struct Waits(Duration);
 
 impl Source for Waits {
@@ -39,7 +39,7 @@ impl Source for Waits {
     }
 }
 
-/// Grey pictures, drawn in no time.
+/// Grey pictures, decoded at once.
 struct Grey;
 
 impl Codec for Grey {
@@ -63,7 +63,7 @@ struct Load {
     loader: Loader,
     workers: &'static [usize],
     prefetch: &'static [usize],
-    /// Time that batch `n` is worked on.
+    /// Time that the consumer works on batch `n`.
     step: fn(u64) -> Duration,
 }
 
@@ -75,7 +75,7 @@ fn main() {
     let waiting = |ms| Loader::source(Waits(Duration::from_millis(ms))).codec(Grey).augment(Augment::train(48));
     let loads = [
         Load {
-            name: "waiting: 4 ms a read, a consumer that takes no time",
+            name: "waiting: 4 ms per read, a consumer that takes no time",
             loader: waiting(4).batch_size(16),
             workers: &[2, 4, 8, 16, 32],
             prefetch: &[2, 8],
@@ -89,7 +89,7 @@ fn main() {
             step: |_| Duration::ZERO,
         },
         Load {
-            name: "bursty: 1 ms a read, two workers; one step of 12 takes 60 ms",
+            name: "bursty: 1 ms per read, two workers; one step in 12 takes 60 ms",
             loader: waiting(1).batch_size(8).workers(2),
             workers: &[2],
             prefetch: &[1, 2, 4, 8, 12, 16],
@@ -115,7 +115,7 @@ impl Load {
             println!("  workers {workers:>2}, prefetch {prefetch:>2}: {rate:>7.0} samples/s");
             best = if rate > best.0 { (rate, workers, prefetch) } else { best };
         }
-        // Where the load says how many workers there are, prefetch alone is left to find.
+        // If the load fixes the number of workers, only prefetch is tuned.
         let automatic = if workers.len() == 1 { loader.clone().workers(workers[0]) } else { loader.clone() };
         let mut automatic = automatic.host().unwrap();
         let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();
@@ -139,7 +139,7 @@ impl Load {
             .collect();
         ratios.sort_by(f64::total_cmp);
         println!(
-            "  automatic (now {}/{}) against the best of the grid ({}/{}): {:.3}, {:.3} to {:.3}, {TURNS} turns",
+            "  automatic (now {}/{}) compared with the best of the grid ({}/{}): {:.3}, {:.3} to {:.3}, {TURNS} turns",
             automatic.workers(),
             automatic.prefetch(),
             best.1,
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         Run { batches, step }
     }
 
-    /// Samples a second over about `time`, after the first batches of an epoch.
+    /// Samples per second over about `time`, after the first batches of an epoch.
     fn rate(&mut self, time: Duration) -> f64 {
         let (mut samples, mut start) = (0, None::<Instant>);
         loop {
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
                 let batch = batch.unwrap();
                 sleep((self.step)(batch.index()));
                 match start {
-                    // The pipe is full by then.
+                    // The pipeline is full by then.
                     None if batch.index() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {

@@ -1,19 +1,18 @@
-//! The JPEG decoder on one core against libjpeg-turbo and the `image` crate (zune-jpeg), and the
-//! whole path around it: `cargo bench --bench decode`.
+//! The JPEG decoder on one core, compared with libjpeg-turbo and the `image` crate (zune-jpeg), and
+//! the whole pipeline around it: `cargo bench --bench decode`.
 //!
-//! 1. `pictures`: what is decoded.
+//! 1. `pictures`: the pictures to decode.
 //! 2. `turbo`: libjpeg-turbo.
-//! 3. `path`: read, decode, resize and write, against decode and resize alone.
+//! 3. `path`: read, decode, resize and write, compared with decode and resize only.
 //!
-//! `WARPFEED_PHOTOS` names a folder of JPEGs (class folders are looked into); without it pictures
-//! are made up. libjpeg-turbo is the system's `libturbojpeg.so.0`, with its SIMD code; without it
-//! that column is empty. Packed files are the same coefficients with restart markers, three to
-//! eight segments a row, and the standard Huffman tables. Crops are boxes of torchvision's
-//! RandomResizedCrop; libjpeg-turbo decodes them from a bitstream cut down to the segments that the
+//! `WARPFEED_PHOTOS` names a folder of JPEGs, searched recursively. Without it pictures are
+//! generated. libjpeg-turbo is the system's `libturbojpeg.so.0`, with its SIMD code; without that
+//! library the column is empty. Packed files have the same coefficients with restart markers, three
+//! to eight segments per row, and the standard Huffman tables. Crops are boxes of torchvision's
+//! RandomResizedCrop. libjpeg-turbo decodes them from a bitstream reduced to the segments that the
 //! box needs, and in full.
 //!
-//! Numbers are medians of five turns, in microseconds of this thread's processor time for a
-//! picture.
+//! Numbers are medians of five turns, in microseconds of this thread's CPU time per picture.
 
 #[path = "../../tests/libjpeg/mod.rs"]
 mod libjpeg;
@@ -30,16 +29,16 @@ use pictures::Picture;
 use turbo::Turbo;
 
 const TURNS: usize = 5;
-/// Pictures in a call of `decode_group`.
+/// Number of pictures in a call of `decode_group`.
 const GROUP: usize = 16;
 
 fn main() {
     if std::env::var_os("WARPFEED_JPEG").is_some() {
         return measure();
     }
-    // A backend is chosen once a thread, so that each gets a process.
+    // A backend is chosen once per thread, so each one gets its own process.
     for backend in ["scalar", "avx2", "avx512"] {
-        println!("\n{backend} (or the best that this processor has, if not that)");
+        println!("\n{backend} (or the best backend of this CPU, if it lacks that one)");
         let this = std::env::current_exe().expect("the benchmark's own path");
         Command::new(this).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
     }
@@ -127,7 +126,7 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// What a thread, or the process, has spent.
+/// CPU time that a thread, or the process, has used.
 #[allow(unsafe_code)]
 fn processor_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,5 +1,5 @@
-//! From the packed LMDB to the batch: what reading, planning, threads and slots cost around
-//! decoding and resizing.
+//! From the packed LMDB to the batch: the cost of reading, planning, threads and slots in addition
+//! to decoding and resizing.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -16,15 +16,15 @@ use super::{TURNS, median, processor_time};
 
 const BATCH: usize = 64;
 const SIDE: u32 = 224;
-/// Pictures that a worker takes at a time.
+/// Number of pictures that a worker takes at a time.
 const GROUP: usize = 8;
 
-/// Prints a sample's time in each way: random-resized crop and flip to `u8`, the same boxes in all
-/// of them.
+/// Prints the time per sample for each variant: random-resized crop and flip to `u8`, with the same
+/// boxes in all variants.
 pub(super) fn measure(pictures: &[Picture]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
-    // Some batches full, so that their ends do not weigh.
+    // Fills several batches, so that the last one does not matter.
     let samples = pictures.iter().cycle().take(pictures.len().max(4 * BATCH)).enumerate();
     let sample = |(i, p): (usize, &Picture)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
     Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("the pictures are packed");
@@ -60,7 +60,7 @@ pub(super) fn measure(pictures: &[Picture]) {
     // The first turn warms up.
     let [alone, whole] = [&mut alone, &mut whole].map(|times| median(&mut times[1..]));
     let [one, two] = wall.each_mut().map(|times| median(&mut times[1..]));
-    println!("\npacked LMDB to u8 batches of {BATCH}, us a sample");
+    println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");
     println!("{:40} {alone:8.1}", "decode and resize alone");
     println!("{:40} {whole:8.1} {:14.2} x alone", "whole path, processor time", whole / alone);
     println!("{:40} {one:8.1} one worker, {two:.1} two: {:.2} x", "whole path, elapsed", one / two);

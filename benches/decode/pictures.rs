@@ -1,5 +1,5 @@
-//! Photographs or made-up pictures, plain and packed, and the bitstream cut that a rival needs for
-//! a crop.
+//! Photographs or generated pictures, plain and packed, and the reduced bitstream that other
+//! decoders need for a crop.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ pub(super) struct Picture {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// The packed bitstream cut down to the crop, and its size.
+    /// The packed bitstream reduced to the crop, and its size.
     pub(super) cut: (Vec<u8>, Size),
 }
 
 /// The baseline photographs of `WARPFEED_PHOTOS`, at most 160 spread evenly over the folder, or
-/// made-up ones.
+/// generated pictures.
 pub(super) fn all() -> Vec<Picture> {
     let mut random = Random(1);
     let mut files = Vec::new();
@@ -50,7 +50,7 @@ fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Shapes and noise, of about as many bytes a pixel as photographs.
+/// Generates shapes and noise, with about as many bytes per pixel as photographs.
 fn made_up(random: &mut Random) -> Vec<u8> {
     let (width, height) = (500, 375);
     let mut pixels = vec![0; width * height * 3];
@@ -66,7 +66,7 @@ impl Picture {
         let size = Codecs::new().open(&plain).ok()?.size();
         let marked = libjpeg::with_restarts(&plain, 1, false).ok()?;
         let frame = marker(&marked, 0xc0)?;
-        // Turned pictures are left out: the cut below is in stored pixels.
+        // Rotated pictures are skipped, because the cut below is in stored pixels.
         let stored = Size::new(u16_at(&marked, frame + 7), u16_at(&marked, frame + 5));
         let parts = usize::from(marked[frame + 9]);
         let factor = |i: usize| if parts == 1 { 0x11 } else { marked[frame + 11 + 3 * i] };
@@ -85,7 +85,7 @@ impl Picture {
     }
 }
 
-/// The file with only the segments that `crop` needs, and one MCU around it where chroma is
+/// Returns the file with only the segments that `crop` needs, and one MCU around it if chroma is
 /// subsampled.
 fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
     let scan = marker(jpeg, 0xda).expect("a file has a scan");
@@ -119,7 +119,7 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     (out, Size::new(width, height))
 }
 
-/// Where the first segment with `marker` begins.
+/// Start of the first segment with `marker`.
 fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut at = 2;
     while jpeg.get(at + 3).is_some() && jpeg[at + 1] != marker {

@@ -13,10 +13,10 @@ pub(super) struct Turbo {
 }
 
 impl Turbo {
-    /// `None` where there is none.
+    /// Opens the library, or returns `None` if it is missing.
     pub(super) fn open() -> Option<Turbo> {
-        // SAFETY: the library is libjpeg-turbo's, whose turbojpeg.h declares these functions so; it
-        // is kept with the pointers.
+        // SAFETY: the library is libjpeg-turbo's, whose turbojpeg.h declares these functions with
+        // these types. It is kept together with the pointers.
         unsafe {
             let library = libloading::Library::new("libturbojpeg.so.0").ok()?;
             let init = library.get::<unsafe extern "C" fn() -> *mut c_void>(b"tjInitDecompress\0").ok()?;
@@ -29,7 +29,7 @@ impl Turbo {
     pub(super) fn decode(&self, jpeg: &[u8], size: Size, rgb: &mut Vec<u8>) {
         rgb.resize(size.area() as usize * 3, 0);
         let (width, height) = (size.width as c_int, size.height as c_int);
-        // SAFETY: the handle is live, and `rgb` holds `height` rows of `width` pixels.
+        // SAFETY: the handle is valid, and `rgb` has `height` rows of `width` pixels.
         unsafe {
             (self.decompress)(
                 self.handle,

@@ -1,10 +1,10 @@
 // A softmax classifier on 8x8 averages of the picture: the smallest training step that learns, for
-// `examples/cuda_graph.rs`. Sums are made in a fixed order, so that two runs agree bit for bit.
+// `examples/cuda_graph.rs`. Sums are computed in a fixed order, so two runs agree bit for bit.
 
 typedef unsigned int u32;
 
 // images (N, 3, side, side) to features (N, 192): the mean of each of 8x8 cells of each colour.
-// `side` is a multiple of 8.
+// `side` must be a multiple of 8.
 extern "C" __global__ void pool(float* features, const float* images, u32 count, u32 side) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count * 192) return;
@@ -17,7 +17,7 @@ extern "C" __global__ void pool(float* features, const float* images, u32 count,
 }
 
 // Probabilities minus one-hot labels (N, classes), and the cross-entropy, added to `loss` (N). Weights
-// are (classes, 193); the last of a row is the bias. A thread a sample.
+// are (classes, 193), with the bias at the end of each row. One thread per sample.
 extern "C" __global__ void errors(float* errors, float* loss, const float* features, const long long* labels,
                                   const float* weights, u32 count, u32 classes) {
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;
@@ -40,7 +40,7 @@ extern "C" __global__ void errors(float* errors, float* loss, const float* featu
     }
 }
 
-// One step of gradient descent, a thread a weight.
+// One step of gradient descent, with one thread per weight.
 extern "C" __global__ void descend(float* weights, const float* errors, const float* features, u32 count, u32 classes,
                                    float rate) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,11 +1,11 @@
-// Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel that lasts as long as it is told, and kernels that need
-// many registers. Compiled like src/cuda/kernels/convert.cu (its README says how).
+// Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel of given duration, and
+// kernels that need many registers. Compiled like src/cuda/kernels/convert.cu; see its README.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Adds up SplitMix64's finaliser over (32-bit word, its index): a word that is torn, stale or in another place changes the sum. `sum` is
-// one u64, cleared before.
+// Sums SplitMix64's finaliser over (32-bit word, its index), so that a torn, stale or misplaced word
+// changes the sum. `sum` is one u64, which must be cleared before.
 extern "C" __global__ void checksum(const u32* words, u64 count, u64* sum) {
     u64 mine = 0;
     for (u64 i = blockIdx.x * u64(blockDim.x) + threadIdx.x; i < count; i += u64(gridDim.x) * blockDim.x) {
@@ -27,7 +27,7 @@ extern "C" __global__ void spin(u64 nanoseconds) {
     } while (now - start < nanoseconds);
 }
 
-// R running sums that all stay live: about R registers a thread.
+// R running sums that all stay live: about R registers per thread.
 template <int R> __device__ __forceinline__ void live(float* data, u32 count) {
     float sum[R];
     #pragma unroll

@@ -1,14 +1,14 @@
-// The kernels of `examples/train_cuda`: a convolutional net in f32, forward and backward.
+// The kernels of `examples/train_cuda`: a convolutional network in f32, forward and backward.
 //
-// Feature maps lie as (C, N, H, W), so that a convolution is one product of matrices over the whole
-// batch. Every kernel writes each of its results from one thread and adds in a fixed order: a run
-// gives the same numbers every time. `naive.rs` is the same arithmetic in plain loops.
+// Feature maps are (C, N, H, W), so a convolution is one product of matrices over the whole batch.
+// Every kernel writes each of its results from one thread and adds in a fixed order, so every run gives
+// the same numbers. `naive.rs` has the same arithmetic in plain loops.
 
 typedef unsigned int u32;
 typedef unsigned char u8;
 
-// 3x3 neighbourhoods, with a border of zeros, as columns: (C * 9, N * side * side). The strides say
-// where image `n` and channel `c` begin, so that the loader's (N, C, H, W) is read as it is.
+// 3x3 neighbourhoods, with zero padding, as columns: (C * 9, N * side * side). The strides give the
+// starts of image `n` and channel `c`, so that the loader's (N, C, H, W) can be read directly.
 extern "C" __global__ void im2col(float* columns, const float* maps, u32 channels, u32 count, u32 side,
                                   u32 channel_stride, u32 image_stride) {
     const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -39,9 +39,9 @@ extern "C" __global__ void col2im(float* maps, const float* columns, u32 channel
 }
 
 // out (rows, columns) = a (rows, depth) * b (depth, columns). Strides of one row and one column give
-// the transposes. Each block makes a tile of 64 x 64, each of its 256 threads 4 x 4 of that.
-// With more than one block in z, each sums `part` of the depth into a matrix of its own, one after the
-// other in `out`; `add_parts` sums those.
+// the transposes. Each block computes a tile of 64 x 64, and each of its 256 threads 4 x 4 of that.
+// With more than one block in z, each sums `part` of the depth into its own matrix in `out`, and
+// `add_parts` sums those.
 extern "C" __global__ void matmul(float* out, const float* a, const float* b, u32 rows, u32 columns, u32 depth,
                                   u32 part, u32 a_row, u32 a_column, u32 b_row, u32 b_column) {
     __shared__ float a_tile[16][65];
@@ -77,7 +77,7 @@ extern "C" __global__ void matmul(float* out, const float* a, const float* b, u3
         }
 }
 
-// out (count) = the sum of `parts` arrays that lie one after the other.
+// out (count) = the sum of `parts` consecutive arrays.
 extern "C" __global__ void add_parts(float* out, const float* from, u32 count, u32 parts) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
@@ -86,8 +86,8 @@ extern "C" __global__ void add_parts(float* out, const float* from, u32 count, u
     out[i] = sum;
 }
 
-// Bias, ReLU and 2x2 max pooling: (C, N, side, side) to (C, N, side / 2, side / 2). `winner` is which
-// of the four it was, or 4 where ReLU cut it to zero.
+// Bias, ReLU and 2x2 max pooling: (C, N, side, side) to (C, N, side / 2, side / 2). `winner` is the
+// index of the largest of the four values, or 4 if ReLU clipped it to zero.
 extern "C" __global__ void pool(float* out, u8* winner, const float* maps, const float* bias, u32 channels, u32 count,
                                 u32 side) {
     const u32 half = side / 2, i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -115,7 +115,7 @@ extern "C" __global__ void unpool(float* grad, const float* pooled, const u8* wi
     to[side + 1] = winner[i] == 3 ? pooled[i] : 0.0f;
 }
 
-// out (rows): the sum of each row of a matrix. A block of 256 threads a row.
+// out (rows): the sum of each row of a matrix. One block of 256 threads per row.
 extern "C" __global__ void row_sums(float* out, const float* from, u32 columns, u32 row_stride, u32 column_stride) {
     __shared__ float sums[256];
     float sum = 0.0f;
@@ -147,10 +147,10 @@ extern "C" __global__ void spread(float* maps, const float* features, u32 channe
     maps[i] = features[n * channels + c] / float(plane);
 }
 
-// Logits (count, classes), without their bias, become the gradient of the mean cross-entropy. A thread
-// a sample. `loss[n]` and `right[n]` grow by the sample's cross-entropy and by 1 if it was named
-// rightly: slot n adds up all samples that were n-th in their batch. A label that is no class gives
-// NaN, which nobody overlooks.
+// Logits (count, classes), without their bias, become the gradient of the mean cross-entropy. One
+// thread per sample. `loss[n]` grows by the sample's cross-entropy, and `right[n]` by 1 if it was
+// classified correctly, so entry n sums all samples that were n-th in their batch. An invalid label
+// gives NaN, which is easy to notice.
 extern "C" __global__ void softmax(float* logits, const float* bias, const long long* labels, float* loss, float* right,
                                    u32 count, u32 classes) {
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;
