@@ -121,7 +121,7 @@ fn synth_refuses_a_folder_that_is_not_empty() {
     assert!(err.starts_with("warpfeed: set: "), "{err}");
     assert!(before == files(dir.path()), "nothing was touched");
     let err = fails(dir.path(), 1, &["synth", "--out", "new", "--images", "1", "--classes", "3"]);
-    assert_eq!(err, "warpfeed: config: synth: 1 images of 3 classes; each needs one\n");
+    assert_eq!(err, "warpfeed: config: synth: 1 images for 3 classes; each class needs at least one image\n");
     assert!(!dir.path().join("new").exists());
 }
 

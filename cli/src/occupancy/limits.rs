@@ -16,8 +16,8 @@ impl FromStr for Capability {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self> {
         let parts = text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let (major, minor) =
-            parts.ok_or_else(|| Error::config(format!("compute capability {text:?}: want two numbers, as in 9.0")))?;
+        let (major, minor) = parts
+            .ok_or_else(|| Error::config(format!("compute capability {text:?}: expected two numbers, such as 9.0")))?;
         Ok(Capability { major, minor })
     }
 }
@@ -28,41 +28,41 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What one multiprocessor has: the technical specifications per compute capability of the CUDA C++
-/// Programming Guide, and the units in which the CUDA Occupancy Calculator allocates.
+/// Resources of one multiprocessor: the technical specifications per compute capability from the
+/// CUDA C++ Programming Guide, and the allocation units of the CUDA Occupancy Calculator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The compute capability they belong to.
+    /// The compute capability of these limits.
     pub capability: Capability,
-    /// The architecture's name, with a device that has it.
+    /// Name of the architecture, with an example device.
     pub name: &'static str,
-    /// Threads a warp.
+    /// Threads per warp.
     pub warp_size: u32,
-    /// Threads a block at most.
+    /// Maximum number of threads per block.
     pub threads_per_block: u32,
-    /// Warps a multiprocessor.
+    /// Warps per multiprocessor.
     pub warps: u32,
-    /// Blocks a multiprocessor.
+    /// Blocks per multiprocessor.
     pub blocks: u32,
-    /// 32-bit registers a multiprocessor, and a block at most.
+    /// 32-bit registers per multiprocessor, which is also the maximum per block.
     pub registers: u32,
-    /// Registers a thread at most.
+    /// Maximum number of registers per thread.
     pub registers_per_thread: u32,
-    /// Registers are given to warps in multiples of this.
+    /// Registers are allocated to warps in multiples of this number.
     pub register_unit: u32,
-    /// Parts of a multiprocessor that have their own registers and scheduler.
+    /// Partitions of a multiprocessor, each with its own registers and scheduler.
     pub partitions: u32,
-    /// Bytes of shared memory a multiprocessor.
+    /// Bytes of shared memory per multiprocessor.
     pub shared: usize,
-    /// Bytes of shared memory a block at most, after opting in above 48 KB.
+    /// Maximum number of bytes of shared memory per block, after opting in above 48 KB.
     pub shared_per_block: usize,
-    /// Bytes of shared memory the driver keeps in every block.
+    /// Bytes of shared memory that the driver reserves per block.
     pub shared_reserved: usize,
-    /// Shared memory is given to blocks in multiples of this many bytes.
+    /// Shared memory is allocated to blocks in multiples of this many bytes.
     pub shared_unit: usize,
 }
 
-/// Major, minor, name, warps, blocks, KB of shared memory a multiprocessor.
+/// Major, minor, name, warps, blocks, and KB of shared memory per multiprocessor.
 type Line = (u32, u32, &'static str, u32, u32, usize);
 
 const TABLE: [Line; 13] = [
@@ -82,7 +82,7 @@ const TABLE: [Line; 13] = [
 ];
 
 impl Limits {
-    /// The limits of `capability`.
+    /// Returns the limits of `capability`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if it is not in the table. The error
@@ -98,7 +98,7 @@ impl Limits {
     /// All compute capabilities in the table, oldest first.
     pub fn all() -> impl Iterator<Item = Limits> {
         TABLE.into_iter().map(|(major, minor, name, warps, blocks, kilobytes)| {
-            // The driver's own kilobyte, and the finer unit, came with 8.0.
+            // From 8.0 on the driver reserves a kilobyte, and the unit is finer.
             let (shared_reserved, shared_unit) = if major >= 8 { (1024, 128) } else { (0, 256) };
             Limits {
                 capability: Capability { major, minor },
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!("12.0".parse::<Capability>().unwrap(), Capability { major: 12, minor: 0 });
         for bad in ["9", "9.", "sm_90", ""] {
             let text = bad.parse::<Capability>().unwrap_err().to_string();
-            assert_eq!(text, format!("config: compute capability {bad:?}: want two numbers, as in 9.0"));
+            assert_eq!(text, format!("config: compute capability {bad:?}: expected two numbers, such as 9.0"));
         }
     }
 

@@ -1,12 +1,13 @@
-//! How many warps of a kernel a multiprocessor holds at once, and what limits the number.
+//! Computes how many warps of a kernel a multiprocessor can run at once, and which resource limits
+//! the number.
 //!
-//! The calculation follows the rules that NVIDIA publishes: the technical specifications per
-//! compute capability in the CUDA C++ Programming Guide, and the allocation granularities of the
-//! CUDA Occupancy Calculator. It needs no GPU and no driver; on the H200 it gives the driver's
-//! answer for every configuration of `tests/occupancy.rs`.
+//! The calculation follows NVIDIA's published rules: the technical specifications per compute
+//! capability in the CUDA C++ Programming Guide, and the allocation granularities of the CUDA
+//! Occupancy Calculator. It does not need a GPU or a driver. On the H200 its result equals the
+//! driver's for every configuration of `tests/occupancy.rs`.
 //!
-//! 1. `limits`: what a multiprocessor has, by compute capability: [`Limits`].
-//! 2. `table`: occupancy over block sizes, as text and as a plot: [`Table`].
+//! 1. `limits`: the resources of a multiprocessor by compute capability: [`Limits`].
+//! 2. `table`: occupancy by block size, as text and as a plot: [`Table`].
 //!
 //! ```
 //! use warpfeed_cli::occupancy::{Factor, Limits, Usage};
@@ -22,30 +23,30 @@ mod table;
 pub use limits::{Capability, Limits};
 pub use table::{Row, Table};
 
-/// What a kernel uses.
+/// Resources that a kernel uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// 32-bit registers a thread, as `ptxas -v` or `cuFuncGetAttribute` report them.
+    /// 32-bit registers per thread, as reported by `ptxas -v` or `cuFuncGetAttribute`.
     pub registers: u32,
-    /// Bytes of shared memory a block, static and dynamic together.
+    /// Bytes of shared memory per block, static and dynamic together.
     pub shared: usize,
 }
 
-/// What limits the number of blocks on a multiprocessor.
+/// The resource that limits the number of blocks on a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Factor {
-    /// Warps (threads) a multiprocessor can hold.
+    /// Maximum number of warps (threads) per multiprocessor.
     Warps,
     /// The register file.
     Registers,
     /// Shared memory.
     SharedMemory,
-    /// Blocks a multiprocessor can hold.
+    /// Maximum number of blocks per multiprocessor.
     Blocks,
 }
 
 impl Factor {
-    /// In words: `warps`, `registers`, `shared memory`, `blocks`.
+    /// Name in words: `warps`, `registers`, `shared memory`, `blocks`.
     pub fn name(self) -> &'static str {
         match self {
             Factor::Warps => "warps",
@@ -59,43 +60,44 @@ impl Factor {
 /// Occupancy of one multiprocessor at one block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Threads a block.
+    /// Threads per block.
     pub block: u32,
-    /// Blocks that run at once.
+    /// Number of resident blocks.
     pub blocks: u32,
-    /// Warps that run at once.
+    /// Number of resident warps.
     pub warps: u32,
-    /// Warps that could run at once.
+    /// Maximum number of resident warps.
     pub max_warps: u32,
-    /// Blocks that each resource alone would allow, in the order of [`Factor`]; `u32::MAX` where
-    /// none of it is used.
+    /// Number of blocks that each resource on its own would allow, in the order of [`Factor`], or
+    /// `u32::MAX` if the kernel does not use it.
     pub allowed: [(Factor, u32); 4],
 }
 
 impl Occupancy {
-    /// Warps that run over warps that could, 0 to 1.
+    /// Resident warps divided by the maximum, 0 to 1.
     pub fn fraction(&self) -> f64 {
         f64::from(self.warps) / f64::from(self.max_warps)
     }
 
-    /// The resource that allows the fewest blocks; the first of [`Factor`]'s order where several
-    /// do.
+    /// The resource that allows the fewest blocks, or the first of several in the order of
+    /// [`Factor`].
     pub fn limiting(&self) -> Factor {
         self.allowed.iter().min_by_key(|(_, blocks)| *blocks).map_or(Factor::Warps, |(factor, _)| *factor)
     }
 }
 
 impl Limits {
-    /// Occupancy of blocks of `block` threads of a kernel that needs `usage`. A kernel that cannot
-    /// be launched this way (too many threads, registers or bytes in a block) has 0 blocks.
+    /// Computes the occupancy of blocks of `block` threads of a kernel that needs `usage`. A kernel
+    /// that cannot be launched this way (too many threads, registers or bytes per block) has 0
+    /// blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
         let warps = block.div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;
         let by_warps = if fits { self.warps / warps } else { 0 };
 
-        // Registers go to whole warps in units of 256, and each of the four partitions has a
-        // quarter of the file. A launch is refused when a block with its warps rounded up to the
-        // partitions would not fit the file.
+        // Registers are allocated to whole warps in units of 256, and each of the four partitions
+        // has a quarter of the file. A launch fails if a block, with its warps rounded up to a
+        // multiple of the partitions, does not fit into the file.
         let per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
         let assumed = per_warp * warps.next_multiple_of(self.partitions);
         let by_registers = if usage.registers > self.registers_per_thread || assumed > self.registers {
@@ -106,7 +108,7 @@ impl Limits {
             self.registers / self.partitions / per_warp * self.partitions / warps
         };
 
-        // From 8.0 on the driver keeps 1 KB a block for itself.
+        // From compute capability 8.0 on, the driver reserves 1 KB per block.
         let bytes = (usage.shared + self.shared_reserved).next_multiple_of(self.shared_unit);
         let by_shared = if usage.shared > self.shared_per_block {
             0
@@ -134,16 +136,16 @@ mod tests {
         (o.blocks, o.limiting())
     }
 
-    /// Worked by hand from the programming guide's table.
+    /// Computed by hand from the programming guide's table.
     #[test]
     fn each_resource_can_be_the_limit() {
         assert_eq!(blocks("9.0", 32, 0, 256), (8, Factor::Warps));
-        assert_eq!(blocks("9.0", 33, 0, 256), (6, Factor::Registers), "33 x 32 registers round up to 1280 a warp");
+        assert_eq!(blocks("9.0", 33, 0, 256), (6, Factor::Registers), "33 x 32 registers round up to 1280 per warp");
         assert_eq!(blocks("9.0", 16, 0, 32), (32, Factor::Blocks));
         assert_eq!(
             blocks("9.0", 16, 48 * 1024, 128),
             (4, Factor::SharedMemory),
-            "49 KB a block with the driver's own, of 228"
+            "49 KB per block including the driver's 1 KB, out of 228 KB"
         );
         assert_eq!(blocks("7.0", 16, 48 * 1024, 128), (2, Factor::SharedMemory), "nothing is reserved before 8.0");
         assert_eq!(blocks("7.5", 32, 0, 256), (4, Factor::Warps));

@@ -2,7 +2,7 @@ use std::fmt::{self, Write as _};
 
 use super::{Factor, Limits, Occupancy, Usage};
 
-/// Occupancy of a kernel over all block sizes of whole warps.
+/// Occupancy of a kernel for every block size that is a multiple of the warp size.
 ///
 /// `Display` prints it as text, [`svg`](Table::svg) as a plot.
 #[derive(Debug, Clone)]
@@ -15,14 +15,14 @@ pub struct Table {
 /// One block size.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Threads, warps, blocks and what limits them.
+    /// Threads, warps, blocks and the limiting resource.
     pub occupancy: Occupancy,
-    /// Whether no other block size has more warps.
+    /// Whether this block size has the maximum number of warps.
     pub best: bool,
 }
 
 impl Table {
-    /// The table for a kernel that needs `usage` on a multiprocessor with `limits`.
+    /// Computes the table for a kernel that needs `usage` on a multiprocessor with `limits`.
     pub fn new(limits: Limits, usage: Usage) -> Self {
         let sizes = (1..=limits.threads_per_block / limits.warp_size).map(|warps| warps * limits.warp_size);
         let all = sizes.map(|block| limits.occupancy(usage, block)).collect::<Vec<_>>();
@@ -37,8 +37,8 @@ impl Table {
         &self.rows
     }
 
-    /// The largest of the block sizes with the most warps, as the driver chooses; `None` if the
-    /// kernel cannot be launched at all.
+    /// The largest of the block sizes with the most warps, which is the driver's choice. `None` if
+    /// the kernel cannot be launched at all.
     pub fn best(&self) -> Option<Occupancy> {
         self.rows.iter().rev().find(|row| row.best).map(|row| row.occupancy)
     }
@@ -47,12 +47,12 @@ impl Table {
         let Limits { capability, name, .. } = self.limits;
         let Usage { registers, shared } = self.usage;
         format!(
-            "compute capability {capability} ({name}), {registers} registers a thread, {shared} bytes of shared memory a block"
+            "compute capability {capability} ({name}), {registers} registers per thread, {shared} bytes of shared memory per block"
         )
     }
 
-    /// A bar a block size, its height the occupancy, its colour the limiting factor; a
-    /// self-contained SVG document.
+    /// Returns a bar chart with one bar per block size: its height is the occupancy, its colour the
+    /// limiting factor. The result is a self-contained SVG document.
     pub fn svg(&self) -> String {
         const WIDTH: f64 = 860.0;
         const HEIGHT: f64 = 360.0;
@@ -100,7 +100,7 @@ impl Table {
             }
         }
         let y = TOP + PLOT_HEIGHT + 44.0;
-        let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">threads a block; limited by</text>");
+        let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">threads per block; limited by</text>");
         for (i, factor) in
             [Factor::Warps, Factor::Registers, Factor::SharedMemory, Factor::Blocks].into_iter().enumerate()
         {
@@ -118,7 +118,7 @@ impl Table {
     }
 }
 
-/// Okabe and Ito's palette, told apart by colour-blind readers too.
+/// The Okabe-Ito palette, which is safe for colour-blind readers.
 fn colour(factor: Factor) -> &'static str {
     match factor {
         Factor::Warps => "#009e73",

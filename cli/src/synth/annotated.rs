@@ -1,5 +1,5 @@
-//! Pictures with figures of several classes, and the truth about each figure, as COCO or Pascal VOC
-//! lay it out.
+//! Pictures with figures of several classes, and the ground truth for each figure, in COCO or
+//! Pascal VOC format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,35 +15,35 @@ use warpfeed::decode::Size;
 use warpfeed::order::Rng;
 use warpfeed::{Error, ErrorKind, Result};
 
-/// A picture and what is seen on it.
+/// A picture and its ground truth.
 struct Annotated {
     size: Size,
     field: &'static str,
     bytes: Vec<u8>,
     figures: Vec<Seen>,
-    /// The number of the figure that each pixel shows, from 1 on; 0 for the background.
+    /// Number of the figure that each pixel shows, from 1 on; 0 for the background.
     shown: Vec<u16>,
 }
 
-/// Fewer pixels of a figure are not annotated.
+/// Minimum number of visible pixels of an annotated figure.
 const LEAST: usize = 12;
 
-/// Every so many pictures one is held out.
+/// One picture in this many is held out.
 const VAL: usize = 5;
 
-/// The points of a figure. A flip exchanges the last two.
+/// Key points of a figure. A flip exchanges the last two.
 const POINTS: [&str; 3] = ["top", "left", "right"];
 
 impl Synth {
-    /// Draws the set as COCO lays it out: `annotations/instances_train.json` and
-    /// `instances_val.json`, the pictures in `train` and `val`. Each picture shows a few figures,
-    /// each of any class. An annotation has the figure's box, its visible pixels as run lengths, and
-    /// its upper, left and right end as points. Every fifth picture is held out.
+    /// Generates the set in COCO format: `annotations/instances_train.json` and
+    /// `instances_val.json`, with the pictures in `train` and `val`. Each picture shows a few
+    /// figures of any classes. An annotation has the figure's box, its visible pixels as run
+    /// lengths, and its upper, left and right ends as points. Every fifth picture is held out.
     ///
-    /// `written` is called with each picture's number of bytes, from many threads.
+    /// `written` is called with the size of each picture in bytes, from many threads.
     ///
     /// # Errors
-    /// As [`write`](Synth::write).
+    /// Those of [`write`](Synth::write).
     pub fn write_coco(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         complete(dir.as_ref(), |beside| {
@@ -76,13 +76,13 @@ impl Synth {
         })
     }
 
-    /// Draws the set as Pascal VOC lays it out: `JPEGImages`, `Annotations`, `SegmentationClass`
+    /// Generates the set in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
     /// with a mask for each picture, and lists `train.txt` and `val.txt` in `ImageSets/Main` and
     /// `ImageSets/Segmentation`. The pictures are those of [`write_coco`](Synth::write_coco). In a
     /// mask 0 is the background, and class c is c + 1 in the order of the sorted names.
     ///
     /// # Errors
-    /// As [`write`](Synth::write).
+    /// Those of [`write`](Synth::write).
     pub fn write_voc(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         let names: Vec<String> = self.class_names().collect();
@@ -90,7 +90,7 @@ impl Synth {
         sorted.sort();
         let numbers: Vec<u8> = names.iter().map(|name| 1 + sorted.binary_search(name).unwrap_or(0) as u8).collect();
         if names.len() > 254 {
-            return Err(Error::config(format!("synth: {} classes; a mask holds 254", names.len())));
+            return Err(Error::config(format!("synth: {} classes; a mask can represent at most 254", names.len())));
         }
         complete(dir.as_ref(), |beside| {
             for folder in ["JPEGImages", "Annotations", "SegmentationClass", "ImageSets/Main", "ImageSets/Segmentation"]
@@ -121,7 +121,7 @@ impl Synth {
         })
     }
 
-    /// Draws all pictures, on all processors.
+    /// Generates all pictures, on all processors.
     fn each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
@@ -130,7 +130,7 @@ impl Synth {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
         let coding = Coding::draw(&mut rng);
-        // Two of three cells have a figure.
+        // Two in three cells have a figure.
         let choose = |rng: &mut Rng| {
             let class = draw(rng, 0, self.classes as i32 - 1) as usize;
             (draw(rng, 0, 2) > 0).then(|| (class, self.figure(class)))
@@ -142,7 +142,7 @@ impl Synth {
     }
 }
 
-/// The split that a picture belongs to.
+/// Name of the split that a picture belongs to.
 fn split(index: usize) -> &'static str {
     if index % VAL == VAL - 1 { "val" } else { "train" }
 }
@@ -155,18 +155,18 @@ fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).map_err(|e| Error::io(path, &e))
 }
 
-/// A figure of which enough is seen.
+/// A figure with enough visible pixels.
 struct Object<'a> {
     seen: &'a Seen,
-    /// Its pixels, row by row.
+    /// Visible pixels of the figure, row by row.
     mask: Vec<bool>,
-    /// First and last column and row.
+    /// First and last column, and first and last row.
     columns: (usize, usize),
     rows: (usize, usize),
 }
 
 impl Annotated {
-    /// The figures of which enough is seen.
+    /// The figures with enough visible pixels.
     fn objects(&self) -> impl Iterator<Item = Object<'_>> {
         let width = self.size.width as usize;
         (1..).zip(&self.figures).filter_map(move |(number, seen)| {
@@ -189,7 +189,7 @@ impl Annotated {
         for Object { seen, columns, rows, mask } in self.objects() {
             let inked = mask.iter().filter(|inked| **inked).count();
             let room = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
-            // What hardly fills its box is mostly hidden.
+            // A figure that fills little of its box is mostly hidden, hence difficult.
             let difficult = u8::from(inked * 5 < room);
             let _ = writeln!(
                 xml,
@@ -206,7 +206,7 @@ impl Annotated {
 }
 
 impl Object<'_> {
-    /// The annotation, but for its id.
+    /// The annotation, except for its id.
     fn coco(&self, image: usize, Size { width, height }: Size) -> Value {
         let (wide, high) = (self.columns.1 - self.columns.0 + 1, self.rows.1 - self.rows.0 + 1);
         let points: Vec<i32> = self
@@ -234,8 +234,9 @@ impl Object<'_> {
     }
 }
 
-/// COCO's text of the runs of a mask down its columns: five bits a character from `0` on, low ones
-/// first, 32 where more follow; from the fourth run on the difference to the last but one.
+/// COCO's compressed run lengths, column by column. Each number is written in 5-bit groups, low
+/// bits first, as characters from `0` on, with bit 5 set if more follow. From the fourth run on,
+/// the difference from the run two before is written.
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
     let mut inked = false;
@@ -244,7 +245,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
             runs.push(0);
             inked = !inked;
         }
-        *runs.last_mut().expect("one at least") += 1;
+        *runs.last_mut().expect("at least one") += 1;
     }
     let mut text = String::new();
     for (number, &run) in runs.iter().enumerate() {
@@ -275,8 +276,8 @@ fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The colour of a class in Pascal VOC: the bits of its number, dealt out to red, green and blue
-/// from the highest on.
+/// The colour of a class in Pascal VOC: the bits of its number are assigned to red, green and blue
+/// in turn, from the highest colour bit down.
 fn voc_colour(class: u8) -> [u8; 3] {
     let bit = |number: usize| (u16::from(class) >> number & 1) as u8;
     std::array::from_fn(|channel| (0..3).fold(0, |value, step| value | bit(3 * step + channel) << (7 - step)))
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!((voc_colour(20), voc_colour(255)), ([0, 64, 128], [224, 224, 192]));
     }
 
-    /// `pycocotools.mask.encode` gives these texts.
+    /// The expected texts come from `pycocotools.mask.encode`.
     #[test]
     fn run_lengths_are_packed_as_coco_does() {
         let mask = |width: usize, rows: &[&str]| {
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(run_lengths(&[false; 1000], 40), "Xo0");
     }
 
-    /// What each writes is what the sources read, and both hold the same boxes.
+    /// Both formats can be read back by their sources, and have the same boxes.
     #[test]
     fn coco_and_voc_hold_the_same_truth() {
         let dir = tempfile::tempdir().unwrap();

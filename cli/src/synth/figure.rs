@@ -1,17 +1,17 @@
-//! Outlines and textures: what makes a class.
+//! Outlines and textures, which define a class.
 //!
-//! A figure lives in coordinates (u, v), u to the right and v down, in which it reaches about 256
-//! units from its centre. Every outline and texture is its own mirror image, so that a flip does
-//! not change the class.
+//! A figure has coordinates (u, v), u to the right and v down, in which it reaches about 256 units
+//! from its centre. Every outline and texture is mirror-symmetric, so a flip does not change the
+//! class.
 
 use std::fmt;
 
-/// The figures of one class.
+/// The figure of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Figure {
     outline: Outline,
     texture: Texture,
-    /// This part of the hue circle, of so many: 0 of 1 is any hue.
+    /// (i, n): the i-th of n equal parts of the hue circle. (0, 1) allows any hue.
     pub(super) hue: (usize, usize),
 }
 
@@ -61,13 +61,13 @@ const TEXTURES: [Texture; 8] = [
     Texture::Grooved,
 ];
 
-/// Length of a texture's period: four across a figure, which is still three pixels and more in the
-/// smallest.
+/// Length of a texture's period: four periods fit across a figure, and even in the smallest figure
+/// a period is at least three pixels.
 const PERIOD: i32 = 128;
 
 impl Figure {
-    /// The figure of `class` among `classes`. Neighbours differ in outline and texture both; all 64
-    /// pairs come before a hue is used.
+    /// The figure of `class` among `classes`. Consecutive classes differ in both outline and
+    /// texture. Hues are used only after all 64 pairs.
     pub(super) fn of_class(class: usize, classes: usize) -> Self {
         let pair = class % 64;
         Figure {
@@ -77,7 +77,7 @@ impl Figure {
         }
     }
 
-    /// Distance of (u, v) from the outline, about, in units; negative inside.
+    /// Approximate distance of (u, v) from the outline, in units; negative inside.
     pub(super) fn distance(&self, u: i32, v: i32) -> i32 {
         let (au, av) = (u.abs(), v.abs());
         let bar = |along: i32, across: i32| (along - 250).max(across - 84);
@@ -95,7 +95,7 @@ impl Figure {
 
     /// Share of the second colour at (u, v), in 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
-        // Distance from the middle of a period, 0 to 64, alike on both sides of the centre.
+        // Distance from the middle of a period, 0 to 64, symmetric about the centre.
         let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
         let (wu, wv) = (wave(u), wave(v));
         let on = |yes: bool| if yes { 256 } else { 0 };
@@ -113,7 +113,7 @@ impl Figure {
 }
 
 impl fmt::Display for Figure {
-    /// The class's name, such as `dotted-ring`.
+    /// Name of the class, such as `dotted-ring`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{:?}-{:?}", self.texture, self.outline).to_lowercase();
         match self.hue {
@@ -123,7 +123,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Length of (u, v), rounded down.
+/// Length of the vector (u, v), rounded down.
 fn root(u: i32, v: i32) -> i32 {
     (u * u + v * v).isqrt()
 }

@@ -1,8 +1,8 @@
-//! Whole-number randomness, colour and noise.
+//! Integer randomness, colour and noise.
 
 use warpfeed::order::Rng;
 
-/// Uniform in `low` to `high`, both included.
+/// Returns a uniform number from `low` to `high`, inclusive.
 pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
     low + rng.below((high - low + 1) as u64) as i32
 }
@@ -10,13 +10,13 @@ pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
 /// Red, green, blue.
 pub(super) type Rgb = [u8; 3];
 
-/// The weights of ITU-R BT.601, as JPEG's luma, in 1/256.
+/// Luma with the weights of ITU-R BT.601 in 1/256, like in JPEG.
 pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }
 
-/// A colour of hue 0 to 1535 (red, yellow, green, cyan, blue, magenta, each 256 wide), saturation 0
-/// to 256, whose luma is near `level`.
+/// Returns a colour of hue 0 to 1535 (red, yellow, green, cyan, blue, magenta, each 256 wide) and
+/// saturation 0 to 256, whose luma is near `level`.
 pub(super) fn colour(hue: i32, saturation: i32, level: i32) -> Rgb {
     let (sector, f) = (hue.rem_euclid(1536) / 256, hue.rem_euclid(256));
     let pure = match sector {
@@ -31,25 +31,25 @@ pub(super) fn colour(hue: i32, saturation: i32, level: i32) -> Rgb {
     pure.map(|c| (level + (c - own) * saturation / 256).clamp(0, 255) as u8)
 }
 
-/// `a` and `b` mixed, with `weight` of `b` in 1/256.
+/// Mixes `a` and `b`, with weight `weight` of `b` in 1/256.
 pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
     std::array::from_fn(|c| ((i32::from(a[c]) * (256 - weight) + i32::from(b[c]) * weight) >> 8) as u8)
 }
 
-/// Value noise: random levels at the points of a grid, smoothly interpolated between them.
+/// Value noise: random levels at the points of a grid, smoothly interpolated.
 pub(super) struct Noise {
     cell: i32,
-    /// For each column of pixels the point to its left, and the weight of the one to its right in
-    /// 1/256.
+    /// For each column of pixels, the point to its left, and the weight in 1/256 of the point to
+    /// its right.
     columns: Vec<(usize, i32)>,
-    /// Points in a row of the grid.
+    /// Points per row of the grid.
     across: usize,
     levels: Vec<i32>,
 }
 
 impl Noise {
-    /// Noise for a picture of `width` by `height` pixels, with a point every `cell` pixels and
-    /// levels of -`most` to `most`.
+    /// Creates noise for a picture of `width` by `height` pixels, with a point every `cell` pixels
+    /// and levels from -`most` to `most`.
     pub(super) fn new(width: i32, height: i32, cell: i32, most: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;
         let points = across * (height / cell + 2) as usize;
@@ -61,7 +61,7 @@ impl Noise {
         }
     }
 
-    /// Adds the levels of row `y` of the pixels to `row`.
+    /// Adds the levels of pixel row `y` to `row`.
     pub(super) fn add(&self, y: i32, row: &mut [i32]) {
         let (above, below) = self.levels[(y / self.cell) as usize * self.across..].split_at(self.across);
         let down = weight(y, self.cell);
@@ -72,7 +72,7 @@ impl Noise {
     }
 }
 
-/// 3t^2 - 2t^3 in 1/256, t being how far `pixel` is on its way through its cell.
+/// 3t^2 - 2t^3 in 1/256, where t is the position of `pixel` in its cell, 0 to 1.
 fn weight(pixel: i32, cell: i32) -> i32 {
     let t = pixel % cell * 256 / cell;
     (t * t * (768 - 2 * t)) >> 16

@@ -1,14 +1,14 @@
-//! A drawn data set. It is learnable and as varied as a real one. The same seed gives the same
+//! A synthetic data set. It is learnable and as varied as a real one. The same seed gives the same
 //! bytes on every machine.
 //!
 //! 1. This file: lists the pictures, encodes each, and writes the class folders.
-//! 2. `scene`: what is on a picture: background, noise, figures.
-//! 3. `annotated`: pictures of several classes with the truth about them, as COCO or Pascal VOC.
-//! 4. `figure`: outlines and textures, which make the class.
-//! 5. `ink`: whole-number colour and noise.
+//! 2. `scene`: what a picture shows: background, noise, figures.
+//! 3. `annotated`: pictures of several classes with their ground truth, as COCO or Pascal VOC.
+//! 4. `figure`: outlines and textures, which define the class.
+//! 5. `ink`: integer colour and noise.
 //!
-//! All drawing and the JPEG encoder use whole numbers. So nothing depends on a processor's or a
-//! library's floating point.
+//! All drawing and the JPEG encoder use integers, so nothing depends on the floating point of a
+//! processor or a library.
 
 mod annotated;
 mod figure;
@@ -29,20 +29,20 @@ use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Error, ErrorKind, Result};
 
-/// Outlines times textures times hues.
+/// Number of outlines times textures times hues.
 const MAX_CLASSES: usize = 1024;
 
-/// A drawn data set.
+/// A synthetic data set.
 ///
 /// A class is an outline and a texture, such as `dotted-ring` or `striped-cross`. Beyond 64 classes
 /// it also has a range of hues. Several figures of the class, of any colour, size and angle, are
-/// scattered over a background that does not depend on the class. So most crops show a figure, and
-/// the mean colour does not reveal the class. Pictures vary as photographs in real sets do. Most
-/// have one common format; the others have half to twice the side and any shape from 1:2 to 2:1.
-/// JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, grey or progressive. One picture
-/// in twenty is a PNG.
+/// scattered over a background that does not depend on the class. Most crops therefore show a
+/// figure, and the mean colour does not reveal the class. Pictures vary like photographs in real
+/// sets. Most have a common format; the others have half to twice the side and any shape from 1:2
+/// to 2:1. JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, grey or progressive. One
+/// picture in twenty is a PNG.
 ///
-/// Picture `i` depends on the seed, the number of classes, the side and `i` alone; it belongs to
+/// Picture `i` depends only on the seed, the number of classes, the side and `i`. It belongs to
 /// class `i % classes`.
 ///
 /// ```
@@ -54,7 +54,7 @@ const MAX_CLASSES: usize = 1024;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "nothing is drawn until `write` or `memory`"]
+#[must_use = "nothing is generated until `write` or `memory` is called"]
 pub struct Synth {
     images: usize,
     classes: usize,
@@ -69,52 +69,54 @@ impl Default for Synth {
 }
 
 impl Synth {
-    /// 2000 pictures in 10 classes, of 256 pixels on the longer side, seed 0: about 40 MB.
+    /// Creates a set of 2000 pictures in 10 classes, with 256 pixels on the longer side and seed 0:
+    /// about 40 MB.
     pub fn new() -> Self {
         Synth { images: 2000, classes: 10, side: 256, seed: 0 }
     }
 
-    /// Number of pictures.
+    /// Sets the number of pictures.
     pub fn images(mut self, images: usize) -> Self {
         self.images = images;
         self
     }
 
-    /// Number of classes, 1 to 1024.
+    /// Sets the number of classes, 1 to 1024.
     pub fn classes(mut self, classes: usize) -> Self {
         self.classes = classes;
         self
     }
 
-    /// The longer side of most pictures, in pixels, 32 to 4096; some have half of it, some twice as
-    /// much. ImageNet's is 500.
+    /// Sets the longer side of most pictures in pixels, 32 to 4096. Some pictures have half of it,
+    /// some twice as much. In ImageNet it is 500.
     pub fn side(mut self, pixels: u32) -> Self {
         self.side = pixels;
         self
     }
 
-    /// Another seed makes other pictures.
+    /// Sets the seed. Another seed gives different pictures.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Draws the set into class folders below `dir`, on all processors.
+    /// Generates the set in class folders below `dir`, on all processors.
     ///
-    /// It is written beside `dir` and renamed at the end, so a set at `dir` is complete.
+    /// It is written to a sibling of `dir` and renamed at the end, so `dir` never contains a
+    /// partial set.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a number out of range, or if `dir` is there and not empty;
+    /// [`ErrorKind::Config`] for a number out of range, or if `dir` exists and is not empty;
     /// [`ErrorKind::Io`] if it cannot be written.
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.write_with(dir, |_| ())
     }
 
-    /// [`write`](Synth::write) that calls `written` with each picture's number of bytes, from many
-    /// threads.
+    /// Like [`write`](Synth::write), but calls `written` with the size of each picture in bytes,
+    /// from many threads.
     ///
     /// # Errors
-    /// As [`write`](Synth::write).
+    /// Those of [`write`](Synth::write).
     pub fn write_with(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         complete(dir.as_ref(), |beside| self.write_beside(beside, &written))
@@ -128,7 +130,7 @@ impl Synth {
         (0..self.images).into_par_iter().try_for_each(|index| {
             let sample = self.picture(index)?;
             let sample = sample.as_sample()?;
-            let (extension, bytes) = sample.image().ok_or_else(|| Error::in_source("drawn without an image"))?;
+            let (extension, bytes) = sample.image().ok_or_else(|| Error::in_source("generated without an image"))?;
             let path: PathBuf = beside.join(format!("{}.{extension}", sample.key()));
             fs::write(&path, bytes).map_err(|e| Error::io(&path, &e))?;
             written(bytes.len());
@@ -136,7 +138,8 @@ impl Synth {
         })
     }
 
-    /// The set in memory, with the keys, labels and order it has when it is read from the folders.
+    /// Returns the set in memory, with the same keys, labels and order as when it is read from the
+    /// folders.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a number out of range.
@@ -156,14 +159,16 @@ impl Synth {
 
     fn check(&self) -> Result<()> {
         if !(1..=MAX_CLASSES).contains(&self.classes) {
-            return Err(Error::config(format!("synth: {} classes; 1 to {MAX_CLASSES} can be drawn", self.classes)));
+            return Err(Error::config(format!("synth: {} classes; must be 1 to {MAX_CLASSES}", self.classes)));
         }
         if self.images < self.classes {
             let Synth { images, classes, .. } = self;
-            return Err(Error::config(format!("synth: {images} images of {classes} classes; each needs one")));
+            return Err(Error::config(format!(
+                "synth: {images} images for {classes} classes; each class needs at least one image"
+            )));
         }
         if !(32..=4096).contains(&self.side) {
-            return Err(Error::config(format!("synth: a side of {} pixels; 32 to 4096 can be drawn", self.side)));
+            return Err(Error::config(format!("synth: a side of {} pixels; must be 32 to 4096", self.side)));
         }
         Ok(())
     }
@@ -193,8 +198,8 @@ impl Synth {
         (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
-    /// As in ImageNet, where two thirds are 500 pixels long with a ratio of 4:3 or 3:2, and one in
-    /// four is upright.
+    /// Sizes like in ImageNet, where two thirds are 500 pixels long with a ratio of 4:3 or 3:2, and
+    /// one in four is in portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
         let (long, short) = match draw(rng, 0, 99) {
             0..45 => (self.side, self.side * 3 / 4),
@@ -213,7 +218,7 @@ impl Synth {
     }
 }
 
-/// Makes a folder that is complete once it is at `dir`: `write` writes it beside.
+/// Creates the folder `dir` atomically: `write` fills a sibling folder, which is then renamed.
 fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -226,7 +231,7 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         fs::remove_dir_all(&beside).map_err(|e| Error::io(&beside, &e))?;
     }
     let result = write(&beside).and_then(|()| {
-        // On Unix a rename replaces an empty folder; elsewhere it must go first.
+        // On Unix a rename replaces an empty folder. Elsewhere the folder must be removed first.
         let _ = fs::remove_dir(dir);
         fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
     });
@@ -236,7 +241,7 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     result
 }
 
-/// How a picture is stored.
+/// Encoding of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coding {
     Png { grey: bool },
@@ -261,7 +266,7 @@ impl Coding {
         }
     }
 
-    /// Field name and bytes of the picture with these RGB pixels.
+    /// Field name and encoded bytes of the picture with these RGB pixels.
     fn encode(self, rgb: &[u8], size: Size) -> Result<(&'static str, Vec<u8>)> {
         let fail = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
         let grey = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
@@ -328,7 +333,7 @@ mod tests {
         assert_eq!(
             hash(&read(&set)),
             GOLDEN,
-            "a change of the drawing or of an encoder makes other sets for the same seed"
+            "the drawing or an encoder changed, so the same seed now gives a different set"
         );
         assert_ne!(hash(&read(&SMALL.seed(4).memory().unwrap())), GOLDEN);
     }
@@ -351,7 +356,7 @@ mod tests {
         let memory = set.memory().unwrap();
         assert_eq!(folder.classes(), memory.classes());
         assert_eq!(read(&folder), read(&memory));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no sibling folder remains");
         assert!(set.write(dir.path().join("set")).unwrap_err().to_string().contains("exists already"));
     }
 
@@ -406,14 +411,14 @@ mod tests {
             };
             let apart: u64 = expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
             let mean = apart as f64 / expected.len() as f64;
-            // Strong colours in small figures are what 4:2:0 at quality 60 keeps worst.
+            // 4:2:0 at quality 60 loses most where small figures have strong colours.
             let most = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
             assert!(mean <= most, "{index} {coding:?}: {mean:.1} levels apart");
         }
     }
 
-    /// The nearest of the classes' mean colours tells the class of few other pictures: what is
-    /// learnt must be form.
+    /// Classifying held-out pictures by the nearest class mean colour mostly fails, so a model has
+    /// to learn shape.
     #[test]
     fn the_mean_colour_does_not_tell_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)
@@ -433,9 +438,9 @@ mod tests {
         let centres: Vec<_> = (0..SMALL.classes).map(centre).collect();
         let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
         let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centres[a]).total_cmp(&far(m, &centres[b])));
-        // The test half begins with class 0 too.
+        // The test half also starts with class 0.
         let right = test.iter().enumerate().filter(|(i, m)| nearest(m) == Some(i % SMALL.classes)).count();
-        assert!(right * 10 < test.len() * 4, "{right} of {}; by chance a sixth", test.len());
+        assert!(right * 10 < test.len() * 4, "{right} of {} correct; chance is one in six", test.len());
     }
 
     #[test]
@@ -443,7 +448,7 @@ mod tests {
         for (set, word) in [
             (SMALL.classes(0), "0 classes"),
             (SMALL.classes(1025), "1025 classes"),
-            (SMALL.images(5), "5 images of 6 classes"),
+            (SMALL.images(5), "5 images for 6 classes"),
             (SMALL.side(31), "a side of 31"),
         ] {
             let e = set.memory().unwrap_err();

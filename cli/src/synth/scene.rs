@@ -1,4 +1,4 @@
-//! What is on a picture.
+//! What a picture shows.
 
 use super::figure::Figure;
 use super::ink::{Noise, Rgb, colour, draw, mix};
@@ -10,43 +10,42 @@ pub(super) struct Scene {
     width: i32,
     height: i32,
     background: [Rgb; 2],
-    /// Direction in which the background goes from one colour to the other, in 1/256.
+    /// Direction in which the background changes from one colour to the other, in 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
-    /// Largest change of a single pixel: a sensor's noise.
+    /// Maximum change of a single pixel, like the noise of a sensor.
     grain: i32,
     grain_seed: u64,
     figures: Vec<Placed>,
 }
 
-/// A figure with its place.
+/// A figure and its position.
 struct Placed {
     class: usize,
     figure: Figure,
     x: i32,
     y: i32,
-    /// Pixels from its centre to about its edge.
+    /// Distance in pixels from the centre to the approximate edge.
     radius: i32,
-    /// Cosine and sine of its angle, in 1/1024.
+    /// Cosine and sine of the angle, in 1/1024.
     turn: (i32, i32),
     colours: [Rgb; 2],
 }
 
 impl Scene {
-    /// Figures in the cells of a jittered grid, two to three cells along the shorter side, so that
-    /// a crop of a tenth of the area shows most of one. `choose` says which figure a cell gets, with
-    /// its class, or that it stays empty.
+    /// Places figures in the cells of a jittered grid, with two to three cells along the shorter
+    /// side, so that a crop of a tenth of the area shows most of one. `choose` returns the figure
+    /// of a cell, with its class, or `None` to leave the cell empty.
     pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
-        // The background is of medium level, the figures darker and brighter: they stand out
+        // The background has a medium level, and figures are darker and brighter, so they stand out
         // whatever their hues.
         let level = draw(rng, 85, 165);
         let mut shade = |by: i32| colour(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
         let background = [shade(-25), shade(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
-        // Cells of a quarter, an eleventh and a thirtieth of the shorter side, and how strong each
-        // is at most.
+        // (divisor of the shorter side, maximum strength) of each octave's cells.
         let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, most)| {
             let strength = draw(rng, 5, most);
             Noise::new(width, height, (short / part).max(2), strength, rng)
@@ -77,7 +76,7 @@ impl Scene {
         Scene { width, height, background, slope, octaves, grain, grain_seed, figures }
     }
 
-    /// The pixels: RGB, HWC.
+    /// Paints the pixels: RGB, HWC.
     pub(super) fn paint(&self) -> Vec<u8> {
         let mut rgb = Vec::with_capacity((self.width * self.height * 3) as usize);
         let (sx, sy) = self.slope;
@@ -96,8 +95,8 @@ impl Scene {
         }
         if self.grain > 0 {
             let mut rng = Rng::new(self.grain_seed, 0, 0);
-            // One draw a pixel: two bytes of it for the level, and one for each channel at half the
-            // strength.
+            // One random number per pixel: two of its bytes for the level, and one for each channel
+            // at half the strength.
             for pixel in rgb.as_chunks_mut::<3>().0 {
                 let bits = rng.next_u64();
                 let part = |n: u32| ((bits >> (8 * n)) & 255) as i32 - 128;
@@ -112,15 +111,15 @@ impl Scene {
     }
 }
 
-/// A figure as it is seen.
+/// A figure, as it is visible.
 pub(super) struct Seen {
     pub(super) class: usize,
-    /// Its upper, left and right end, in pixels, and whether each lies in the picture and is not
+    /// The upper, left and right ends in pixels, and whether each is inside the picture and not
     /// hidden by another figure.
     pub(super) points: [(i32, i32, Visibility); 3],
 }
 
-/// Whether a point is seen.
+/// Visibility of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visibility {
     Outside,
@@ -129,8 +128,8 @@ pub(super) enum Visibility {
 }
 
 impl Scene {
-    /// The figures, and which of them each pixel shows: 1 for the first, 0 for the background. A
-    /// pixel shows a figure if that covers half of it.
+    /// Returns the figures, and the number of the figure that each pixel shows: 1 for the first, 0
+    /// for the background. A pixel shows a figure if the figure covers at least half of the pixel.
     pub(super) fn truth(&self) -> (Vec<Seen>, Vec<u16>) {
         let mut shown = vec![0; (self.width * self.height) as usize];
         for (number, placed) in (1..).zip(&self.figures) {
@@ -161,11 +160,11 @@ impl Scene {
 }
 
 impl Placed {
-    /// A bright and a dark one, in either order.
+    /// Returns a bright and a dark colour, in either order.
     fn colours(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
         let (first, width) = (part * 1536 / parts, 1536 / parts);
-        // Where the hue tells the class, its middle is used, and strongly.
+        // If hue is part of the class, uses the middle of its range, with high saturation.
         let (margin, least) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
         let hue = first + draw(rng, margin, width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
@@ -181,8 +180,8 @@ impl Placed {
         });
     }
 
-    /// Calls `ink` for each pixel that the figure covers some of, with its place, the share in
-    /// 1/256, and its coordinates in the figure.
+    /// Calls `ink` for each pixel that the figure covers at least partly, with its index, the
+    /// covered share in 1/256, and its coordinates in the figure.
     fn cover(&self, width: i32, height: i32, mut ink: impl FnMut(usize, i32, i32, i32)) {
         let (cos, sin) = self.turn;
         let reach = self.radius * 3 / 2;
@@ -201,8 +200,8 @@ impl Placed {
     }
 }
 
-/// Cosine and sine in 1/1024 of the angle whose half has the tangent `t` / 256: a rational
-/// rotation, without trigonometry.
+/// Cosine and sine in 1/1024 of the angle with half-angle tangent `t` / 256: a rational rotation,
+/// which avoids trigonometry.
 fn turn(t: i32) -> (i32, i32) {
     let (square, one) = (t * t, 256 * 256);
     ((one - square) * 1024 / (one + square), 2 * t * 256 * 1024 / (one + square))
