@@ -1,6 +1,7 @@
-//! Promise: once warm, nothing is allocated for a sample or a batch. From an LMDB of real JPEGs, with
-//! masks, boxes and points, and from a table of them with numbers; decoded by the crate, on every
-//! thread. One test alone in its process, since it counts all allocations there are.
+//! Promise: after warming up, nothing is allocated per sample or per batch. Tested from an LMDB of
+//! real JPEGs, with masks, boxes and points, and from a table of them with numbers, decoded by the
+//! crate, on every thread. This file has a single test, because it counts all allocations of its
+//! process.
 #![allow(unsafe_code)] // a global allocator that counts
 
 mod support;
@@ -24,22 +25,22 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise about `layout` is passed on.
+        // SAFETY: the caller's guarantee for `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
+        // SAFETY: the caller's guarantee for `pointer` and `layout` is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise about the arguments is passed on.
+        // SAFETY: the caller's guarantee for the arguments is passed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -47,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A source whose reads wait at times, so that threads read for the workers.
+/// A source whose reads block at times, so that reader threads are used.
 struct Waits(Arc<dyn Source>);
 
 impl Source for Waits {
@@ -59,7 +60,7 @@ impl Source for Waits {
         if index.is_multiple_of(4) {
             std::thread::sleep(Duration::from_micros(500));
         }
-        // Copied, as by a source that reads: the buffers are what might be allocated.
+        // Copies like a source that reads, because its buffers might be allocated.
         scratch.resize(64 << 10, 0);
         self.0.read(index, scratch)
     }
@@ -71,7 +72,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
-        // The set's PNGs become JPEGs: the crate that reads PNG allocates for each.
+        // The set's PNGs become JPEGs, because the crate that reads PNG allocates for each picture.
         let every_jpeg = Recode::Quality { quality: 90, max_side: None };
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let packed = warpfeed::source::open(&lmdb).unwrap();
@@ -129,7 +130,7 @@ fn annotated(source: &dyn Source) -> Memory {
     Memory::new((0..source.len()).map(sample).collect())
 }
 
-/// A loader of the pictures of `source`.
+/// A loader for the pictures of `source`.
 fn picture(source: Arc<dyn Source>) -> Loader {
     let loader = Loader::source(source).batch_size(16).augment(Augment::train(64));
     loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).workers(2)
@@ -137,8 +138,8 @@ fn picture(source: Arc<dyn Source>) -> Loader {
 
 fn epochs_without_allocations(loader: Loader, ahead: bool) {
     let mut batches = loader.host().unwrap();
-    // Each worker meets every sample sooner or later, and its scratch grows to the largest: the same
-    // epoch, again and again.
+    // Repeats the same epoch until each worker has met every sample, so that its scratch memory has
+    // grown to the maximum.
     let mut counted = Vec::new();
     for _ in 0..12 {
         let before = ALLOCATIONS.load(Ordering::Relaxed);

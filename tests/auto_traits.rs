@@ -1,4 +1,5 @@
-//! Promise: which public types are `Send`, `Sync` and `Debug`. It is compiled rather than run.
+//! Promise: the public types are `Send`, `Sync` and `Debug` as documented here. Checked at compile
+//! time.
 
 use std::fmt::Debug;
 
@@ -8,7 +9,8 @@ fn debug<T: Debug + ?Sized>() {}
 fn send<T: Send + Debug + ?Sized>() {}
 fn both<T: Send + Sync + Debug + ?Sized>() {}
 
-/// Whether `T` is `Sync`, decided by the compiler: a method of the type comes before the trait's.
+/// Whether `T` is `Sync`, decided by the compiler: an inherent constant takes precedence over the
+/// trait's.
 macro_rules! is_sync {
     ($t:ty) => {{
         struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
@@ -37,11 +39,11 @@ fn what_users_hold_may_go_to_other_threads() {
     both::<warpfeed::Checkpoint>();
     both::<warpfeed::Replay<warpfeed::HostBatch>>();
     both::<warpfeed::Result<()>>();
-    // One thread at a time asks for batches, and it may be another each time.
+    // One thread at a time requests batches, but it may be a different one each time.
     send::<warpfeed::Batches<warpfeed::HostBatch>>();
     send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
     send::<warpfeed::IntoIter>();
-    // Many threads ask one decoder.
+    // Many threads may use one decoder.
     both::<warpfeed::Decoder<warpfeed::HostBatch>>();
     both::<warpfeed::Pending<warpfeed::HostBatch>>();
     const { assert!(!is_sync!(warpfeed::Batches<warpfeed::HostBatch>)) };
@@ -130,7 +132,7 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
     both::<trace::Stats>();
     both::<trace::Straggler>();
     both::<trace::Verdict>();
-    // A span ends on the thread that began it.
+    // A span ends on the thread that started it.
     debug::<trace::Span>();
     both::<pack::Progress>();
     both::<pack::RawSize>();
@@ -146,7 +148,7 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
     both::<warpfeed::device::DeviceStats>();
 }
 
-/// What users implement is shared by all workers.
+/// All workers share the types that users implement.
 #[test]
 fn the_traits_of_the_users_are_shared() {
     fn shared<T: Send + Sync + ?Sized>() {}
@@ -155,7 +157,7 @@ fn the_traits_of_the_users_are_shared() {
     shared::<dyn source::Source>();
     shared::<dyn source::ValueFormat>();
     shared::<dyn transform::Transform>();
-    // A writer is used by one thread at a time.
+    // One thread at a time uses a writer.
     fn handed_on<T: Send + ?Sized>() {}
     handed_on::<dyn pack::Writer>();
 }
@@ -170,7 +172,7 @@ fn what_is_on_a_device_may_go_to_other_threads() {
     both::<warpfeed::Replay<CudaBatch>>();
     send::<DlpackTensor>();
     const { assert!(!is_sync!(DlpackTensor)) };
-    // What C programs see of it holds pointers.
+    // Its representation in C has pointers.
     debug::<DlTensor>();
     debug::<DlManagedTensorVersioned>();
     send::<warpfeed::Batches<CudaBatch>>();

@@ -1,5 +1,5 @@
-//! Promise: memory is bounded. Slots are allocated once; while the user keeps them all, workers
-//! wait, and asking for more is an error that says so.
+//! Promise: memory is bounded. Slots are allocated once. While the user keeps them all, workers
+//! wait, and requesting another batch is an error that says so.
 
 mod support;
 
@@ -118,11 +118,11 @@ fn slots_are_reused_and_not_reallocated() {
     );
 }
 
-/// Bytes of a loader's image.
+/// Bytes of one of the loader's images.
 const IMAGE: usize = 16 * 16 * 3;
 
-/// Where the number of batches ahead is automatic, it is at its least already: only the batch can
-/// be smaller.
+/// The automatic number of batches ahead is already at its minimum, so only the batch can be made
+/// smaller.
 #[test]
 fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
     let limited =
@@ -148,7 +148,7 @@ fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
 fn a_plan_beyond_the_limit_is_refused_with_the_knobs() {
     let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().memory_plan();
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
-    // A worker's image is part of it.
+    // A worker's image is part of the plan.
     let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
     let least = plan.host_bytes + 2 * IMAGE;
     assert_eq!(limited(least).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
@@ -165,7 +165,7 @@ fn a_plan_beyond_the_limit_is_refused_with_the_knobs() {
             least - 1
         )
     );
-    // What it says is so.
+    // Checks that the suggestions of the message work.
     limited(least - 1).prefetch(2).host().unwrap();
     limited(least - 1).batch_size(6).host().unwrap();
 }
@@ -195,8 +195,8 @@ fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated()
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
     let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-    // Half as much again as there is: the system would lend it, and end the process when it is
-    // used.
+    // Half as much again as is available: the system would grant it, and kill the process when it
+    // is used.
     let prefetch = available() / slot * 3 / 2;
     let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);

@@ -1,5 +1,5 @@
-//! Promise: a batch is typed, shaped arrays whose values follow from the u8 images by the
-//! documented formula, whatever the workers.
+//! Promise: a batch consists of typed, shaped arrays, whose values follow from the u8 images by the
+//! documented formula, for any number of workers.
 
 mod reference;
 mod support;
@@ -22,7 +22,7 @@ fn first(loader: Loader) -> HostBatch {
     loader.into_iter().next().unwrap().unwrap()
 }
 
-/// Value of channel `c` of pixel `p` of sample `n`, by the formula.
+/// Value of channel `c` of pixel `p` of sample `n`, by the documented formula.
 fn expected(images: &[u8], n: usize, p: usize, c: usize) -> f32 {
     let (scale, bias) = Normalize::IMAGENET.scale_bias();
     scale[c].mul_add(f32::from(images[(n * SIDE * SIDE + p) * 3 + c]), bias[c])
@@ -144,7 +144,7 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
     }
 }
 
-/// The erased rectangle of sample `id`, drawn as the loader draws it.
+/// The erased rectangle of sample `id`, drawn like in the loader.
 fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
@@ -153,13 +153,14 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     Ops { erase: plan.erase.map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
-/// The oracle is the arithmetic of the device's kernel, value by value: `tests/gpu_kernels.rs`
-/// compares the kernel itself with it.
+/// The reference is the arithmetic of the device's kernel, value by value, which
+/// `tests/gpu_kernels.rs` compares with the kernel itself.
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
     let (source, order) = (Numbers::new(40), Shuffled::new(40, SEED));
-    // Bytes with a fraction, beyond their scale and below it; floats that no 16-bit type holds.
+    // Bytes with a fraction, above their range and below it; floats that no 16-bit type can
+    // represent.
     let erasing = RandomErasing::new(0.7).value([100.4, 300.25, -1.3]);
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
@@ -246,8 +247,8 @@ fn soft_labels_that_cannot_be_are_errors() {
     assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, soft_labels is for 4 classes, from 0"));
 }
 
-/// A batch of one has no partner: neither its picture nor its labels are mixed, and nobody is told
-/// otherwise.
+/// A batch of one has no partner, so neither its picture nor its labels are mixed, and the batch
+/// says so.
 #[test]
 fn a_batch_of_one_is_not_mixed() {
     let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
@@ -258,7 +259,7 @@ fn a_batch_of_one_is_not_mixed() {
     assert_eq!(mixed.soft_labels().unwrap().as_f32(), plain.soft_labels().unwrap().as_f32());
 }
 
-/// Pixels wait in the slot's own bytes until they are mixed.
+/// Pixels that are yet to be mixed are stored in the slot's own bytes.
 #[test]
 fn a_mixed_batch_takes_no_more_memory_than_another() {
     for dtype in DTYPES {
@@ -268,7 +269,7 @@ fn a_mixed_batch_takes_no_more_memory_than_another() {
     }
 }
 
-/// A stand-in is mixed as any other sample, with the rectangle that was erased in it.
+/// A replacement sample is mixed like any other sample, including its erased rectangle.
 #[test]
 fn a_stand_in_is_mixed_with_what_was_erased_in_it() {
     struct Holes;

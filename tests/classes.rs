@@ -1,5 +1,5 @@
-//! Promise: classes are numbered as the list that was given says, in every data set and wherever a
-//! label is used. A class that is not in the list is an error that names it.
+//! Promise: a given class list determines the class numbers, in every data set and wherever a label
+//! is used. A class that is not in the list is an error that names it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use warpfeed::source::{Classes, Concat, Memory, Options, OwnedSample, Sample, So
 use warpfeed::transform::Plan;
 use warpfeed::{Augment, Dtype, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// A folder of class folders with so many pictures each.
+/// A folder of class folders with the given numbers of pictures.
 fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
     for (class, pictures) in classes {
         let class = root.join(name).join(class);
@@ -35,7 +35,7 @@ fn small(loader: Loader) -> Loader {
     loader.augment(Augment::pass_through(8, 8)).batch_size(4).workers(2)
 }
 
-/// The key and the label of every sample of epoch 0.
+/// Key and label of every sample of epoch 0.
 fn labels(loader: Loader) -> Vec<(String, i64)> {
     let batches: Vec<HostBatch> = small(loader).prefetch(32).into_iter().collect::<Result<_>>().unwrap();
     let of =
@@ -43,7 +43,7 @@ fn labels(loader: Loader) -> Vec<(String, i64)> {
     batches.iter().flat_map(of).collect()
 }
 
-/// Whether each label is the place of its class folder in the list.
+/// Whether each label is the position of its class folder in the list.
 fn follow_the_list(labels: &[(String, i64)]) -> bool {
     !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
 }
@@ -71,7 +71,7 @@ fn the_list_numbers_every_set_alike() {
             assert_eq!(small(new(path).classes(LIST)).host().unwrap().classes(), LIST);
         }
     }
-    // Without a list each set has numbers of its own.
+    // Without a list each set has its own numbers.
     assert!(!follow_the_list(&labels(Loader::new(&val))));
     let mixture = Loader::mixture([(&train, 0.5), (&val, 0.5)]).classes(LIST);
     assert!(follow_the_list(&labels(mixture)));
@@ -180,7 +180,7 @@ fn a_list_that_cannot_work_is_refused_with_its_place() {
     assert!(refused(both).cause().contains("leave out by_class_name and keep_labels"));
 }
 
-/// A class of each sample beside its label, as boxes have them.
+/// A second class per sample, like those of boxes.
 #[derive(Debug)]
 struct Other;
 
@@ -196,7 +196,7 @@ impl Kind for Other {
     }
 }
 
-/// Samples with a label and another class, both `i`.
+/// Samples whose label and second class are both `i`.
 fn pairs(classes: &[&str]) -> Arc<dyn Source> {
     let sample = |i| OwnedSample::new(format!("{i}")).field("other", [i as u8]).label(i as i64);
     Arc::new(Memory::new((0..classes.len()).map(sample).collect()).with_classes(classes.iter().copied()))
@@ -212,7 +212,7 @@ fn other_classes_of_a_sample_are_numbered_as_its_label() {
     };
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"]))), [0, 1]);
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"])).classes(LIST)), [2, 0]);
-    // By name, and by the list after that.
+    // By name, and then by the list.
     let joined = || Concat::by_class_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
     assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);

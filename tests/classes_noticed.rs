@@ -1,7 +1,8 @@
-//! Promise: two data sets that number a class differently are noticed, once, unless a list numbers
-//! them.
+//! Promise: the loader warns, once, if two data sets number a class differently, unless a list
+//! numbers them.
 //!
-//! A process of its own: loaders of other tests would push these sets out of what is remembered.
+//! This test has its own process, because loaders of other tests would displace these sets from the
+//! memory of recent sets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 use warpfeed::{Augment, Loader};
 
-/// A folder of class folders with a picture each.
+/// A folder of class folders with one picture each.
 fn folder(root: &Path, name: &str, classes: &[&str]) -> PathBuf {
     for class in classes {
         let class = root.join(name).join(class);

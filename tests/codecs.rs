@@ -1,5 +1,5 @@
-//! Promise: a codec of one's own is added to the built-in ones, and may take a format over; its
-//! files are found in a folder; a picture is opened once, by one codec.
+//! Promise: a user's codec is added to the built-in ones, and may replace a format; its files are
+//! found in a folder; a picture is opened once, by one codec.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::no_hang;
 
 const SIDE: u32 = 24;
 
-/// Netpbm's PPM: `P6`, width, height and 255 as text, then RGB. What a user would write.
+/// Netpbm's PPM: `P6`, width, height and 255 as text, then RGB, as a user would implement it.
 #[derive(Clone, Default)]
 struct Ppm {
     opened: Arc<AtomicUsize>,
@@ -26,7 +26,7 @@ struct Ppm {
 const PPM: Format =
     Format { name: "ppm", field: "ppm", extensions: &["ppm", "pnm"], matches: |bytes| bytes.starts_with(b"P6") };
 
-/// Where its pixels begin.
+/// Offset of the pixels.
 struct Start(usize);
 
 impl Codec for Ppm {
@@ -90,7 +90,7 @@ fn whole(codecs: &Codecs, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(out.data().to_vec())
 }
 
-/// Class folders with files of both, and one with the codec's other extension.
+/// Class folders with files of both formats, one with the codec's other extension.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for class in ["a", "b"] {
@@ -108,14 +108,14 @@ fn folder() -> tempfile::TempDir {
 fn a_codec_is_added_and_its_files_are_found_in_a_folder_beside_jpegs() {
     no_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
-        // Without it half of the folder is no picture.
+        // Without the codec, half of the files are not pictures.
         assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
         let source = Options::new().formats([PPM]).open(root.path()).unwrap();
         assert_eq!(source.len(), 12);
         let mut scratch = Vec::new();
         for i in 6..12 {
             let sample = source.read(i, &mut scratch).unwrap();
-            // One name for both extensions, which is no built-in one.
+            // Both extensions have the same name, which is not a built-in one.
             assert!(sample.field("ppm").is_some() && sample.image().is_none());
             assert_eq!(Codecs::new().with(codec.clone()).image(&sample).unwrap().0, "ppm");
         }
@@ -179,7 +179,7 @@ fn member(name: &str, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// JPEGs that are all one colour, whatever is in them.
+/// A codec whose JPEGs are all one colour, whatever their content.
 struct Takeover(u8);
 
 impl Codec for Takeover {
@@ -225,10 +225,10 @@ fn a_registry_of_one_codec_knows_no_other() {
     assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert_eq!(codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(), "jpeg images are not supported");
     assert!(codecs.open(b"text").unwrap_err().cause().starts_with("no known image format starts with"));
-    // One that takes whatever comes has no other beside it.
+    // A codec for any bytes takes precedence over all others.
     let raw = Codecs::new().with(RawRgb::new(5, 4));
     assert_eq!(whole(&raw, &rgb(3, 5, 4)).unwrap(), rgb(3, 5, 4));
-    assert!(raw.open(&jpeg(0, 9, 9)).unwrap_err().cause().starts_with("raw picture of 5x4 pixels takes 60 bytes"));
+    assert!(raw.open(&jpeg(0, 9, 9)).unwrap_err().cause().starts_with("raw picture of 5x4 pixels needs 60 bytes"));
 }
 
 #[test]
@@ -303,15 +303,15 @@ fn the_handle_says_what_the_header_says() {
     assert_eq!((info.format, info.size, info.jpeg), ("ppm", Size::new(16, 9), None));
     let file = jpeg(0, 16, 9);
     assert_eq!(codecs.open(&file).unwrap().info(), Info::read(&file).unwrap());
-    // A codec that a picture was not opened through knows nothing of the registry.
+    // A codec that opened the picture directly knows nothing of the registry.
     let alone = Ppm::default();
     let file = ppm(0, 16, 9);
     let e = alone.open(&file).unwrap().decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err();
     assert!(e.cause().contains("`Codecs::open`"), "{e}");
 }
 
-/// A codec is one file and one line: nothing outside the table of formats and the registry names
-/// the formats that are read.
+/// A codec needs one file and one line: formats are named only in the table of formats, in the
+/// registry and by their codecs.
 #[test]
 fn formats_are_named_in_the_table_and_by_their_codecs_alone() {
     let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

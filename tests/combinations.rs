@@ -1,6 +1,6 @@
-//! Promise: every way to choose samples, with every number of ranks and workers, kept, dropped or
-//! padded last batches, and resumed from anywhere, gives what one thread gives that goes through
-//! plain lists.
+//! Promise: every way to choose samples, with every number of ranks and workers, with last batches
+//! kept, dropped or padded, and resumed at any point, gives the same result as a single thread that
+//! traverses plain lists.
 
 mod support;
 
@@ -14,10 +14,10 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Augment, Resizer};
 use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
 
-/// A sample, and the epoch that stands for its augmentation.
+/// Samples, each with the epoch that determines its augmentation.
 type Draws = Vec<(u64, u64)>;
 
-/// How samples are chosen, and the naive list of an epoch.
+/// A choice of samples, with the naive list of an epoch.
 #[derive(Debug, Clone)]
 struct Choice {
     base: Base,
@@ -33,7 +33,7 @@ enum Base {
     Windowed(u64),
     Weighted,
     Balanced,
-    /// An order of the user's that differs in length from epoch to epoch.
+    /// A user's order whose length differs from epoch to epoch.
     Custom,
 }
 
@@ -69,15 +69,15 @@ impl Choice {
         loader.repeat(self.repeat).skip(self.skip)
     }
 
-    /// One epoch as a list.
+    /// Returns one epoch as a list.
     fn list(&self, len: u64, seed: u64, epoch: u64, global: usize) -> Draws {
         let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
         let places = indices.len() as u64;
         let label = |place: u64| indices[place as usize] % 10;
         let mut all = Draws::new();
         for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
-            // Places in the list of indices, with the variants that `Subset` makes of them (its own
-            // tests say which).
+            // Positions in the list of indices, with the variants that `Subset` assigns, which its
+            // own tests cover.
             let take = |order: Arc<dyn Order>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
                 (0..order.len(pass)).map(|p| (order.index(pass, p), subset.at(pass, p).variant)).collect()
@@ -104,7 +104,7 @@ impl Choice {
     }
 }
 
-/// Cuts a list into the batches of one rank: samples and whether each counts.
+/// Splits a list into the batches of one rank: samples, and whether each counts.
 fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, u64, bool)>> {
     let mut batches = Vec::new();
     for chunk in draws.chunks(global) {
@@ -112,7 +112,7 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Dealt out one to each in turn for the numbers, then in order for the samples.
+        // Counts by dealing samples out in turn, then assigns them in order.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();
@@ -149,7 +149,7 @@ fn picture(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant: 
     image
 }
 
-/// What batches are, for comparison: per batch its samples with their masks and its pixels.
+/// Batches in comparable form: samples with their masks, and pixels.
 type Seen = Vec<(Vec<(u64, bool)>, Vec<u8>)>;
 
 fn rest_of(loader: Loader, epochs: u64) -> Seen {
@@ -220,7 +220,7 @@ proptest! {
             }
             assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
 
-            // Another process, on another world, stops somewhere; this one goes on.
+            // A run with another world size stops somewhere, and this run resumes it.
             let stop = (point * expected.len() as f64) as usize;
             let mut batches = make(0, 4 - world).workers(1).host().unwrap();
             let mut left = stop;
@@ -265,7 +265,7 @@ fn a_sample_that_comes_twice_in_an_epoch_is_augmented_twice() {
 
 #[test]
 fn balanced_draws_every_class_equally_often() {
-    // Class 0 has 900 samples, class 1 has 90, class 2 has 10.
+    // Class 0 has 900 samples, class 1 has 90, and class 2 has 10.
     let label = |i: usize| [0, 1, 2][usize::from(i >= 900) + usize::from(i >= 990)];
     let sample = |i: usize| OwnedSample::new(format!("{i}")).field("img", (i as u64).to_le_bytes()).label(label(i));
     let source = Memory::new((0..1000).map(sample).collect());
@@ -277,7 +277,7 @@ fn balanced_draws_every_class_equally_often() {
     assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
 }
 
-/// Every two choices that decide the order, in either order of the calls.
+/// Every pair of choices that decide the order, with the calls in either order.
 #[test]
 fn choices_that_exclude_each_other_are_refused_together() {
     type Choice = (&'static str, fn(Loader) -> Loader);
@@ -298,7 +298,7 @@ fn choices_that_exclude_each_other_are_refused_together() {
             refused(second(first(loader(Numbers::new(10)))), one, other);
             refused(first(second(loader(Numbers::new(10)))), one, other);
         }
-        // The others shuffle as they choose, and `shuffle` gives them its seed.
+        // The other choices shuffle by themselves, and `shuffle` gives them its seed.
         let shuffled = first(loader(Numbers::new(10)).shuffle(1));
         if *one == "order" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
     }
@@ -340,8 +340,8 @@ fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Mixed data sets: proportions, labels and origin; and the same global batches on any number of
-/// ranks, resumed from anywhere.
+/// Tests mixed data sets: proportions, labels and origin, and the same global batches on any number
+/// of ranks, resumed at any point.
 #[test]
 fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     let make = || {
@@ -389,8 +389,8 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     assert_eq!(e.kind(), ErrorKind::Io);
 }
 
-/// A choice within a mixture is one within each set: the proportions stay, and what is not chosen
-/// does not come.
+/// A choice in a mixture applies within each set: the proportions stay the same, and samples that
+/// are not chosen do not occur.
 #[test]
 fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     let labelled = |name: &str, len: u64| -> Arc<dyn Source> {
@@ -403,11 +403,11 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
         let parts = [(labelled("a", 300), 3.0), (labelled("b", 40), 1.0)];
         Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
     };
-    // A set of which nothing is drawn still counts for the length of an epoch.
+    // A set from which nothing is drawn still counts for the length of an epoch.
     let parts = [(labelled("a", 300), 1.0), (labelled("b", 40), 0.0)];
     let none = Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
     assert_eq!(none.num_batches(0), 340 / 20);
-    // The draws of 10,000 samples, of which three quarters are the first set's.
+    // Draws 10,000 samples, three quarters of which come from the first set.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {
         let mut batches = loader.host().unwrap();
         let mut all = Vec::new();
@@ -442,7 +442,7 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     }
     let windowed = times(&draws(make().shuffle_window(64)));
     assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));
-    // Weights: the second half of each set alone, and of the subset.
+    // Weights: only the second half of each set, and of the subset.
     let weighted =
         times(&draws(make().weights((0..340).map(|i| f64::from(u8::from((150..300).contains(&i) || i >= 320))))));
     assert!((0..340).all(|i| (weighted[i] > 0) == ((150..300).contains(&i) || i >= 320)));

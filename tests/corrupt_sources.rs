@@ -1,5 +1,5 @@
-//! Damaged, cut and hostile containers: an error that names the place, never a panic, a hang or a
-//! sample lost in silence.
+//! Damaged, truncated and hostile containers give an error that names the place, and never a panic,
+//! a hang or a silently lost sample.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn read_all(source: &dyn Source) -> Result<Vec<OwnedSample>> {
 
 const BLOCK: usize = 512;
 
-/// A member with a ustar header, `edit` applied to the header before its checksum is made.
+/// A member with a ustar header. `edit` changes the header before its checksum is computed.
 fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     block[..name.len()].copy_from_slice(name.as_bytes());
@@ -55,7 +55,7 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 2 * BLOCK]].concat()
 }
 
-/// The samples of a tar or its error, the same mapped and read.
+/// The samples of a tar, or its error, both mapped and unmapped.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
     let path = put(&root, "x.tar", bytes);
@@ -97,7 +97,7 @@ fn numbers_that_do_not_add_up_are_named_with_their_place() {
         cause(&[first.clone(), size(b"00000021450\0")]),
         "tar header at offset 1024: claims 9000 bytes, file has 1536 left"
     );
-    // Base 256, as GNU tar writes sizes over 8 GiB.
+    // Base 256, in which GNU tar writes sizes above 8 GiB.
     assert!(
         cause(&[first.clone(), size(b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff")])
             .contains("claims 9223372036854775807 bytes")
@@ -151,7 +151,7 @@ fn members_that_no_sample_can_hold_are_refused() {
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// One bad sample among sound ones: a field twice, or more than 16.
+/// One bad sample among valid ones: with a duplicate field, or more than 16 fields.
 #[test]
 fn a_tar_sample_that_cannot_be_had_is_bad_alone() {
     let root = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn a_tar_sample_that_cannot_be_had_is_bad_alone() {
             assert!(error.path() == Some(&path) && error.cause().contains(words), "{error}");
         }
     }
-    // 16 fields and a label are as many as can be.
+    // 16 fields and a label are the maximum.
     let path = put(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
     for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
         let mut scratch = Vec::new();
@@ -196,8 +196,8 @@ fn shards_that_disagree_or_are_missing_are_named() {
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
-/// A tar cut short after it was opened, and before a sample of it is read, must not kill the
-/// process. (While one is in use it does: see `tests/README.md`.)
+/// A tar that is truncated after it was opened, and before one of its samples is read, must not
+/// kill the process. (While a sample is in use it does: see `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tar_that_shrinks_while_open_is_an_error() {
@@ -209,13 +209,13 @@ fn a_tar_that_shrinks_while_open_is_an_error() {
         assert!(read_all(&source).is_ok());
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let error = source.read(7, &mut Vec::new()).unwrap_err();
-        // A kernel before 5.14 cannot be asked; this test would then not have come so far.
+        // Kernels before 5.14 cannot detect this; the test would then not reach this point.
         assert!(error.path() == Some(&path) && error.cause().contains("cut short"), "{error}");
     }
 }
 
-/// Read instead of mapped, on any kernel and at any moment: also under the hands of a loader whose
-/// source was read from before.
+/// With reads instead of a mapping this holds on any kernel and at any time, also for a loader
+/// whose source has been read from before.
 #[test]
 fn a_tar_that_shrinks_while_open_is_an_error_when_read() {
     let root = tempfile::tempdir().unwrap();
@@ -269,7 +269,7 @@ fn a_stale_or_damaged_index_is_made_anew() {
     assert_eq!(first(&Tar::open(&path).unwrap()), "c", "the tar has changed since");
     assert_ne!(fs::read(&index).unwrap(), written);
 
-    // Where none can be written there is none, and that is no error.
+    // If an index cannot be written, there is none, without an error.
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     assert_eq!(first(&Tar::open(&path).unwrap()), "c");
@@ -279,8 +279,8 @@ fn a_stale_or_damaged_index_is_made_anew() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Bytes changed anywhere, the checksums of headers made to fit again, so that the numbers
-    /// behind them are reached.
+    /// Changes bytes anywhere, and repairs the checksums of headers, so that the numbers behind
+    /// them are read.
     #[test]
     fn a_tar_with_any_bytes_changed_ends_in_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),
@@ -359,7 +359,7 @@ fn what_is_no_lmdb_file_says_where() {
     assert!(open(put(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
 }
 
-/// A database of one leaf page, put together by hand, with any page size.
+/// A database of one leaf page, assembled by hand, with any page size.
 fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 3 * page_size];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -451,7 +451,7 @@ fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
             .contains("key \"__classes__\": class names are not a MessagePack array")
     );
-    // Decimal keys with a gap do not count as an index. All samples are still there.
+    // Decimal keys with a gap do not count as an index. All samples still exist.
     let source = open_lmdb(&handmade(4096, &[(b"00", b"\x80"), (b"01", b"\x80"), (b"03", b"\x80")])).unwrap();
     let keys: Vec<_> = (0..source.len()).map(|i| source.read(i, &mut Vec::new()).unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["00", "01", "03"]);

@@ -1,7 +1,7 @@
-//! Promises about the program around a loader on a device: its CUDA graph captures, its errors, its
-//! current device, and its own work are its own.
+//! Promise: a loader on a device does not disturb the surrounding program's CUDA graph captures,
+//! errors, current device or queued work.
 //!
-//! On a GPU; without a driver each test prints that it was skipped, and why.
+//! Needs a GPU. Without a driver each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ const MODES: [CUstreamCaptureMode; 3] = [
     CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
 ];
 
-/// One test at a time: a capture of one would refuse calls that another one makes by itself.
+/// One test at a time: a capture in one test would make CUDA calls in another fail.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,8 +40,8 @@ fn expected() -> Vec<u64> {
     host.epoch(0).map(|batch| checksum(batch.unwrap().images().bytes())).collect()
 }
 
-/// Captures a copy between two buffers of the program, does `inside`, and ends the capture: it must
-/// be sound.
+/// Captures a copy between two buffers of the program, calls `inside`, ends the capture and asserts
+/// that it is valid.
 fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnOnce()) {
     let (from, mut to) = (stream.clone_htod(&[7u8; 4096]).unwrap(), stream.alloc_zeros::<u8>(4096).unwrap());
     stream.synchronize().unwrap();
@@ -57,7 +57,7 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
 fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
-    // cudarc's own events would end up in the graph.
+    // cudarc's own events would become part of the graph.
     // SAFETY: every buffer of this test is used on one stream.
     unsafe { stream.context().disable_event_tracking() };
     let expected = expected();
@@ -73,7 +73,7 @@ fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
                     assert_eq!(e.kind(), ErrorKind::Capturing);
                     assert!(e.to_string().contains("take the batch before the capture"), "{e}");
                     drop(batch);
-                    // The loader's thread looks after its copies all the while.
+                    // Meanwhile the loader's thread keeps polling its copies.
                     std::thread::sleep(Duration::from_millis(5));
                 });
             }
@@ -105,7 +105,7 @@ fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
                         } else {
                             drop(batch);
                         }
-                        // `cuda::stream` made this stream, so that the loader knows of it.
+                        // `cuda::stream` made this stream, so the loader knows it.
                         if seen.len() < BATCHES {
                             let next = epoch.next().unwrap().unwrap();
                             seen.push(checksum(next.images().bytes()));
@@ -120,8 +120,8 @@ fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
     }
 }
 
-/// All slots wait for the end of the capture: nothing can come, and the same thread would have to
-/// end it.
+/// Every slot waits for the capture to end, which only this thread can do, so waiting for a batch
+/// would hang.
 #[test]
 fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
     let _alone = alone();
@@ -158,7 +158,7 @@ fn an_error_that_the_program_left_is_its_own() {
         assert!(batch.images().view::<u8>().is_ok());
         seen += 1;
         if seen == 3 {
-            assert_eq!(stream.context().check_err(), Err(left), "it was not taken");
+            assert_eq!(stream.context().check_err(), Err(left), "the loader must not clear the program's error");
             stream.context().record_err::<()>(Err(left));
         }
     }
@@ -175,13 +175,13 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     let mut places = vec![0];
-    // With a second GPU also one that is not the loader's.
+    // With a second GPU, also try a device that the loader does not use.
     let other = (CudaContext::device_count().unwrap() > 1).then(|| CudaContext::new(1).unwrap());
     places.extend(other.iter().map(|context| context.cu_ctx() as usize));
     for place in places {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: a context that lives, or none.
+                // SAFETY: a live context, or null.
                 let there = || unsafe { result::ctx::set_current(place as sys::CUcontext) }.unwrap();
                 there();
                 let before = current();
@@ -205,7 +205,7 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
                 open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
                 drop(open);
                 stays("release_on");
-                // A stream of which the loader has the last handle.
+                // A stream whose last handle the loader holds.
                 let own = stream.context().new_stream().unwrap();
                 there();
                 let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own).unwrap();
@@ -225,25 +225,25 @@ fn the_current_device_of_a_thread_stays_what_it_was() {
 }
 
 unsafe extern "C" fn wait_for(gate: *mut c_void) {
-    // SAFETY: `hold` gave this function a handle of its own, and the driver calls it once.
+    // SAFETY: `hold` gave this function its own handle, and the driver calls it once.
     let gate = unsafe { Arc::from_raw(gate.cast::<AtomicBool>().cast_const()) };
     while !gate.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Holds `stream` up until the gate is opened.
+/// Blocks `stream` until the gate opens.
 fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     let gate = Arc::new(AtomicBool::new(false));
     stream.context().bind_to_thread().unwrap();
     let handle = Arc::into_raw(gate.clone()).cast_mut().cast::<c_void>();
-    // SAFETY: the function and its argument are as the driver wants them.
+    // SAFETY: the function and its argument have the types that the driver expects.
     let held = unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait_for), handle) };
     held.result().unwrap();
     gate
 }
 
-/// If a drop waited for the stream this would not end: the gate is opened by the thread that drops.
+/// If dropping waited for the stream, this would hang: the dropping thread opens the gate.
 #[test]
 fn dropping_a_loader_waits_for_no_work_of_the_programs() {
     let _alone = alone();
@@ -275,7 +275,7 @@ fn dropping_a_loader_waits_for_no_work_of_the_programs() {
             assert_eq!(
                 checksum(&stream.clone_dtoh(&images).unwrap()),
                 expected,
-                "the memory was not freed under the copy"
+                "the memory was freed while the copy was reading it"
             );
         }
     }

@@ -1,5 +1,5 @@
 //! Promise: batches are a function of the data, the seed and the epoch. Workers, prefetch and batch
-//! size change the speed alone.
+//! size only affect the speed.
 
 mod support;
 

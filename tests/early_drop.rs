@@ -1,5 +1,6 @@
-//! Promise: breaking out of an epoch or dropping the loader at any point ends cleanly: threads
-//! joined, slots back, batches still valid. One test alone in its process, since it counts threads.
+//! Promise: breaking out of an epoch or dropping the loader at any point ends cleanly: threads are
+//! joined, slots are returned, batches stay valid. This file has a single test, because it counts
+//! the threads of its process.
 
 mod support;
 
@@ -10,7 +11,7 @@ use warpfeed::order::Rng;
 fn dropping_at_any_point_joins_threads_and_returns_slots() {
     no_hang(|| {
         let source = Numbers::new(300);
-        // Every second one is automatic: threads at a gate, slots in reserve.
+        // Every second loader is automatic, with idle threads and slots held in reserve.
         let make = |n: u32| {
             let loader = loader(source.clone()).shuffle(3);
             if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }

@@ -1,5 +1,5 @@
-//! Promise: epochs of a loader that owns itself are those of `Batches::epoch`. A wait that is given
-//! up loses no batch. A state that is loaded between epochs goes on where it stands.
+//! Promise: epochs of a loader that owns itself are those of `Batches::epoch`. Giving up a wait
+//! does not lose a batch. A state that is loaded between epochs resumes at its position.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn owned_epochs_are_those_of_a_loop() {
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.batches().checkpoint(), batches.checkpoint());
     }
-    // One that is left early is ended by the next.
+    // The next epoch ends one that was left early.
     epochs.begin(0);
     drop(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
     epochs.begin(2);
@@ -108,7 +108,7 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
         assert_eq!(rest(&mut epochs).len(), 28);
         let bytes = |tensor: &warpfeed::batch::DlTensor, len: usize| {
             assert_eq!((tensor.device_type, tensor.device_id, tensor.byte_offset), (1, 0, 0));
-            // SAFETY: the export keeps the batch, whose field has so many bytes.
+            // SAFETY: the export keeps the batch alive, whose field has this many bytes.
             #[allow(unsafe_code)]
             unsafe { std::slice::from_raw_parts(tensor.data.cast::<u8>(), len) }.to_vec()
         };
@@ -116,7 +116,7 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
         let held: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
         assert_eq!(bytes(labels.tensor(), held.len()), held);
         drop(images);
-        // The labels alone still keep the slot: of four, three go round.
+        // The labels still keep the slot, so three of four slots are in use.
         epochs.begin(1);
         let kept: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
         drop(labels);

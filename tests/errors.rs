@@ -1,4 +1,4 @@
-//! Promise: an error that reaches `main` reads as a sentence, and keeps what it was made of.
+//! Promise: an error that reaches `main` reads as a sentence, and keeps its source.
 
 use std::error::Error as _;
 use std::io;
@@ -20,7 +20,7 @@ fn the_systems_error_is_the_source() {
     let e = Loader::new("/no/such/folder").host().unwrap_err();
     let system = e.source().and_then(|source| source.downcast_ref::<io::Error>()).unwrap();
     assert_eq!((system.kind(), system.raw_os_error()), (io::ErrorKind::NotFound, e.os_code()));
-    // A batch's error is a clone of the sample's, which knows it too.
+    // A batch's error is a clone of the sample's, with the same source.
     let root = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/no/such/picture", root.path().join("a.jpg")).unwrap();
     let e = Loader::new(root.path()).into_iter().next().unwrap().unwrap_err();
@@ -48,7 +48,7 @@ fn a_picture_that_ends_early_is_named_with_its_file_and_where_it_ends() {
     assert!(mcu.is_some_and(|mcu| mcu < 132), "{said}");
 }
 
-/// A source of the user's, with an error of the user's behind what it returns.
+/// A user's source that returns an error with a user-defined source.
 struct Remote;
 
 #[derive(Debug)]

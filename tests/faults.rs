@@ -1,5 +1,5 @@
 //! Promise: a bad sample is an error that names it, or is skipped and listed; a panic in the user's
-//! code is an error; the loader lives on.
+//! code is an error; the loader stays usable.
 
 mod support;
 
@@ -154,12 +154,12 @@ fn an_order_that_errs_is_an_error_and_not_a_hang() {
     });
 }
 
-/// What was asked for in order comes in order, errors of the order among it: not sooner because
-/// more is made ahead.
+/// Results come in the order of the requests, including errors of the order, which are not reported
+/// earlier because of lookahead.
 #[test]
 fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
     quiet();
-    /// Errs in batch 10.
+    /// Fails in batch 10.
     struct Wild(bool);
     impl Order for Wild {
         fn len(&self, _: u64) -> u64 {
@@ -257,7 +257,7 @@ fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
     });
 }
 
-/// An epoch without a batch would be over at once, and 90 of them a training run in no time.
+/// An epoch without a batch would end at once, and so would a training run of 90 epochs.
 #[test]
 fn a_loader_without_a_batch_is_refused_with_what_to_change() {
     let refused = |loader: Loader, words: &[&str]| {
@@ -311,8 +311,8 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
     assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
 }
 
-/// A source may call its own error a timeout; it is no reason to wait for a batch that will not
-/// come.
+/// A source may call its own error a timeout. That does not mean that the loader should keep
+/// waiting for the batch.
 #[test]
 fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
     struct Slow(Numbers);
@@ -366,7 +366,7 @@ fn jpeg() -> Vec<u8> {
     bytes
 }
 
-/// ImageNet's extension, one picture without its second half, and what is packed from it.
+/// ImageNet's extension, one picture without its second half, and the sets packed from it.
 fn one_cut_short(root: &Path) -> [PathBuf; 3] {
     let set = root.join("set");
     for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {
@@ -397,7 +397,7 @@ fn an_error_of_a_sample_names_the_file_to_open() {
     for (set, file) in sets.iter().zip(&files) {
         check(Loader::new(set).augment(Augment::resize(8, 8)).into_iter().find_map(Result::err).unwrap(), 1, file);
     }
-    // Of several sets, the file of the one that the sample is in.
+    // With several sets, the file is that of the sample's set.
     let all = Concat::new(sets.iter().map(open).collect()).unwrap();
     let mut batches =
         Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
@@ -437,7 +437,7 @@ fn a_source_that_panics_when_asked_for_a_file_does_not_hide_the_error() {
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
 
-/// 60 samples; 20, from the time it was asked `1` times for their number.
+/// Has 60 samples, and 20 from the `1`-th call of `len` on.
 struct Shrinks(AtomicU64, u64);
 
 impl Order for Shrinks {

@@ -1,6 +1,6 @@
-//! Promise: a batch is made of named fields, each of a kind: several pictures or none, arrays of one
-//! shape, rows of different lengths with a count, and kinds of a user's own. Each sample's part is
-//! in its place, whatever the number of workers.
+//! Promise: a batch is made of named fields, each of a kind: several pictures or none, arrays of
+//! one shape, rows of different lengths with a count, and user-defined kinds. Each sample's part is
+//! in its place, for any number of workers.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn picture(side: u32, colour: u8) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of a row's number, `n` of them.
+/// Bytes of `n` row numbers.
 fn rows(n: u64) -> Vec<u8> {
     (0..n as i64).flat_map(|row| (100 * n as i64 + row).to_le_bytes()).collect()
 }
@@ -90,7 +90,7 @@ fn more_rows_than_there_is_room_for_are_an_error_unless_they_are_cut() {
 #[test]
 fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
     no_hang(|| {
-        // Both pictures are the same one, so that what is done to them can be compared.
+        // Both pictures are identical, so that their transformations can be compared.
         let gradient = || {
             let mut bytes = picture(40, 0);
             let start = bytes.len() - 40 * 40 * 3;
@@ -152,7 +152,7 @@ fn a_loader_without_a_picture_decodes_nothing() {
 #[test]
 fn the_limit_on_a_samples_bytes_holds_without_a_picture_too() {
     let rows = || Rows::new(Dtype::I64, [], 6);
-    // Sample n has two pictures, 8 * n bytes of tokens and n of text.
+    // Sample n has two pictures, 8 * n bytes of tokens and n bytes of text.
     let limit = 2 * picture(16, 0).len() as u64 + 9;
     let loader = loader().without("image").field("tokens", rows()).max_sample_bytes(limit);
     let e = loader.into_iter().find_map(Result::err).unwrap();
@@ -186,11 +186,11 @@ fn the_end_of_a_fields_name_says_how_its_numbers_are_written() {
         let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
         assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
         assert_eq!(rows[0].counts("x").unwrap(), [3]);
-        // Its own bytes, whatever they mean.
+        // Its raw bytes, whatever they mean.
         let plain = all(open(name, bytes).field("x", Rows::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
-        // The full name; as one axis where the shape may be flat.
+        // The full name; as a single axis if the shape may be flat.
         if *name != "x.npy" && *name != "x.json" {
             let whole = all(open(name, bytes).field(name, Numbers::new(Dtype::F32, [count])));
             assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
@@ -206,7 +206,7 @@ fn the_end_of_a_fields_name_says_how_its_numbers_are_written() {
     assert_eq!(cause(whole), "field \"x.txt\" has 2.5, which int64 cannot hold, as number 1");
 }
 
-/// Which part of its picture a sample shows.
+/// The part of its picture that a sample shows.
 #[derive(Debug)]
 struct Region;
 

@@ -1,5 +1,5 @@
-//! Promise: the listing of a folder that is kept in an index is the listing that would be made now,
-//! or it is made anew. A name that is not UTF-8 is one bad sample.
+//! Promise: an index of a folder always equals a listing made now, or is rebuilt. A name that is
+//! not UTF-8 is one bad sample.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn add(root: &Path, file: &str) {
     fs::write(path, file).unwrap();
 }
 
-/// Makes all folders of the tree look as if they had last changed so many seconds ago.
+/// Makes all folders of the tree look as if they had last changed this many seconds ago.
 fn settle(path: &Path, seconds: u64) {
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -35,10 +35,10 @@ fn index(root: &Path) -> PathBuf {
     root.join("set.warpfeed-index")
 }
 
-/// Key, label and picture.
+/// Key, label and picture of a sample.
 type Row = (String, Option<i64>, Vec<u8>);
 
-/// Every sample, and the classes.
+/// Returns all samples and the classes.
 fn all(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     let mut scratch = Vec::new();
     let row = |i| {
@@ -48,7 +48,7 @@ fn all(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     ((0..source.len()).map(row).collect(), source.classes().to_vec())
 }
 
-/// Opens with the index, and checks that it gives what a listing gives.
+/// Opens with the index, and asserts that it equals a listing.
 fn same(root: &Path) -> usize {
     let set = root.join("set");
     let listed = all(&*open(&set).unwrap());
@@ -86,7 +86,7 @@ fn the_index_gives_what_a_listing_gives_and_is_made_anew_when_a_name_changes() {
 fn the_index_is_what_is_read_while_no_folder_has_changed() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
     same(root.path());
-    // Nobody may do this: it shows that the files were not listed.
+    // Not allowed for users; it shows here that the files were not listed.
     let set = root.path().join("set");
     let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
     fs::remove_file(set.join("a/2.jpg")).unwrap();
@@ -106,7 +106,7 @@ fn an_index_that_is_damaged_or_cannot_be_written_is_done_without() {
         assert_eq!(same(root.path()), 2);
         assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is written anew");
     }
-    // A folder in its place.
+    // A folder in place of the index.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();

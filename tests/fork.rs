@@ -1,5 +1,5 @@
-//! Promise: a loader that is used in a forked child is an error and not a hang, its batches may be
-//! dropped there, and the parent's loader goes on; a decoder too.
+//! Promise: using a loader in a forked child is an error and not a hang, its batches may be dropped
+//! there, and the parent's loader continues. The same holds for a decoder.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -15,8 +15,7 @@ fn a_loader_in_a_forked_child_says_so() {
         let mut epoch = batches.epoch(0);
         let kept = epoch.next().unwrap().unwrap();
         let ids: Vec<u64> = kept.ids().collect();
-        // SAFETY: the child runs code that takes no lock of the parent's, and ends without
-        // returning.
+        // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
@@ -29,7 +28,7 @@ fn a_loader_in_a_forked_child_says_so() {
             unsafe { libc::_exit(if well { 0 } else { 1 }) }
         }
         let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` a number to write to.
+        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
         assert!(kept.ids().eq(ids), "the parent's batch is whole");
@@ -45,8 +44,7 @@ fn a_decoder_in_a_forked_child_says_so() {
         let decoder = options.workers(2).decoder().unwrap();
         let pictures = || (0..5_u64).map(|number| number.to_le_bytes());
         assert_eq!(decoder.decode(pictures()).unwrap().valid().filter(|valid| *valid).count(), 5);
-        // SAFETY: the child runs code that takes no lock of the parent's, and ends without
-        // returning.
+        // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let answer = decoder.decode(pictures());
@@ -56,14 +54,14 @@ fn a_decoder_in_a_forked_child_says_so() {
             unsafe { libc::_exit(if answer.is_err_and(says) { 0 } else { 1 }) }
         }
         let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` a number to write to.
+        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
         assert!(decoder.decode(pictures()).is_ok(), "the parent's decoder goes on");
     });
 }
 
-/// Numbers that take 3 ms to read, so that threads read them for the workers.
+/// Numbers that take 3 ms to read, so that reader threads are used.
 struct Waits(Numbers);
 
 impl warpfeed::source::Source for Waits {
@@ -94,7 +92,7 @@ fn a_loader_whose_readers_are_at_work_can_be_dropped_in_a_forked_child() {
             unsafe { libc::_exit(if well { 0 } else { 1 }) }
         }
         let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` a number to write to.
+        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
         assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader goes on");

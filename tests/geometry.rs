@@ -1,6 +1,6 @@
-//! Promise: masks, boxes and points go where torchvision's v2 takes them with `tv_tensors`: masks to
-//! the bit, boxes, points and maps of floats to 1e-4. What is beside `make.py` in `tests/fixtures/geometry` is
-//! torchvision's.
+//! Promise: masks, boxes and points are transformed like by torchvision v2 with `tv_tensors`: masks
+//! bit for bit, boxes, points and maps of floats to 1e-4. The files next to `make.py` in
+//! `tests/fixtures/geometry` were made by torchvision.
 
 #[path = "support/follow.rs"]
 mod follow;
@@ -15,7 +15,7 @@ use warpfeed::{Augment, Loader};
 
 const PICTURE: Size = Size { width: 233, height: 177 };
 
-/// What `make.py` did, and what came of it.
+/// One case of `make.py`: parameters and results.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -52,7 +52,7 @@ impl Case {
         plan
     }
 
-    /// The augmentation that does it, where one does it without chance.
+    /// The deterministic augmentation that performs this case, if there is one.
     fn augment(&self) -> Augment {
         let [width, height] = self.output;
         let augment = match self.augment.as_deref() {
@@ -65,13 +65,13 @@ impl Case {
     }
 }
 
-/// As `source_mask` of `make.py`.
+/// Like `source_mask` of `make.py`.
 fn class(x: u32, y: u32) -> u8 {
     let noise = (x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663)) >> 8;
     if noise.is_multiple_of(7) { (noise / 7 % 200) as u8 } else { (x / 11 + y / 7 * 5) as u8 }
 }
 
-/// As `BOXES` of `make.py`.
+/// Like `BOXES` of `make.py`.
 fn boxes() -> Vec<[f64; 4]> {
     let (width, height) = (f64::from(PICTURE.width), f64::from(PICTURE.height));
     let drawn = (0..10).map(|i| {
@@ -88,7 +88,7 @@ fn boxes() -> Vec<[f64; 4]> {
     drawn.chain(edges).collect()
 }
 
-/// As `POINTS` of `make.py`.
+/// Like `POINTS` of `make.py`.
 fn points() -> Vec<[f64; 2]> {
     let point = |i: u32| {
         let (x, y) = ((i * 41 + 7) % PICTURE.width, (i * 23 + 5) % PICTURE.height);
@@ -146,7 +146,7 @@ fn points_go_where_torchvision_takes_them() {
         for ((ours, theirs), shown) in points().into_iter().zip(&case.points).zip(&case.shown) {
             let (x, y) = plan.point(ours[0], ours[1]);
             assert!(near(&[x, y], theirs), "{}: {ours:?} is ({x}, {y}), not {theirs:?}", case.name);
-            // torchvision knows the output, and not which part of it is the picture.
+            // torchvision does not know which part of the output is the picture.
             let Rect { x: left, y: top, width, height } = plan.shown();
             let picture =
                 x >= left.into() && x < f64::from(left + width) && y >= top.into() && y < f64::from(top + height);
@@ -175,7 +175,7 @@ fn augmentations_without_chance_do_what_torchvision_does() {
 fn maps_of_floats_are_those_of_torchvision() {
     let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
     let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).map(move |x| (x, y)));
-    // As `source_flow` of `make.py`.
+    // Like `source_flow` of `make.py`.
     let flow = places.flat_map(|(x, y)| {
         let (a, b) = (f64::from((x * 3 + y) % 50) / 8.0 - 2.0, f64::from((x / 9 * 7 + y * 5) % 31) / 4.0);
         [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
@@ -198,7 +198,7 @@ fn maps_of_floats_are_those_of_torchvision() {
     }
 }
 
-/// A picture that `make.py` computes.
+/// A picture that `make.py` also computes.
 fn picture() -> Pixels {
     let mut pixels = Pixels::new();
     let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
@@ -237,7 +237,7 @@ fn every_plan_is_its_steps_one_after_the_other() {
         let augment = if sample % 3 == 0 { Augment::letterbox(30, 50).fill([1, 2, 3]) } else { augment };
         let plan = augment.flip(0.5).vertical_flip(0.5).plan(PICTURE, &mut Rng::new(4, 0, sample)).unwrap();
         let Plan { resized, offset, target, output, fill, .. } = plan.clone();
-        // The whole picture is resized, and what is wanted is copied out of that.
+        // Resizes the whole picture, then crops.
         let whole = Plan::resized_crop(PICTURE, Rect::full(PICTURE), resized, Rect::full(resized));
         let whole = run(&pixels, &whole);
         let ours = run(&pixels, &plan);
@@ -277,7 +277,7 @@ fn scale_jitter_spans_its_factors() {
     assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
 }
 
-/// What `make.py` prints: the share of whole pictures, then mean and deviation of width, height,
+/// Output of `make.py`: the share of whole pictures, then mean and deviation of width, height,
 /// left, top, and the number of boxes that are kept, over 5,000 draws of torchvision.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
@@ -303,7 +303,7 @@ fn iou_crops_have_the_moments_of_torchvisions() {
             columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));
         }
         let found = f64::from(whole) / n as f64;
-        // Five standard errors of theirs and ours together.
+        // Five standard errors of both samples together.
         let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
         assert!(
             (found - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),

@@ -1,8 +1,8 @@
-//! Promise: batches on a GPU are those of the host path: pictures, labels, mixing, and any fields. No
-//! batch is torn, stale or out of order. Other frameworks see the same memory.
+//! Promise: batches on a GPU equal those of the host path: pictures, labels, mixing, and any
+//! fields. Batches are never torn, stale or out of order. Other frameworks see the same memory.
 //!
-//! Without a driver each test prints that it was skipped, and why. Memory errors are looked for
-//! with `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
+//! Without a driver each test prints why it was skipped. To find memory errors, run
+//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -68,7 +68,7 @@ fn mixed_batches_on_the_device_are_those_of_the_host() {
     // The last batch is one sample, which has no partner.
     let source = Arc::new(Pictures::new(97, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
-        // A width that the kernel takes in groups, and one that it takes pixel by pixel.
+        // A width that the kernel processes in groups, and one that it processes pixel by pixel.
         for (mix, side) in [(Mix::mixup(0.4), 32), (Mix::cutmix(1.0), 32), (Mix::either(0.4, 1.0).probability(0.7), 29)]
         {
             let what = format!("{dtype:?} {layout:?} {mix:?}");
@@ -103,7 +103,7 @@ fn mixed_batches_on_the_device_are_those_of_the_host() {
     }
 }
 
-/// Nothing is converted there, but the rows are made.
+/// Pictures are not converted here, but the rows are computed.
 #[test]
 fn rows_of_shares_stand_beside_pictures_that_are_copied() {
     let Some(stream) = stream() else { return };
@@ -127,7 +127,7 @@ fn rows_of_shares_stand_beside_pictures_that_are_copied() {
     assert_eq!(batches, 3);
 }
 
-/// As `tests/fields.rs` has it for the host.
+/// The counterpart of `tests/fields.rs` for a device.
 #[test]
 fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host() {
     let Some(stream) = stream() else { return };
@@ -167,7 +167,7 @@ fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host
     }
 }
 
-/// Masks, boxes, their columns and points are made on the host, whatever the type.
+/// Masks, boxes, their columns and points are computed on the host, for any type.
 #[test]
 fn masks_boxes_and_points_are_on_the_device_what_they_are_on_the_host() {
     let Some(stream) = stream() else { return };
@@ -212,7 +212,7 @@ fn masks_boxes_and_points_are_on_the_device_what_they_are_on_the_host() {
     }
 }
 
-/// As `tests/labels.rs` has it for the host.
+/// The counterpart of `tests/labels.rs` for a device.
 #[test]
 fn labels_that_are_not_there_are_an_error_on_the_device() {
     let Some(stream) = stream() else { return };
@@ -296,12 +296,12 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     let (images, labels) = (batch.dlpack("image").unwrap(), batch.dlpack("label").unwrap());
     let t = images.tensor();
     assert_eq!((t.data as u64, t.ndim, t.code, t.bits, t.device_type), (batch.images().device_ptr(), 4, 2, 16, 2));
-    // SAFETY: shape and strides have `ndim` elements as long as the tensor lives.
+    // SAFETY: shape and strides have `ndim` elements as long as the tensor is alive.
     let (shape, strides) =
         unsafe { (std::slice::from_raw_parts(t.shape, 4), std::slice::from_raw_parts(t.strides, 4)) };
     assert_eq!((shape, strides), (&[16, 3, 32, 32][..], &[3072, 1024, 32, 1][..]));
     drop((batch, labels));
-    // The exported tensor still owns its slot: of four slots only three go round.
+    // The exported tensor still occupies its slot, so three of four slots are in use.
     let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
     assert_eq!(kept[2].index(), 3);
     drop((kept, epoch));
@@ -309,7 +309,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
     assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
     let raw = images.into_raw();
-    // SAFETY: the deleter is called once, as DLPack asks.
+    // SAFETY: the deleter is called once, as DLPack requires.
     unsafe { (*raw).deleter.unwrap()(raw) };
     assert_eq!(epoch.next().unwrap().unwrap().index(), 3);
     drop(kept);
@@ -320,7 +320,7 @@ fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
     stream.context().load_module(ptx).unwrap().load_function(name).unwrap()
 }
 
-/// `WARPFEED_BATCHES` sets the number; 10,000 take about a minute.
+/// `WARPFEED_BATCHES` sets the number of batches. 10,000 take about a minute.
 #[test]
 fn no_batch_is_torn_stale_or_out_of_order() {
     let Some(stream) = stream() else { return };
@@ -340,7 +340,7 @@ fn no_batch_is_torn_stale_or_out_of_order() {
         stream.memset_zeros(&mut sums).unwrap();
         for batch in device.epoch(round % 4) {
             let batch = batch.unwrap();
-            // A consumer that is slow or fast by turns, on the device and on the host.
+            // A consumer that is alternately slow and fast, on the device and on the host.
             if (round / 3) % 2 == 0 && rng.chance(0.3) {
                 let ns = rng.below(3_000_000);
                 let mut launch = stream.launch_builder(&spin);
@@ -355,8 +355,8 @@ fn no_batch_is_torn_stale_or_out_of_order() {
             let mut slot = sums.slice_mut(batch.index() as usize..=batch.index() as usize);
             let mut launch = stream.launch_builder(&sum);
             launch.arg(&ptr).arg(&words).arg(&mut slot);
-            // SAFETY: pointer, count and one u64, as the kernel declares; the batch lives until the
-            // launch is queued.
+            // SAFETY: pointer, count and one u64, as the kernel declares. The batch is alive until
+            // the launch is queued.
             unsafe {
                 launch.launch(LaunchConfig { grid_dim: (64, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 })
             }

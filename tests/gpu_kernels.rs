@@ -1,8 +1,8 @@
-//! Promise: on a GPU the kernels give the bits of the host's arithmetic; streams, events and
-//! page-locked memory do what the loader takes them to do.
+//! Promise: on a GPU the kernels equal the host's arithmetic bit for bit, and streams, events and
+//! page-locked memory behave as the loader assumes.
 //!
-//! Without a driver each test prints that it was skipped, and why. Memory errors are looked for
-//! with `compute-sanitizer --tool memcheck target/debug/deps/gpu_kernels-*`.
+//! Without a driver each test prints why it was skipped. To find memory errors, run
+//! `compute-sanitizer --tool memcheck target/debug/deps/gpu_kernels-*`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -41,7 +41,7 @@ fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, Sample
 }
 
 fn upload(stream: &Stream, memory: &Memory, offset: usize, bytes: &[u8]) {
-    // SAFETY: `synchronize` below ends the copy while `bytes` is borrowed.
+    // SAFETY: `synchronize` below waits for the copy while `bytes` is borrowed.
     unsafe { stream.upload(memory, offset, bytes) }.unwrap();
     stream.synchronize().unwrap();
 }
@@ -54,7 +54,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
     let memory = Memory::new(&context, 8 << 20).unwrap();
     let (from, to, records) = (0, 2 << 20, 7 << 20);
     let mut rng = Rng::new(2026, 0, 0);
-    // Widths that 8, 4 and nothing divides; more blocks than one a sample; a single pixel.
+    // Widths divisible by 8, by 4 and by neither; more than one block per sample; a single pixel.
     let sizes = [(224, 224), (32, 32), (17, 40), (9, 36), (5, 33), (1, 1), (31, 2), (64, 300), (3, 7), (2, 1000)];
     for (height, width) in sizes {
         let most = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
@@ -74,13 +74,13 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 }
                 upload(&own, &memory, records, &bytes);
                 let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
-                // Poison the output, and a guard behind it.
+                // Fills the output with a pattern, and adds a guard after it.
                 let mut output = vec![0xa5; expected.len() + 64];
                 upload(&own, &memory, to, &output);
                 let kernel =
                     Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
                 let records = with_ops.then_some(records);
-                // SAFETY: the records name partners below `count`, the ranges lie apart, and the
+                // SAFETY: the records name partners below `count`, the ranges are disjoint, and the
                 // kernel lives until the download below has waited.
                 unsafe { kernel.launch(&own, &memory, Launch { from, to, records, count }) }.unwrap();
                 own.download(&mut output, &memory, to).unwrap();
@@ -103,7 +103,7 @@ fn more_samples_than_a_grid_has_rows() {
     let memory = Memory::new(&context, at + count * 48).unwrap();
     upload(&own, &memory, 0, &input);
     let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
-    // SAFETY: the ranges lie apart, and the kernel lives until the download below has waited.
+    // SAFETY: the ranges are disjoint, and the kernel lives until the download below has waited.
     unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: at, records: None, count }) }.unwrap();
     let mut output = vec![0; count * 48];
     own.download(&mut output, &memory, at).unwrap();
@@ -128,8 +128,8 @@ fn soft_labels_are_mixed_and_smoothed() {
     upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
     upload(&own, &memory, 256, &records);
     let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
-    // SAFETY: the records name partners below `count`, the ranges lie apart, and the kernel lives
-    // until the download below has waited.
+    // SAFETY: the records name partners below `count`, the ranges are disjoint, and the kernel
+    // lives until the download below has waited.
     unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: 4096, records: Some(256), count: 4 }) }.unwrap();
     let mut output = vec![0; 4 * 300 * 4];
     own.download(&mut output, &memory, 4096).unwrap();
@@ -156,8 +156,8 @@ fn pinned_memory_streams_and_events_work() {
     let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
     assert!(after.is_done().unwrap(), "an event that was never recorded is no wait");
     before.record(&copy).unwrap();
-    // SAFETY: `pinned` lives, unchanged, until `after` is done, which the download below waits
-    // for.
+    // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download below
+    // waits for.
     unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
     after.record(&copy).unwrap();
     own.wait(&after).unwrap();

@@ -1,7 +1,7 @@
-//! Promise: on devices, ranks and resumed runs have the batches of the host path; each rank uses only
-//! the device of its local rank.
+//! Promise: on devices, too, ranks and resumed runs deliver the same batches as on the host. Each
+//! rank uses only the device of its local rank.
 //!
-//! Without a driver each test prints that it was skipped, and why.
+//! Without a driver each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::{Augment, Checkpoint, CudaBatch, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, Rank};
 
-/// What tells a batch from any other: its place, its samples, and its images' bytes.
+/// What identifies a batch: its position, its samples and a checksum of its images.
 type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {
@@ -54,8 +54,8 @@ fn device_run(loader: Loader, stream: &Arc<CudaStream>) -> Vec<Seen> {
     (first..EPOCHS).flat_map(|e| batches.epoch(e).map(|b| seen_on_device(&b.unwrap())).collect::<Vec<_>>()).collect()
 }
 
-/// Every rank, on the devices in turn, has its share of the host's batches; and a run that one
-/// world began on devices is gone on with by another.
+/// Every rank, assigned to the devices round-robin, gets its share of the host's batches. A run
+/// started with one world size can be resumed with another.
 #[test]
 fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
     let Some(first) = stream() else { return };
@@ -69,7 +69,7 @@ fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
             assert_eq!(device_run(open(rank, world), stream), host_run(open(rank, world)), "rank {rank} of {world}");
         }
     }
-    // 101 samples in batches of 24: five an epoch.
+    // 101 samples in batches of 24: five batches per epoch.
     for (stop, before, after) in [(0, 1, 2), (2, 2, 1), (5, 2, 3), (7, 3, 2), (14, 1, 1)] {
         let states: Vec<Checkpoint> = (0..before)
             .map(|rank| {
@@ -96,8 +96,8 @@ fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
     eprintln!("on {} devices", streams.len());
 }
 
-/// What the processes of the test below do: a rank on the device of its number, as a launcher tells
-/// it. Says what it saw.
+/// Body of the child processes of the test below: runs one rank on the device of its local rank and
+/// prints what it saw.
 #[test]
 #[ignore = "started by another test"]
 fn a_rank_on_its_own_device() {
@@ -109,7 +109,7 @@ fn a_rank_on_its_own_device() {
     let mut batches = shared_run(&source).distributed().cuda(&stream).unwrap();
     let batch = Arc::new(batches.epoch(0).next().unwrap().unwrap());
     let mut device = -1i32;
-    // SAFETY: the attribute is an int, which `device` has room for; the address is that of a live
+    // SAFETY: the attribute is an int, which fits into `device`, and the address is that of a live
     // batch.
     let asked = unsafe {
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
@@ -120,12 +120,12 @@ fn a_rank_on_its_own_device() {
     drop(batch);
     drop(batches);
     let run = device_run(shared_run(&source).distributed(), &stream);
-    // Page-locked memory for batches on the host is the same device's business.
+    // Page-locked host memory must belong to the same device.
     let pinned = shared_run(&source).distributed().pinned(true).host().unwrap();
     assert_eq!(pinned.memory_plan().pinned_bytes, pinned.memory_plan().host_bytes);
     for other in (0..devices()).filter(|other| *other != ordinal) {
         let (mut handle, mut flags, mut active) = (0, 0, -1);
-        // SAFETY: three numbers are written, to places that have room for them.
+        // SAFETY: the three out-pointers are valid for writes.
         let asked = unsafe {
             assert_eq!(sys::cuDeviceGet(&raw mut handle, other as i32), sys::CUresult::CUDA_SUCCESS);
             sys::cuDevicePrimaryCtxGetState(handle, &raw mut flags, &raw mut active)
@@ -158,7 +158,7 @@ fn each_rank_uses_the_device_of_its_local_rank_alone() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "rank {rank}: {said}");
         let expected = format!("saw {:?}", host_run(shared_run(&source).rank(rank, world)));
-        assert!(said.contains(&expected), "rank {rank} saw other batches than the host path gives");
+        assert!(said.contains(&expected), "rank {rank}'s batches differ from the host path's");
     }
     eprintln!("{world} ranks, each on its own device");
 }

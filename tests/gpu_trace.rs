@@ -1,5 +1,5 @@
-//! On a GPU: a trace's rows of the device against the events of the program. Without a driver it
-//! prints that it was skipped, and why.
+//! Compares a trace's rows of the device with the events of the program. Needs a GPU. Without a
+//! driver the test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use warpfeed::format::Format;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};
 
-/// Grey pictures that cost nothing.
+/// Grey pictures that cost nothing to decode.
 struct Grey;
 
 impl Codec for Grey {
@@ -34,7 +34,7 @@ impl Codec for Grey {
     }
 }
 
-/// Number of samples.
+/// A source without content; the field is its number of samples.
 struct Empty(usize);
 
 impl source::Source for Empty {
@@ -47,7 +47,7 @@ impl source::Source for Empty {
     }
 }
 
-/// (batch, begin, end) in microseconds of the spans of a row of the device.
+/// (batch, begin, end) of the spans of a row of the device, in microseconds.
 fn row(document: &Value, tid: u64) -> Vec<(u64, f64, f64)> {
     let events = document["traceEvents"].as_array().unwrap().iter();
     let spans = events.filter(|e| e["ph"] == "X" && e["pid"] == 2 && e["tid"] == tid);
@@ -65,8 +65,8 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
         Err(e) => return eprintln!("skipped: {e}"),
     };
     const STEP_NS: u64 = 5_000_000;
-    /// Batches before the times are compared: at first the driver loads kernels, and its calls wait
-    /// for each other.
+    /// Batches before the comparison of times starts. At first the driver loads kernels, and its
+    /// calls wait for each other.
     const WARM: usize = 10;
     let ptx = Ptx::from_src(include_str!("../examples/kernels/probe.ptx"));
     let spin = stream.context().load_module(ptx).and_then(|m| m.load_function("spin")).unwrap();
@@ -116,15 +116,15 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
     drop(batches);
     println!("{stats}\n{}", stats.verdict());
 
-    // The statistics are those of the program's own events.
+    // The statistics must agree with the program's own events.
     let mut waits: Vec<f64> =
         marks[WARM..].iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).collect();
-    // In the longest the trace was written, between the program's mark and the loader's.
+    // During the longest wait, the trace was written between the program's mark and the loader's.
     waits.sort_by(f64::total_cmp);
     waits.pop();
     let waited: f64 = waits.iter().sum();
     let stall = stats.stall.unwrap();
-    // What is still out or under way is not counted yet.
+    // Batches that are held or in flight are not counted yet.
     assert!(stall.count >= 40, "{}", stall.count);
     assert!(
         (1e3 * stall.seconds - waited).abs() < 1.0 + 0.2 * waited,
@@ -139,7 +139,7 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
     let (copies, conversions, waits) = (row(&document, 1), row(&document, 2), row(&document, 3));
     println!("{} copies, {} conversions, {} waits", copies.len(), conversions.len(), waits.len());
     assert!([&copies, &conversions, &waits].iter().all(|row| row.len() >= 30));
-    // The driver gives times to half a microsecond.
+    // The driver's times have a resolution of half a microsecond.
     for row in [&copies, &conversions, &waits] {
         assert!(row.windows(2).all(|w| w[0].2 <= w[1].1 + 2.0), "{row:?}");
     }
@@ -147,7 +147,7 @@ fn copies_are_drawn_under_the_steps_they_ran_under() {
         let copied = copies.iter().find(|c| c.0 == *batch).map_or(0.0, |c| c.2);
         assert!(copied <= begin + 2.0, "batch {batch} is copied by {copied}, converted at {begin}");
     }
-    // A step begins where the wait for its batch ends. A copy that overlaps it ran under it.
+    // A step starts when the wait for its batch ends. A copy that overlaps it ran at the same time.
     let under = |copy: &(u64, f64, f64)| waits.iter().any(|w| w.0 < copy.0 && w.2 <= copy.1 && copy.2 <= w.2 + 5_000.0);
     let hidden = copies.iter().filter(|copy| under(copy)).count();
     println!("{hidden} of {} copies under the step of an earlier batch", copies.len());

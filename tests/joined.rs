@@ -1,6 +1,5 @@
-//! Promise: data sets that are joined mean the same by a label, or the loader is refused and says
-//! what to do; joined by the names of their classes, every sample has the label of its class's
-//! name.
+//! Promise: data sets that are joined agree on the meaning of a label, or the loader is refused
+//! with advice. If they are joined by class names, every sample has the label of its class name.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
-/// A folder of class folders with so many pictures each.
+/// A folder of class folders with the given numbers of pictures.
 fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
     for (class, pictures) in classes {
         let class = root.join(name).join(class);
@@ -30,7 +29,7 @@ fn sets(root: &Path) -> [PathBuf; 2] {
     ]
 }
 
-/// The class that the sample's path says.
+/// The class in the sample's path.
 fn class_of(key: &str) -> &str {
     key.split('/').next().unwrap()
 }
@@ -64,7 +63,7 @@ fn joined_by_name_every_sample_has_the_label_of_its_class() {
         assert_eq!(sample.label().unwrap(), Some(label));
         assert_eq!(class_of(sample.key()), joined.classes()[label as usize], "{}", sample.key());
     }
-    // As one folder with all of the pictures has it.
+    // Like a single folder with all of the pictures.
     let merged = folder(root.path(), "merged", &[("axolotl", 1), ("cat", 1), ("dog", 1), ("zebra", 1)]);
     assert_eq!(joined.classes(), open(merged).unwrap().classes());
 }
@@ -85,7 +84,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     }
 }
 
-/// `cat` is in both sets: its weight is one over the pictures of both together.
+/// `cat` is in both sets, so its weight is the inverse of its number of pictures in both.
 #[test]
 fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
     let root = tempfile::tempdir().unwrap();
@@ -134,7 +133,7 @@ fn a_label_without_a_name_is_an_error_of_its_sample_and_a_set_without_names_is_r
     }
     let e = Concat::by_class_name(vec![memory(&[0], &["a"]), memory(&[0], &[])]).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("set 1 (memory, 1 samples) has no names"), "{e}");
-    // Nothing can be confused where one set has no names, or names fewer classes.
+    // Labels cannot be confused if one set has no names, or has fewer classes.
     let joined = Concat::new(vec![memory(&[0], &["a"]), memory(&[5], &[]), memory(&[1], &["a", "b"])]).unwrap();
     assert_eq!(joined.classes(), ["a", "b"]);
 }

@@ -1,5 +1,5 @@
-//! A crop's pixels are those of a full decode cropped, whatever the sampling, the size and the
-//! restart interval, and in any company.
+//! A crop's pixels are those of a full decode, cropped, whatever the sampling, the size, the
+//! restart interval and the other pictures of the group.
 
 mod libjpeg;
 
@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use warpfeed::decode::{Codecs, Job, Pixels, Rect, Size, decode_group};
 use warpfeed::pack::repack_jpeg;
 
-/// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its upright sister, and what cameras do not write.
+/// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, and samplings that cameras do
+/// not use.
 const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(1, 1), (1, 1), (1, 1)],
     [(2, 1), (1, 1), (1, 1)],
@@ -24,7 +25,7 @@ const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(2, 1), (2, 1), (2, 1)],
 ];
 
-/// Noise on slopes, of which no sample leaves the range of 8 bits so far that decoders differ.
+/// Noise on slopes, whose samples stay close enough to the range of 8 bits that decoders agree.
 fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     let place = |i: u32| (i / channels % width, i / channels / width, i % channels);
     let sample = |i: u32| {
@@ -34,7 +35,7 @@ fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     (0..width * height * channels).map(sample).collect()
 }
 
-/// A box in the picture, from four numbers of 16 bits.
+/// A box in the picture, from four 16-bit numbers.
 fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
     let part = |of: u32, number: u16| (of * u32::from(number)) >> 16;
     let (x, y) = (part(size.width, x), part(size.height, y));
@@ -52,7 +53,7 @@ fn cropped(picture: &Decoded, region: Rect) -> Vec<u8> {
         .collect()
 }
 
-/// What the decoder makes of several boxes of a file at once.
+/// Decodes several boxes of a file at once.
 fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
     let codecs = Codecs::new();
     let mut outs = vec![Pixels::new(); regions.len()];
@@ -119,7 +120,7 @@ fn every_restart_interval_gives_the_same_pixels() {
         let pixels = pixels(width, height, 3, 40);
         let options = Options { sampling, ..Options::new(88, 1, 1) };
         let expected = libjpeg::decode(&libjpeg::encode(&pixels, width, height, 3, &options)).unwrap();
-        // From one MCU to more than there are: 12 by 10 of them where chroma is not subsampled.
+        // From one MCU to more than exist: 12 by 10 if chroma is not subsampled.
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));

@@ -1,12 +1,12 @@
-//! The JPEG decoder against libjpeg, byte for byte: random pictures of every shape, whole and in
-//! part.
+//! The JPEG decoder compared with libjpeg, byte for byte: random pictures of every shape, whole and
+//! cropped.
 
 mod libjpeg;
 
 use libjpeg::{Options, decode, encode};
 use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 
-/// A small generator, so that a failing case is named by its seed alone (splitmix64).
+/// A small generator (splitmix64), so that its seed is enough to name a failing case.
 struct Random(u64);
 
 impl Random {
@@ -18,7 +18,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `low..=high`.
+    /// Returns a number in `low..=high`.
     fn within(&mut self, low: u32, high: u32) -> u32 {
         low + (self.next() % u64::from(high - low + 1)) as u32
     }
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Something between a smooth picture and noise.
+/// Generates a picture between smooth and noisy.
 fn picture(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
     let (roughness, slope) = (random.pick(&[0, 1, 8, 60, 255]), [random.within(0, 9), random.within(0, 9)]);
     let mut pixels = Vec::new();
@@ -44,7 +44,7 @@ fn picture(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u
     pixels
 }
 
-/// A random file and what it is, for messages.
+/// A random file, and its description for messages.
 fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
     let (width, height) = (random.within(1, longest), random.within(1, longest));
     let channels = random.pick(&[1, 3, 3, 3, 4]);
@@ -53,7 +53,7 @@ fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
         0 if channels < 4 => [(2, 2), (2, 1), (1, 2)],
         1 => [(1, 1), (2, 2), (1, 2)],
         2 if channels < 4 => [random.pick(&[(3, 1), (1, 3), (3, 2)]), (1, 1), (1, 1)],
-        // Black has the factors of Y, and an MCU at most ten blocks.
+        // Black has the sampling factors of Y, and an MCU has at most ten blocks.
         _ if channels == 4 && luma.0 * luma.1 > 4 => [(2, 2), (1, 1), (1, 1)],
         _ => [luma, (1, 1), (1, 1)],
     };

@@ -1,5 +1,5 @@
-//! Promise: a JPEG of an unusual kind has the pixels that Pillow has of it, or is refused by the
-//! name of its kind.
+//! Promise: an unusual JPEG decodes to Pillow's pixels, or is rejected with an error that names its
+//! kind.
 //!
 //! The files and pixels were made by `tests/fixtures/jpeg_kinds/make.py`.
 
@@ -22,7 +22,7 @@ fn decode(bytes: &[u8], region: impl FnOnce(Size) -> Rect) -> Result<Pixels> {
     Ok(out)
 }
 
-/// Asserts that the file has Pillow's pixels, as a whole and in part, as it is and packed.
+/// Asserts that the file decodes to Pillow's pixels, whole and cropped, before and after repacking.
 fn has_pillows_pixels(name: &str) {
     let bytes = fs::read(fixture(&format!("{name}.jpg"))).unwrap();
     let expected = image::open(fixture(&format!("{name}.png"))).unwrap().to_rgb8();
@@ -32,7 +32,7 @@ fn has_pillows_pixels(name: &str) {
         assert!(matches!(check(bytes), Condition::Sound), "{name}: {:?}", check(bytes));
         let whole = decode(bytes, Rect::full).unwrap();
         assert_eq!((whole.size().width, whole.size().height), expected.dimensions(), "{name}");
-        assert!(whole.data() == expected.as_raw(), "{name}: other pixels");
+        assert!(whole.data() == expected.as_raw(), "{name}: pixels differ");
         let part = decode(bytes, |_| Rect::new(17, 9, 30, 25)).unwrap();
         let (x, y) = part.origin();
         for (row, line) in part.data().chunks_exact(part.size().width as usize * 3).enumerate() {

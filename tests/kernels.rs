@@ -1,9 +1,9 @@
-//! The committed PTX is what its source compiles to.
+//! The committed PTX equals the compiled source.
 //!
-//! NVRTC compiles without a GPU, so this runs wherever the library is:
-//! `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` where the dynamic linker finds it
-//! (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` has it). With `WARPFEED_BLESS=1` the files are written
-//! anew.
+//! NVRTC compiles without a GPU, so this runs wherever the library exists:
+//! `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` if the dynamic linker finds it
+//! (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` contains it). With `WARPFEED_BLESS=1` the files are
+//! rewritten.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -13,8 +13,8 @@ use std::path::Path;
 use libloading::{Library, Symbol};
 
 const OPTIONS: [&str; 3] = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false"];
-/// The release whose PTX every driver from 570 on loads, and the last that compiles for compute
-/// capability 7.0.
+/// The release whose PTX every driver from 570 on can load, and the last one that compiles for
+/// compute capability 7.0.
 const RELEASE: (c_int, c_int) = (12, 8);
 
 type Create =
@@ -27,7 +27,7 @@ type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
 
 fn nvrtc() -> Option<Library> {
     let name = std::env::var("WARPFEED_NVRTC").unwrap_or_else(|_| "libnvrtc.so.12".into());
-    // SAFETY: NVRTC's initialisers have no preconditions.
+    // SAFETY: the initialisers of NVRTC have no preconditions.
     match unsafe { Library::new(&name) } {
         Ok(library) => Some(library),
         Err(e) => {
@@ -38,8 +38,8 @@ fn nvrtc() -> Option<Library> {
 }
 
 fn text(library: &Library, program: *mut c_void, size: &[u8], get: &[u8]) -> String {
-    // SAFETY: both symbols have these signatures (nvrtc.h), and the buffer has the size the library
-    // asked for.
+    // SAFETY: both symbols have these signatures (nvrtc.h), and the buffer has the size that the
+    // library reported.
     unsafe {
         let (size, get): (Symbol<Size>, Symbol<Text>) = (library.get(size).unwrap(), library.get(get).unwrap());
         let mut bytes = 0;
@@ -55,7 +55,8 @@ fn compile(library: &Library, source: &str) -> String {
     let source = CString::new(source).unwrap();
     let options = OPTIONS.map(|o| CString::new(o).unwrap());
     let pointers = options.each_ref().map(|o| o.as_ptr());
-    // SAFETY: the symbols have these signatures (nvrtc.h); every pointer lives through its call.
+    // SAFETY: the symbols have these signatures (nvrtc.h), and every pointer is valid during its
+    // call.
     unsafe {
         let create: Symbol<Create> = library.get(b"nvrtcCreateProgram").unwrap();
         let compile: Symbol<Compile> = library.get(b"nvrtcCompileProgram").unwrap();
@@ -78,7 +79,7 @@ fn compile(library: &Library, source: &str) -> String {
 fn the_committed_ptx_is_what_the_source_gives() {
     let Some(library) = nvrtc() else { return };
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: nvrtcVersion takes two integers to fill (nvrtc.h).
+    // SAFETY: nvrtcVersion writes two integers (nvrtc.h).
     unsafe { library.get::<Version>(b"nvrtcVersion").unwrap()(&mut major, &mut minor) };
     if (major, minor) != RELEASE {
         return eprintln!("skipped: NVRTC is {major}.{minor}, the committed PTX is from {}.{}", RELEASE.0, RELEASE.1);

@@ -1,4 +1,4 @@
-//! Promise: nobody trains on a label that is not there without having asked for it.
+//! Promise: no one trains on missing labels without having asked to.
 
 mod support;
 
@@ -10,7 +10,7 @@ use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// `labels` as a data set, of which `None` has no label.
+/// A data set with these labels; `None` is a sample without one.
 fn set(labels: &[Option<i64>]) -> Loader {
     let sample = |(i, label): (usize, &Option<i64>)| {
         let sample = OwnedSample::new(format!("set/{i}")).field("img", (i as u64).to_le_bytes());
@@ -64,7 +64,7 @@ fn a_label_that_is_missing_among_others_names_the_sample() {
     assert!(e.cause().contains("no label") && e.cause().contains("unlabelled(true)"), "{e}");
 }
 
-/// One `cls` less in a tar, and one label less in an LMDB.
+/// A tar with one `cls` missing, and an LMDB with one label missing.
 #[test]
 fn a_label_that_is_missing_in_a_file_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn a_sample_without_a_label_is_skipped_as_one_that_cannot_be_decoded() {
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// A picture that cannot be decoded says nothing about labels.
+/// A picture that cannot be decoded is not reported as missing a label.
 #[test]
 fn a_sample_that_failed_otherwise_keeps_its_own_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
@@ -151,7 +151,7 @@ fn soft_labels_need_a_label_for_each_sample() {
     assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);
 }
 
-/// A slot that is used again says of each of its batches what is true of that one.
+/// Whether labels are present is tracked per batch, also when a slot is reused.
 #[test]
 fn each_batch_says_for_itself_whether_it_has_labels() {
     let labels: Vec<_> = (0..24).map(|i| (i / 4 % 2 == 1).then_some(i)).collect();

@@ -1,6 +1,6 @@
-//! Promise: the way data flows is the way the folders lie. A module imports only what lies upstream
-//! of it, under its own name; the files of a folder need each other one way; a `mod.rs` is a table
-//! of contents.
+//! Promise: the order of the folders is the direction of the data flow. A module imports only
+//! modules upstream of it, under their own names; the files of a folder depend on each other in one
+//! direction; a `mod.rs` is a table of contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree, Visibility};
 
-/// The path from an index to the user, and who may not be imported from where. `trace` watches all
-/// of it and needs none of it.
+/// The data flow from an index to the user, which determines what may be imported where. `trace`
+/// observes all of it and depends on none of it.
 const FLOW: [&str; 14] = [
     "error",
     "trace",
@@ -27,23 +27,23 @@ const FLOW: [&str; 14] = [
     "engine",
     "loader",
 ];
-/// Writers of data sets stand beside the path: they use its beginning.
+/// Writers of data sets are outside the flow, and use its beginning.
 const PACK: [&str; 7] = ["error", "order", "format", "source", "decode", "transform", "pack"];
 
-/// Path of a module or of something in it, from the crate's root.
+/// Path of a module or of an item in it, from the crate's root.
 type Name = Vec<String>;
 
-/// A module of the crate: a file, or an inline module in one.
+/// A module of the crate: a file, or an inline module in a file.
 struct Module {
-    /// Below `src`.
+    /// Path below `src`.
     file: PathBuf,
     seen: Seen,
 }
 
-/// The crate without its tests, by the modules' names. The root is the empty name.
+/// The crate without its tests, by module name. The root is the empty name.
 struct Crate {
     modules: BTreeMap<Name, Module>,
-    /// What `use` brings into each module, by the name that it has there.
+    /// Imports of each module by `use`, by their local names.
     uses: BTreeMap<Name, BTreeMap<String, Name>>,
 }
 
@@ -70,8 +70,8 @@ impl Crate {
         all
     }
 
-    /// The name from the root of what module `at` calls `path`, and whether `super` led to the
-    /// root; none for what is no module's of the crate.
+    /// Absolute name of what module `at` calls `path`, and whether `super` led to the root. `None`
+    /// if it is not part of the crate.
     fn absolute(&self, at: &Name, path: &[String]) -> Option<(Name, bool)> {
         let supers = path.iter().take_while(|part| *part == "super").count();
         let base = match &*path[0] {
@@ -84,7 +84,7 @@ impl Crate {
         Some(([base, &path[supers..]].concat(), supers > 0 && base.is_empty()))
     }
 
-    /// The module that has what is called `name`, behind all re-exports.
+    /// The module that defines `name`, after following all re-exports.
     fn home(&self, name: &Name) -> Name {
         let mut name = name.clone();
         for _ in 0..8 {
@@ -98,8 +98,8 @@ impl Crate {
         panic!("{} goes in circles", name.join("::"));
     }
 
-    /// Names that the modules of the crate have for things of the crate: where, what it is called
-    /// from the root, and whether `super` led to the root.
+    /// All references of the crate's modules to its items: the module, the absolute name, and
+    /// whether `super` led to the root.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = Vec::new();
         for (at, Module { seen, .. }) in self.modules.iter().filter(|(at, _)| !at.is_empty()) {
@@ -115,16 +115,16 @@ impl Crate {
     }
 }
 
-/// What stands in a file, tests apart.
+/// Content of a file, without tests.
 #[derive(Default)]
 struct Seen {
-    /// The paths in its code.
+    /// Paths in the code.
     paths: Vec<Name>,
-    /// What `use` imports: the name here, and the path.
+    /// Imports by `use`: the local name, and the path.
     uses: Vec<(String, Name)>,
-    /// Those of them that it re-exports, which is no import.
+    /// Those that are re-exported, which do not count as imports.
     shown: BTreeSet<String>,
-    /// Functions with a body.
+    /// Number of functions with a body.
     bodies: usize,
 }
 
@@ -159,7 +159,7 @@ impl Seen {
 impl<'a> Visit<'a> for Seen {
     fn visit_item(&mut self, item: &'a Item) {
         match item {
-            // A module of its own.
+            // Handled as a separate module.
             Item::Mod(_) => {}
             Item::Fn(function) if is_test(&function.attrs) => {}
             Item::Impl(block) if is_test(&block.attrs) => {}
@@ -204,12 +204,12 @@ impl<'a> Visit<'a> for Seen {
         visit::visit_trait_item_fn(self, function);
     }
 
-    // `pub(in crate::source)` and `#[derive]` import nothing.
+    // `pub(in crate::source)` and `#[derive]` are not imports.
     fn visit_visibility(&mut self, _: &'a Visibility) {}
     fn visit_attribute(&mut self, _: &'a Attribute) {}
 }
 
-/// Adds the module `name` with its inline modules to `modules`, and modules of tests to `tests`.
+/// Adds the module `name` with its inline modules to `modules`, and test modules to `tests`.
 fn add(modules: &mut BTreeMap<Name, Module>, tests: &mut Vec<Name>, name: Name, file: &Path, items: &[Item]) {
     let mut seen = Seen::default();
     for item in items {
@@ -217,7 +217,7 @@ fn add(modules: &mut BTreeMap<Name, Module>, tests: &mut Vec<Name>, name: Name, 
         if let Item::Mod(child) = item {
             let inline = below(&name, &child.ident.to_string());
             match &child.content {
-                // With what is below it.
+                // Includes everything below it.
                 _ if is_test(&child.attrs) => tests.push(inline),
                 Some((_, items)) => add(modules, tests, inline, file, items),
                 None => {}
@@ -246,7 +246,7 @@ fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Imports against the flow, through the root, or out of a room by `super`.
+/// Imports against the flow, through the root, or out of a folder by `super`.
 fn against_the_flow(all: &Crate) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     for (at, name, left) in all.imports() {
@@ -275,7 +275,7 @@ fn against_the_flow(all: &Crate) -> BTreeSet<String> {
     wrong
 }
 
-/// Files of one folder that need each other. A folder in it counts as one.
+/// Files of one folder that depend on each other. A subfolder counts as one file.
 fn circles(all: &Crate) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for (at, name, _) in all.imports() {
@@ -314,7 +314,7 @@ fn full_tables(all: &Crate) -> BTreeSet<String> {
     full.map(|(_, module)| format!("{}: functions in a table of contents", module.file.display())).collect()
 }
 
-/// All that is against the rules.
+/// All violations of the rules.
 fn found(all: &Crate) -> BTreeSet<String> {
     [against_the_flow(all), circles(all), full_tables(all)].into_iter().flatten().collect()
 }
@@ -341,7 +341,7 @@ fn each_kind_of_offence_is_seen() {
     write("loader.rs", "use crate::order::Rank; pub struct Loader(Rank);");
     write("order/mod.rs", "mod rank; mod rng; mod tests_of; pub use rank::Rank; #[cfg(test)] mod tests;");
     write("order/rank.rs", "use super::rng::Rng; pub struct Rank(Rng); use crate::source::{Source, lmdb};");
-    // Around the corner of the re-export: `rank` and `rng` need each other.
+    // Through the re-export, `rank` and `rng` depend on each other.
     write("order/rng.rs", "pub struct Rng; fn f(_: super::Rank) { g::<super::super::error::Error>() }");
     write("order/tests_of.rs", "mod inline { use super::super::Rank; use super::super::super::loader; }");
     write("order/tests.rs", "use crate::loader::Loader;");
@@ -360,7 +360,7 @@ fn each_kind_of_offence_is_seen() {
     assert_eq!(found(&Crate::read(src.path())), expected.map(str::to_owned).into());
 }
 
-/// Others reach its types through `crate::cuda`, which decides on the version.
+/// Other modules use its types through `crate::cuda`, which determines the version.
 #[test]
 fn cudarc_is_named_in_the_cuda_room_alone() {
     let src = src();

@@ -1,5 +1,5 @@
-//! Promise: what a file claims is checked against limits before anything is made of it, and a name
-//! in a file is never opened.
+//! Promise: claims of a file are checked against limits before anything is allocated for them, and
+//! a name in a file is never opened.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn loader(samples: &[(&str, Vec<u8>)]) -> Loader {
     Loader::source(Memory::new(samples.collect())).augment(Augment::resize(8, 8)).batch_size(1).workers(1)
 }
 
-/// The cause of the one error of a pass.
+/// The cause of the only error of a pass.
 fn error(loader: Loader) -> warpfeed::Error {
     loader.into_iter().find_map(Result::err).unwrap()
 }
@@ -50,7 +50,7 @@ fn a_picture_of_more_pixels_than_the_limit_is_a_failed_sample() {
     }
 }
 
-/// `bytes` with the claim of 20,000 x 20,000 pixels: more than 2^28.
+/// `bytes` with a claim of 20,000 x 20,000 pixels: more than 2^28.
 fn boasting(field: &str) -> Vec<u8> {
     match field {
         "jpg" => {
@@ -79,8 +79,8 @@ fn a_limit_above_the_default_admits_larger_pictures() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // In a loader the limit lets it pass to the decoder, which finds that there are no such
-        // data.
+        // In a loader the limit lets the picture pass to the decoder, which finds that the data is
+        // missing.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
@@ -103,7 +103,7 @@ fn the_limit_of_a_registry_holds_for_every_format() {
     }
 }
 
-/// A codec of the user's that says whatever it likes must not be asked for pixels.
+/// A user's codec may claim any size, and must then not be asked for pixels.
 #[test]
 fn the_limit_holds_for_a_codec_of_ones_own() {
     struct Boaster;
@@ -138,7 +138,7 @@ fn a_sample_of_more_bytes_than_the_limit_is_refused_or_skipped() {
     assert_eq!(batches.faults().len(), 1);
 }
 
-/// Small files that claim a picture as large as their format can say.
+/// Small files that claim the largest picture that their format can express.
 #[test]
 fn a_bomb_is_refused_by_its_header() {
     let mut jpeg = jpeg(8, 8);
@@ -157,7 +157,7 @@ fn a_bomb_is_refused_by_its_header() {
     }
 }
 
-/// The most memory this process had, in bytes.
+/// Peak memory of this process in bytes.
 fn peak() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
@@ -179,8 +179,7 @@ fn member(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Names in a tar are keys and nothing else: not opened, not followed, not created, whatever they
-/// say.
+/// Names in a tar are only keys: whatever they are, they are not opened, followed or created.
 #[test]
 fn no_path_in_a_tar_is_opened() {
     let root = tempfile::tempdir().unwrap();
@@ -189,7 +188,7 @@ fn no_path_in_a_tar_is_opened() {
     let absolute = secret.to_str().unwrap();
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
     let picture = picture(4, 4);
-    // A file of that name, and links to it, symbolic and hard.
+    // A file with that name, and symbolic and hard links to it.
     let members =
         names.iter().flat_map(|name| [member(name, b'0', &picture), member(name, b'2', b""), member(name, b'1', b"")]);
     let tar = [members.collect::<Vec<_>>().concat(), vec![0; 1024]].concat();
@@ -215,7 +214,7 @@ fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-/// A database's keys and its `__key__`s are names too.
+/// A database's keys and its `__key__`s are only names, too.
 #[test]
 fn no_path_in_a_database_is_opened() {
     use warpfeed::source::{MsgPack, ValueFormat};

@@ -1,6 +1,6 @@
-//! Databases that Python's `lmdb` and `msgpack` write, and those that they read.
+//! Databases written by Python's `lmdb` and `msgpack`, and databases that these can read.
 //!
-//! `fixtures/make.py` wrote the databases beside it.
+//! `fixtures/make.py` wrote the databases next to it.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::Command;
 use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
 use warpfeed::source::{Lmdb, OwnedSample, Sample, Source, ValueFormat, open};
 
-/// A copy of a fixture, since reading a database makes a lock file beside it.
+/// A copy of a fixture, because reading a database creates a lock file next to it.
 fn fixture(name: &str, folder: &Path) -> std::path::PathBuf {
     let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), folder.join(name));
     if from.is_dir() {
@@ -38,7 +38,7 @@ fn maps_that_python_wrote() {
         let sample = source.read(i, &mut scratch).unwrap();
         assert_eq!(sample.key(), format!("c{}/{i}", i % 2));
         assert_eq!(sample.label().unwrap(), Some(i as i64 % 2));
-        // `width` and `box` are no bytes and are passed over.
+        // `width` and `box` are not bytes, so they are skipped.
         assert_eq!(sample.fields(), [("jpg", &*jpeg(i)), ("caption", format!("picture {i}").as_bytes())]);
     }
 }
@@ -105,7 +105,7 @@ with env.begin() as txn:
     assert classes == ['null', 'eins ü'], classes
     assert txn.stat()['entries'] == 4
 ";
-    // A python with the two modules; the environment variable names one that is not the system's.
+    // A Python with the two modules. The environment variable selects one other than the system's.
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {
         Ok(output) if output.status.success() => {}
@@ -128,7 +128,7 @@ with env.begin() as txn:
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A database of these keys, each with a picture that ends in the key.
+/// A database with these keys, each with a picture that ends in the key.
 fn keyed(root: &Path, keys: &[&str]) -> Lmdb {
     let path = root.join(format!("{}.mdb", keys.join("-")));
     let env = lmdb::Environment::new().set_flags(lmdb::EnvironmentFlags::NO_SUB_DIR).open(&path).unwrap();

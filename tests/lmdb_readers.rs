@@ -1,5 +1,5 @@
-//! Promise: a database whose reader slots are all taken is an error that says so, and slots that
-//! dead processes left are taken over.
+//! Promise: a database whose reader slots are all taken is an error that says so, and slots of dead
+//! processes are reused.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader};
@@ -12,10 +12,10 @@ use warpfeed::source::{Lmdb, OwnedSample, Source};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
 const READERS: &str = "WARPFEED_TEST_READERS";
-/// Slots in the lock file, whose size the first process decides.
+/// Number of slots in the lock file, whose size the first process decides.
 const SLOTS: u32 = 4;
 
-/// What the other processes run: this test alone, with the environment set.
+/// Body of the other processes: only this test, with the environment set.
 #[test]
 #[ignore = "run by the other tests as a process of its own"]
 fn hold_readers() {
@@ -30,7 +30,7 @@ fn hold_readers() {
     std::io::stdin().lines().next();
 }
 
-/// A process that holds `readers` slots until it is told to end.
+/// Starts a process that holds `readers` slots until it is told to stop.
 fn holder(path: &Path, readers: u32) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "hold_readers", "--nocapture"])
@@ -80,7 +80,7 @@ fn slots_that_are_all_taken_are_an_error_and_few_are_enough() {
 fn slots_of_dead_processes_are_taken_over() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
-    // As long as one process has the database open, the lock file is not begun anew.
+    // While one process has the database open, the lock file is not recreated.
     let alive = holder(&path, 0);
     kill(holder(&path, SLOTS));
     assert!(reads(&path));

@@ -1,6 +1,6 @@
-//! Promise: a database that another process writes to while it is open can still be opened anew,
-//! however large it has become, and what an open loader costs the writer is known, told and can be
-//! bounded.
+//! Promise: a database that another process writes to while it is open can be opened again, however
+//! large it has grown. The cost of an open loader to the writer is documented, reported, and can be
+//! limited.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -13,7 +13,7 @@ use warpfeed::source::{Lmdb, Source};
 use warpfeed::{ErrorKind, Loader};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
-/// The map that the first writer asks for, and the one that a later writer asks for.
+/// The map size of the first writer, and that of a later one.
 const SMALL_MAP: usize = 1 << 20;
 const LARGE_MAP: usize = 1 << 28;
 
@@ -21,7 +21,7 @@ fn environment(path: &Path, map: usize) -> Environment {
     Environment::new().set_flags(EnvironmentFlags::NO_SUB_DIR).set_map_size(map).open(path).unwrap()
 }
 
-/// A JPEG as far as its first bytes tell.
+/// A JPEG, judging by its first bytes.
 fn picture(len: usize) -> Vec<u8> {
     let mut bytes = b"\xff\xd8\xff".to_vec();
     bytes.resize(len, 7);
@@ -37,15 +37,15 @@ fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     txn.commit().unwrap();
 }
 
-/// A database of eight pictures of 3 KB. Its map is small and its writer is gone.
+/// A database of eight pictures of 3 KB. Its map is small and its writer has ended.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
     put(&environment(&path, SMALL_MAP), 0..8, 3000);
     path
 }
 
-/// What the other process runs: this test alone, with the environment set. It obeys one command a
-/// line: `FROM END LEN` puts pictures of `LEN` bytes under the keys `FROM..END`, in one
+/// Body of the other process: only this test, with the environment set. It executes one command per
+/// line: `FROM END LEN` stores pictures of `LEN` bytes under the keys `FROM..END`, in one
 /// transaction.
 #[test]
 #[ignore = "run by the other tests as a process of its own"]
@@ -118,7 +118,7 @@ fn a_map_that_another_process_has_grown_is_opened() {
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer one does not need the older one");
 }
 
-/// Commits that replace the same pictures, as a writer that keeps a database up to date makes them.
+/// Commits that replace the same pictures, like a writer that keeps a database up to date.
 fn rewrite(writer: &mut Writer, times: usize) {
     (0..times).for_each(|_| writer.put(0..8, 3000));
 }
@@ -138,7 +138,7 @@ fn a_writer_beside_a_loader_grows_the_file_by_what_it_writes_until_the_loader_is
     rewrite(&mut writer, 100);
     let grown = bytes() - alone;
     println!("100 commits of 8 pictures of 3000 bytes: the file grew by {grown} bytes beside a loader, by 0 without");
-    // Eight pictures, a page each, and the few pages of the tree above them.
+    // Eight pictures with one page each, and the few pages of the tree above them.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);
 

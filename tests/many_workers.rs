@@ -1,5 +1,5 @@
-//! Promise: the most workers that there may be start and stop within seconds of processor time, and
-//! a number that no machine has is refused.
+//! Promise: the maximum number of workers start and stop within seconds of CPU time, and
+//! unrealistic numbers are refused.
 #![allow(unsafe_code)] // the system's account of this process
 
 mod support;
@@ -20,18 +20,18 @@ fn a_number_of_workers_that_no_machine_has_is_refused() {
     }
 }
 
-/// Microseconds of processor time that this process has had, whatever else the machine does.
+/// Microseconds of CPU time of this process, which is independent of the machine's load.
 #[cfg(target_os = "linux")]
 fn processor_time() -> i64 {
-    // SAFETY: a `rusage` of zeros is a valid value.
+    // SAFETY: an all-zero `rusage` is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a `rusage` that the call may write.
     assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) }, 0);
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
 }
 
-/// Threads of a pool look at each other when they start and end: each of six times as many costs
-/// six times as much. Seconds would be for each of thousands.
+/// Threads of a pool check each other when they start and end, so with six times as many threads
+/// each costs six times as much. With thousands of threads this would take seconds.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_most_workers_start_and_stop_within_seconds() {
@@ -44,7 +44,7 @@ fn the_most_workers_start_and_stop_within_seconds() {
             wait_for_threads(0);
             (processor_time() - before) as f64 / workers as f64
         };
-        // The first loader of a process pays for what is done once.
+        // The first loader of a process pays one-time costs.
         each(2);
         let (few, many) = ((0..16).map(|_| each(125)).sum::<f64>() / 16.0, each(768));
         println!("{few:.0} us for each of 125 workers, {many:.0} us for each of 768");

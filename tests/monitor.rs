@@ -1,5 +1,5 @@
-//! Promise: where a run stands, what the loader did and what limits it can be asked inside a plain
-//! `for` loop and from another thread; what is counted says of which.
+//! Promise: the position of a run, its statistics and its limits are available inside a plain `for`
+//! loop and from another thread, and counts say what they refer to.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn a_plain_for_loop_can_ask_for_state_and_statistics() {
             states.push(monitor.checkpoint());
         }
         assert_eq!(states[2].batch(), 3);
-        // The third state goes on with the fourth batch.
+        // The third state resumes with the fourth batch.
         let mut resumed = open().resume(states[2].clone()).host().unwrap();
         let again: Vec<Vec<u64>> = resumed.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect();
         assert_eq!(again, rest);

@@ -1,6 +1,6 @@
-//! Promise: with the feature `nvtx` a tool that is named in `NVTX_INJECTION64_PATH`, as Nsight
-//! Systems is, is given the ranges that a trace has. The tool here is a library of a few lines of C
-//! that writes down each call with its thread; without a C compiler the test says so.
+//! Promise: with the feature `nvtx`, a tool named in `NVTX_INJECTION64_PATH`, such as Nsight
+//! Systems, receives the ranges that a trace has. The tool here is a small library in C that
+//! records each call with its thread. Without a C compiler the test says so.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]
 
 mod support;
@@ -48,7 +48,7 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 }
 "#;
 
-/// The child of the test below: a loader as any other.
+/// Child process of the test below: an ordinary loader.
 #[test]
 #[ignore = "run by the test below, in a process of its own"]
 fn a_program() {
@@ -96,7 +96,7 @@ fn a_tool_is_given_the_ranges_of_every_thread() {
     assert_eq!(threads["forward"], threads["wait for a batch"], "the consumer's");
     assert!(threads["wait for a slot"].is_disjoint(&threads["decode"]), "the coordinator is no worker");
 
-    // A tool that is not there is said, and the program runs.
+    // A missing tool is reported, and the program still runs.
     let out = program(&root.path().join("nothing.so"));
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

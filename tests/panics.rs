@@ -1,8 +1,8 @@
-//! Promise: a panic anywhere in a worker is an error of the run; a hundred panics at one place are
-//! one report on standard error.
+//! Promise: a panic anywhere in a worker is an error of the run, and a hundred panics at one place
+//! give one report on standard error.
 //!
-//! Each test runs again in a process of its own: the panic hook and the subscriber of `tracing` are
-//! a process's.
+//! Each test runs again in its own process, because the panic hook and the subscriber of `tracing`
+//! are global to a process.
 
 mod support;
 
@@ -17,7 +17,7 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, Monitor, O
 
 const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
 
-/// Runs the test `name` in a process of its own; there, `body` and nothing else.
+/// Runs the test `name` in its own process, which runs only `body`.
 fn in_a_process(name: &str, body: impl FnOnce()) -> Option<String> {
     if std::env::var_os(INSIDE).is_some() {
         no_hang(body);
@@ -31,7 +31,7 @@ fn in_a_process(name: &str, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// Numbers, of which every sixth panics, and every hundredth at another place.
+/// Numbers whose reads panic for every sixth sample, and for every hundredth at a different place.
 struct Sixth(Numbers);
 
 impl Source for Sixth {
@@ -60,9 +60,9 @@ fn a_hundred_panics_at_a_place_are_one_report() {
         assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
         assert!(faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some()));
         drop(batches);
-        // Another loader begins anew.
+        // Another loader reports again.
         assert_eq!(open(Sixth(Numbers::new(40))).epoch(0).count(), 2);
-        // What is not the loader's is reported as ever, on this thread and on others.
+        // Other panics are reported as usual, on this thread and on others.
         for _ in 0..2 {
             std::panic::catch_unwind(|| panic!("of the program's own")).unwrap_err();
             std::thread::spawn(|| panic!("of a thread of the program's")).join().unwrap_err();
@@ -75,7 +75,7 @@ fn a_hundred_panics_at_a_place_are_one_report() {
     assert_eq!((count("of the program's own"), count("of a thread of the program's")), (2, 2), "{said}");
 }
 
-/// A panic's value may panic when it is dropped, after the panic was caught.
+/// A panic's payload may panic when it is dropped, after the panic was caught.
 #[test]
 fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     struct Bomb;
@@ -103,8 +103,7 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     });
 }
 
-/// Numbers whose count panics on the thread that hands out samples, where nothing is guarded but
-/// the thread.
+/// Numbers whose `len` panics on the coordinator thread, where only the whole thread is guarded.
 struct Countless(Numbers);
 
 impl Source for Countless {
@@ -132,8 +131,8 @@ fn a_thread_that_ends_by_a_panic_is_an_error_of_every_run() {
     assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
-/// A subscriber of `tracing`: code of the user's that runs where nothing is guarded. It is given
-/// each event's level, and whether a thread of the loader logs.
+/// A subscriber of `tracing`: user code that runs where panics are not caught. It receives each
+/// event's level, and whether a loader thread logs it.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
@@ -153,7 +152,7 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn exit(&self, _: &Id) {}
 }
 
-/// Fails for a moment, which a worker logs.
+/// Fails briefly, which a worker logs.
 struct Shaky(Numbers, AtomicUsize);
 
 impl Source for Shaky {

@@ -1,8 +1,8 @@
 //! Promise: a batch in page-locked memory may be uploaded by safe asynchronous calls, on any
-//! stream, and dropped at once. The device gets the batch that was uploaded.
+//! stream, and dropped at once. The device receives exactly that batch.
 //!
-//! On a GPU; without a driver each test prints that it was skipped, and why.
-//! `WARPFEED_BATCHES=10000` takes as many batches.
+//! Needs a GPU. Without a driver each test prints why it was skipped. `WARPFEED_BATCHES=10000` runs
+//! that many batches.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -18,11 +18,11 @@ use reference::checksum;
 use warpfeed::HostBatch;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 
-/// How long each stream is kept busy before an upload.
+/// Time for which each stream is kept busy before an upload.
 const STEP_NS: u64 = 400_000;
 
-/// Takes `count` batches, uploads each to one of `streams` in turn behind work that lasts, and
-/// gives it away at once. The number of batches that arrived as another.
+/// Uploads each of `count` batches on the next of `streams`, behind long-running work, and hands it
+/// to `give` at once. Returns how many batches arrived corrupted.
 fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(HostBatch, &Arc<CudaStream>)) -> usize {
     const BATCH: usize = 64;
     let first = &streams[0];
@@ -55,7 +55,7 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
     torn
 }
 
-/// The consumer's stream, which the crate made, and two of the program's own.
+/// The consumer's stream, created by the crate, and two streams of the program.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
     let known = stream()?;
     let own = || known.context().new_stream().unwrap();
@@ -122,7 +122,7 @@ fn a_batch_that_outlives_its_loader_stays_whole() {
         let expected = checksum(batch.images().bytes());
         probe.spin(&stream, 5_000_000);
         let images = stream.clone_htod(batch.images().bytes()).unwrap();
-        // The memory is freed, in the end: not before the copy has read it.
+        // The memory is freed eventually, but not before the copy has read it.
         drop(batch);
         probe.checksum(&stream, &images.as_view(), &mut sums.slice_mut(0..1));
         assert_eq!(stream.clone_dtoh(&sums).unwrap(), [expected]);

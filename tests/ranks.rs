@@ -1,5 +1,5 @@
 //! Promise: ranks get the same number of batches, each sample goes to exactly one of them (padding
-//! is marked), and the global batches are the same for any number of them.
+//! is marked), and the global batches are the same for any number of ranks.
 
 mod support;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use support::{Content, Numbers, loader, no_hang};
 use warpfeed::{ErrorKind, LastBatch, Loader, Rank};
 
-/// An epoch as one rank has it, with each batch's mask.
+/// An epoch of one rank, with each batch's mask.
 fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     let mut batches = loader.host().unwrap();
     let all: Vec<_> = batches
@@ -25,7 +25,7 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     all
 }
 
-/// The valid samples of one batch of several ranks, one rank after the other.
+/// The valid samples of one batch over several ranks, in rank order.
 fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
     let mut all = Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
     for (part, valid) in parts {
@@ -42,7 +42,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
-/// What each setting of `last` promises, for one set of samples and all worlds.
+/// Checks the promise of each setting of `last`, for one set of samples and all world sizes.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
         let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
@@ -122,15 +122,15 @@ fn ranks_that_cannot_be_are_refused() {
     refused(make().batch_size(usize::MAX).rank(0, 3), "more samples than can be counted");
 }
 
-/// Prints what [`real_processes_by_each_launchers_variables`] says of a process without a launcher.
+/// Prints the error of a process without a launcher, for
+/// [`real_processes_by_each_launchers_variables`].
 #[test]
 #[ignore = "started by another test"]
 fn one_process_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// What a process of [`real_processes_by_each_launchers_variables`] is: it prints the samples of an
-/// epoch.
+/// Child process of [`real_processes_by_each_launchers_variables`]: prints the samples of an epoch.
 #[test]
 #[ignore = "started by another test"]
 fn one_of_several_processes() {
@@ -158,7 +158,7 @@ fn real_processes_by_each_launchers_variables() {
         for (rank, world) in launchers {
             command.env_remove(rank).env_remove(world);
         }
-        // As srun sets it; others do not look at it.
+        // Set by srun; other launchers ignore it.
         command.env("SLURM_STEP_ID", "0");
         command.args(["--exact", name, "--ignored", "--nocapture"]).stdout(Stdio::piped());
         command
@@ -199,8 +199,8 @@ fn real_processes_by_each_launchers_variables() {
     }
 }
 
-/// The process of a batch script, which `srun` did not start: it would deliver one rank's share,
-/// and wait for the others for ever.
+/// The process of a batch script, which `srun` did not start, would deliver one rank's share, and
+/// wait for the other ranks forever.
 #[test]
 fn a_batch_script_that_was_not_started_by_srun_is_no_rank() {
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -1,5 +1,5 @@
 //! Promise: a user's rayon calls inside a transform run in parallel on the loader's own pool, and
-//! nothing of theirs can hang.
+//! cannot hang.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn a_par_iter_inside_a_transform_uses_several_threads_and_no_others() {
             });
             Ok(())
         };
-        // One sample at a time is under way: what is parallel is the transform.
+        // Only one sample is in flight at a time, so any parallelism is the transform's.
         let open = || loader(Numbers::new(24)).batch_size(1).workers(4).prefetch(1);
         let plain: Vec<Vec<u8>> = open().into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
         let split: Vec<Vec<u8>> =

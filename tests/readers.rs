@@ -1,6 +1,6 @@
-//! Promise: where reads wait, threads of their own read for the workers: more reads are under way
-//! than there are workers, what they hold is bounded, and batches, errors, retries and shutdown are
-//! what they are without them. Sources that do not wait pay nothing. A source is told of each batch
+//! Promise: if reads block, separate threads read for the workers. More reads are in flight than
+//! there are workers, the data they hold is bounded, and batches, errors, retries and shutdown are
+//! the same as without them. Sources that do not block pay nothing. A source is told of each batch
 //! before it is read.
 
 mod support;
@@ -17,14 +17,14 @@ use warpfeed::format::Format;
 use warpfeed::source::{Concat, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Tests that count threads are alone.
+/// Tests that count threads run one at a time.
 fn no_hang(body: impl FnOnce()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     support::no_hang(body);
 }
 
-/// Numbers whose reading does what `before` does first.
+/// Numbers whose reads call `before` first.
 struct Slow<F>(Numbers, F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
@@ -67,7 +67,7 @@ fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are
                 .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
             assert_eq!(Content::from(batch), epoch[batch.index() as usize]);
         };
-        // Workers alone would give `processors` samples every 4 ms.
+        // Workers without readers would deliver `processors` samples every 4 ms.
         let alone = processors as f64 / 4e-3;
         let found = run_until(
             &mut batches,
@@ -120,7 +120,7 @@ fn readers_rest_when_reads_wait_no_more_and_come_back() {
         let mut batches = loader(source).workers(2).host().unwrap();
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
-        // An epoch that no reader has read a sample of.
+        // An epoch in which no sample was read by a reader.
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
@@ -138,7 +138,7 @@ fn readers_rest_when_reads_wait_no_more_and_come_back() {
     });
 }
 
-/// Samples of `bytes` that are copied, after a wait; `ahead` counts what was read and is not
+/// Samples of `bytes` that are copied after a wait. `ahead` counts samples that were read but not
 /// decoded.
 struct Large {
     len: usize,
@@ -202,10 +202,10 @@ fn what_is_read_and_not_decoded_is_bounded_in_bytes() {
             let plan = batches.memory_plan();
             assert!(plan.scratch_bytes >= plan.ahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-            // Of a part that is larger than the bound one sample is read ahead.
+            // If a part is larger than the bound, one of its samples is read ahead.
             let least = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > least, "{}", batches.stats());
-            // What is within the bound, one sample of each reader, and eight of each worker.
+            // The samples within the bound, plus one per reader and eight per worker.
             let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
             let most = most.load(Ordering::SeqCst);
             println!("{most} samples of {bytes} bytes at most, {plan}");
@@ -252,7 +252,7 @@ fn breaking_off_and_dropping_end_readers_in_the_middle_of_their_reads() {
                 let taken = batches.epoch(number).take(1 + (round + number as usize) % 12);
                 taken.for_each(|batch| drop(batch.unwrap()));
             }
-            // A whole epoch after some that were broken off.
+            // A whole epoch after some that were cancelled.
             if round % 5 == 0 {
                 let ids: usize = batches.epoch(9).map(|batch| batch.unwrap().len()).sum();
                 assert_eq!(ids, 800);
@@ -288,7 +288,8 @@ fn a_trace_has_a_row_for_each_reader() {
     });
 }
 
-/// Numbers that note what they are told, and that every sample is told before it is read.
+/// Numbers that record the batches they are told of, and require that each sample is announced
+/// before it is read.
 struct Told {
     numbers: Numbers,
     told: Arc<Mutex<Vec<Vec<u64>>>>,
@@ -319,7 +320,7 @@ fn a_source_is_told_of_each_batch_once_in_order_and_before_it_is_read() {
     no_hang(|| {
         let told: Arc<Mutex<Vec<Vec<u64>>>> = Arc::default();
         let source = |panics| Told { numbers: Numbers::new(70), told: told.clone(), panics };
-        // Shared, and as a part of several.
+        // Shared, and as a part of a concatenation.
         let all = Concat::new(vec![Arc::new(source(false)), Arc::new(source(false))]).unwrap();
         for (source, samples) in [(Arc::new(source(false)) as Arc<dyn Source>, 70), (Arc::new(all), 140)] {
             told.lock().unwrap().clear();
@@ -337,7 +338,7 @@ fn a_source_is_told_of_each_batch_once_in_order_and_before_it_is_read() {
                 assert_eq!(told, ids);
             }
         }
-        // An error is that of its batch: those before it come.
+        // The error belongs to its batch. Earlier batches are delivered.
         let results: Vec<_> =
             Loader::source(source(true)).codec(Draw).augment(Augment::train(16)).batch_size(7).into_iter().collect();
         assert_eq!(results.len(), 4);

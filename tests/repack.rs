@@ -1,4 +1,4 @@
-//! A re-packed JPEG has the pixels of the original, and the restart markers that a crop needs.
+//! A repacked JPEG has the pixels of the original, and the restart markers that a crop needs.
 
 mod libjpeg;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::pack::repack_jpeg;
 
-/// How a test picture is encoded.
+/// Encoding parameters of a test picture.
 #[derive(Debug, Clone)]
 struct Form {
     width: u16,
@@ -32,7 +32,7 @@ const PLAIN: Form = Form {
 };
 
 impl Form {
-    /// Edges, slopes and noise, so that all sizes of coefficients and long runs of zeros occur.
+    /// Edges, slopes and noise, so that coefficients of all sizes and long runs of zeros occur.
     fn pixels(&self) -> Vec<u8> {
         let channels = self.channels();
         let (w, h) = (usize::from(self.width), usize::from(self.height));
@@ -80,7 +80,7 @@ fn repacked(jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Pixels as the crate decodes them.
+/// Pixels as decoded by the crate.
 fn decoded(jpeg: &[u8]) -> Vec<u8> {
     let mut pixels = Pixels::new();
     let codecs = Codecs::new();
@@ -89,8 +89,8 @@ fn decoded(jpeg: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Re-packs `jpeg`, and checks with libjpeg that coefficients and pixels are the same, and that a
-/// second time changes nothing.
+/// Repacks `jpeg`, and checks with libjpeg that coefficients and pixels do not change, and that
+/// repacking again changes nothing.
 fn check(jpeg: &[u8]) -> Vec<u8> {
     let packed = repacked(jpeg);
     assert_eq!(libjpeg::coefficients(jpeg).unwrap(), libjpeg::coefficients(&packed).unwrap());
@@ -103,7 +103,7 @@ fn check(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The restart interval of DRI, and how many RSTn follow, which must count up modulo 8.
+/// The restart interval in DRI, and the number of RSTn markers, which must count up modulo 8.
 fn restarts(jpeg: &[u8]) -> (usize, usize) {
     let dri = jpeg.windows(4).position(|w| w == [0xff, 0xdd, 0, 4]).expect("DRI") + 4;
     let marks: Vec<u8> =
@@ -137,7 +137,7 @@ fn form() -> impl Strategy<Value = Form> {
             width,
             height,
             color,
-            // Eight black blocks more would be too many for an MCU.
+            // Eight more blocks for black would exceed the limit of an MCU.
             sampling: if color == ColorType::Luma || color == ColorType::Rgb || sampling != SamplingFactor::F_4_2 {
                 sampling
             } else {
@@ -151,7 +151,7 @@ fn form() -> impl Strategy<Value = Form> {
     )
 }
 
-/// How libjpeg is to encode.
+/// Encoding options for libjpeg.
 fn options() -> impl Strategy<Value = libjpeg::Options> {
     let factors =
         prop_oneof![
@@ -165,7 +165,7 @@ fn options() -> impl Strategy<Value = libjpeg::Options> {
         restart,
         optimise: flags[0],
         progressive: flags[1],
-        // RGB as it is, on one file in four.
+        // RGB without conversion, in one file of four.
         rgb: flags[2] && quality % 2 == 0,
         ..libjpeg::Options::new(quality, 1, 1)
     })
@@ -204,8 +204,8 @@ proptest! {
         if repack_jpeg(&jpeg, &mut packed).is_err() {
             prop_assert!(packed.is_empty());
         } else if let Ok(expected) = libjpeg::decode(&jpeg) {
-            // Of the data, libjpeg has nothing to say any more; it may still know a newer JFIF or
-            // Adobe segment than it can read.
+            // libjpeg no longer warns of the data. It may still warn of a newer JFIF or Adobe
+            // segment than it can read.
             let found = libjpeg::decode(&packed).unwrap();
             prop_assert!(found.rgb == expected.rgb);
             prop_assert!(found.warnings <= expected.warnings);
@@ -249,15 +249,15 @@ fn a_segment_is_an_eighth_of_a_row_and_has_32_to_64_pixels_of_it() {
         let jpeg = Form { width, height: 40, sampling, ..PLAIN }.jpeg();
         restarts(&repacked(&jpeg))
     };
-    // 500 pixels are 63 MCUs of 8: 315 of them in 5 rows, and segments of 8.
+    // 500 pixels are 63 MCUs of 8: 315 of them in 5 rows, in segments of 8.
     assert_eq!(of(500, SamplingFactor::F_1_1), (8, 40 - 1));
     // 32 MCUs of 16: 8 segments, in 3 rows.
     assert_eq!(of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
-    // 47 MCUs are a prime number: segments go on in the next row.
+    // 47 MCUs are a prime number, so segments continue in the next row.
     assert_eq!(of(375, SamplingFactor::F_1_1), (6, 40 - 1));
-    // A wide picture has many segments in a row.
+    // A wide picture has many segments per row.
     assert_eq!(of(4096, SamplingFactor::F_2_2), (4, 64 * 3 - 1));
-    // A small picture is not cut in pieces of a few pixels.
+    // A small picture is not split into segments of a few pixels.
     assert_eq!(of(32, SamplingFactor::F_1_1), (4, 5 - 1));
     assert_eq!(of(64, SamplingFactor::F_1_1), (4, 2 * 5 - 1));
 }
@@ -267,17 +267,16 @@ fn tables_are_made_for_the_picture() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
-    // Against tables that are optimal already, the restart segments alone are to be paid.
+    // Compared with tables that are already optimal, only the restart segments cost bytes.
     let optimal = Form { optimised: true, ..form }.jpeg();
     let segments = restarts(&packed).1 + 1;
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
-/// A table that is made for one picture takes a decoder longer to make than the bytes that it saves
-/// there.
+/// Building a table for a small picture costs a decoder more time than the saved bytes are worth.
 #[test]
 fn small_pictures_keep_the_standard_tables() {
-    // The contents of all DHT segments, up to SOS.
+    // Contents of all DHT segments, up to SOS.
     let tables = |jpeg: &[u8]| {
         let (mut at, mut tables) = (2, Vec::new());
         while jpeg[at + 1] != 0xda {
@@ -297,7 +296,7 @@ fn small_pictures_keep_the_standard_tables() {
                 let options = libjpeg::Options { optimise, ..libjpeg::Options::new(90, sampling.0, sampling.1) };
                 libjpeg::encode(&rgb, width, height, 3, &options)
             };
-            // Whatever tables the file had before.
+            // The result does not depend on the tables of the file.
             let [plain, optimised] = [encode(false), encode(true)];
             assert_eq!(repacked(&plain), repacked(&optimised));
             assert_eq!(tables(&repacked(&plain)) == tables(&plain), standard, "{side} pixels, {sampling:?}");
@@ -344,8 +343,8 @@ fn what_cannot_be_repacked_says_why() {
     assert!(reason(&with(sof + 4, 12)).contains("a 12-bit JPEG, which is not supported"));
     assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
-    // Fill bytes where no marker follows: libjpeg-turbo gives other pixels than the data says,
-    // depending on which of its readers meets them.
+    // Fill bytes without a following marker: libjpeg-turbo decodes other pixels than the data
+    // describes, depending on which of its readers finds them.
     let sos = jpeg.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
     let stuffed = sos + jpeg[sos..].windows(2).position(|w| w == [0xff, 0]).unwrap();
     let mut filled = jpeg.clone();

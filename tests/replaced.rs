@@ -1,5 +1,5 @@
-//! Promise: a data set that is written to, replaced or removed under a running loader is noticed in
-//! the next epoch.
+//! Promise: if a data set is written to, replaced or removed under a running loader, the next epoch
+//! notices.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,7 +9,7 @@ use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// A set of four pictures of one grey, so that old and new can be told apart.
+/// A set of four pictures of one grey level, so that old and new are distinguishable.
 fn write(mut writer: Box<dyn Writer>, grey: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
@@ -32,7 +32,7 @@ fn open(path: &Path) -> Batches<HostBatch> {
     Loader::new(path).augment(Augment::pass_through(8, 8)).batch_size(2).workers(1).host().unwrap()
 }
 
-/// The grey of all pixels of an epoch.
+/// The grey level of all pixels of an epoch.
 fn grey(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
     let mut found = Vec::new();
     for batch in batches.epoch(epoch) {
@@ -70,7 +70,7 @@ fn a_shard_that_is_written_to_is_an_error_at_the_next_epoch() {
     tar(&path, 10);
     let mut batches = open(&path);
     assert_eq!(grey(&mut batches, 0), 10);
-    // As `cp` over a file does: the same file, other bytes.
+    // Like `cp` over a file: the same file with different bytes.
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(600)).unwrap();
     file.write_all(b"other bytes").unwrap();
@@ -82,7 +82,7 @@ fn a_shard_that_is_written_to_is_an_error_at_the_next_epoch() {
     assert!(!error.cause().contains(" bytes"), "its length is what it was: {error}");
     assert!(epoch.next().is_none());
     drop(epoch);
-    // It stays one, and starting many epochs without taking their errors blocks nothing.
+    // It remains an error, and starting many epochs without taking their errors does not block.
     for epoch in 2..50 {
         drop(batches.epoch(epoch));
     }
@@ -114,8 +114,8 @@ fn a_shard_that_grew_says_by_how_much_and_one_that_was_touched_says_when() {
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }
 
-/// Each shard is looked at by the worker that is the first to read of it in an epoch: whoever reads
-/// of sound shards waits for none of the others.
+/// Each shard is checked by the worker that first reads from it in an epoch. Workers that read
+/// valid shards do not wait for the others.
 #[test]
 fn a_shard_that_is_written_to_ends_the_epoch_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();
@@ -135,8 +135,7 @@ fn a_shard_that_is_written_to_ends_the_epoch_where_it_is_first_read() {
     }
 }
 
-/// Skipping bad samples does not make pixels of a shard that changed: no sample of it is delivered
-/// any more.
+/// With bad samples skipped, samples of a changed shard are still never delivered.
 #[test]
 fn no_sample_of_a_shard_that_is_written_to_is_delivered() {
     let root = tempfile::tempdir().unwrap();
@@ -155,7 +154,7 @@ fn no_sample_of_a_shard_that_is_written_to_is_delivered() {
     let file = File::options().append(true).open(&second).unwrap();
     (&file).write_all(&[0; 512]).unwrap();
     for epoch in 1..20 {
-        // A batch without a sound sample is an error, and ends the epoch.
+        // A batch without a valid sample is an error, and ends the epoch.
         for batch in batches.epoch(epoch).flatten() {
             assert!(batch.images().as_u8().unwrap().iter().all(|&grey| grey == 10));
         }

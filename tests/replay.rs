@@ -1,4 +1,4 @@
-//! Promise: `batches.replay(n)` serves n ready batches again and again without work.
+//! Promise: `batches.replay(n)` repeats n ready batches without doing any work.
 
 mod support;
 
@@ -65,7 +65,7 @@ fn it_serves_what_there_is_and_refuses_what_does_not_fit() {
     });
 }
 
-/// Numbers that note where the run stands when the third batch is read and two are delivered.
+/// Numbers that record the position of the run when the third batch is read and two are delivered.
 struct Watches {
     numbers: Numbers,
     monitor: Arc<OnceLock<Monitor>>,

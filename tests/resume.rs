@@ -1,5 +1,5 @@
-//! Promise: a run goes on after the last batch that was delivered, from any point, on another
-//! number of workers or ranks, after `kill -9`; and not at all on another data set, seed, batch or
+//! Promise: a run resumes after the last delivered batch, from any point, on another number of
+//! workers or ranks, after `kill -9`; and is refused for another data set, seed, batch size or
 //! order.
 
 mod support;
@@ -24,14 +24,14 @@ fn step(batch: &HostBatch) -> Step {
     (batch.epoch(), batch.index(), Content::from(batch), batch.valid().collect())
 }
 
-/// The run, or what is left of it.
+/// The run, or the rest of it.
 fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
     let mut batches = loader.host().unwrap();
     let first = if all_epochs { 0 } else { batches.first_epoch() };
     (first..EPOCHS).flat_map(|epoch| batches.epoch(epoch).map(|b| step(&b.unwrap())).collect::<Vec<_>>()).collect()
 }
 
-/// Stops a run after `steps` batches, and gives its state as text.
+/// Stops a run after `steps` batches, and returns its state as text.
 fn stop(loader: Loader, steps: usize) -> String {
     let mut batches = loader.host().unwrap();
     let mut left = steps;
@@ -75,7 +75,7 @@ proptest! {
             }
             let steps = rest(make(1, 0, 1), false).len();
             let seen = (point * steps as f64) as usize;
-            // Every rank saves the same.
+            // Every rank saves the same state.
             let saved: Vec<_> = (0..before.1).map(|rank| stop(make(before.0, rank, before.1), seen)).collect();
             assert!(saved.iter().all(|state| *state == saved[0]));
             for rank in 0..after.1 {
@@ -202,8 +202,8 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
     );
 }
 
-/// A damaged state is refused by `serde` or by the loader, or is another sound one; it is never a
-/// panic or a hang.
+/// A damaged state is refused by `serde` or by the loader, or is another valid state. It never
+/// causes a panic or a hang.
 #[test]
 fn a_damaged_state_does_no_harm() {
     let make = || loader(Numbers::new(100)).batch_size(10).shuffle(5).workers(1);
@@ -231,7 +231,7 @@ fn a_damaged_state_does_no_harm() {
     assert!(unread > 100 && refused > 20, "{unread} not read, {refused} refused");
 }
 
-/// What a training program saves: what it learned, and where it is.
+/// Data that a training program saves: its model, and its position.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     steps: u64,
@@ -255,7 +255,7 @@ fn killed_loader() -> Loader {
     loader(Numbers::new(200)).shuffle(8).last_batch(LastBatch::Pad)
 }
 
-/// What the process of [`a_killed_process_goes_on_with_the_next_batch`] does.
+/// Child process of [`a_killed_process_goes_on_with_the_next_batch`].
 #[test]
 #[ignore = "started by another test"]
 fn a_process_that_is_killed() {
@@ -297,7 +297,7 @@ fn a_killed_process_goes_on_with_the_next_batch() {
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            // Killed a moment after it got some batches further, wherever it then is.
+            // Killed shortly after it has processed a few more batches, wherever it is.
             let steps = || Saved::read(&path).map_or(0, |c| c.steps);
             let until = steps() + 1 + rng.below(12);
             let ended = loop {

@@ -1,5 +1,5 @@
-//! Promise: a read that fails for a moment is tried again, a limited number of times, and counted;
-//! one that fails for good is not.
+//! Promise: a read that fails transiently is retried, a limited number of times, and counted; a
+//! permanent failure is not retried.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{Draw, Numbers, loader, no_hang};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
-/// Sample 5 fails with the error `code` as many times as `left` says.
+/// Sample 5 fails with the error `code` as often as `left` says.
 struct Shaky {
     numbers: Numbers,
     left: Arc<AtomicUsize>,
@@ -26,7 +26,7 @@ impl Source for Shaky {
         let fails =
             index == 5 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
         if fails {
-            // What a try leaves behind must not matter.
+            // Data left behind by a failed attempt must not matter.
             scratch.resize(1000, 0xee);
             return Err(Error::io("shard", &std::io::Error::from_raw_os_error(self.code)));
         }
@@ -73,7 +73,7 @@ fn one_failure_more_than_retries_is_the_error_itself() {
     });
 }
 
-/// Opening reads too: labels for `balanced`, a few samples for `resume`.
+/// Opening also reads: labels for `balanced`, and a few samples for `resume`.
 #[test]
 fn reads_at_opening_are_tried_again_as_well() {
     no_hang(|| {
@@ -85,8 +85,8 @@ fn reads_at_opening_are_tried_again_as_well() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // Sample 5 alone, so that every place a state looks at is it: with its key, another data
-        // set is told from this one.
+        // Sample 5 only, so that a state checks no other sample: its key distinguishes the data
+        // sets.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, left) = shaky(3, libc::EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();

@@ -1,10 +1,10 @@
-//! Promise: whatever goes wrong, wherever and whenever: no hang, no lost slot, no lost thread, and
-//! every sample is accounted for.
+//! Promise: whatever goes wrong, there is no hang, no lost slot, no lost thread, and every sample
+//! is accounted for.
 //!
 //! A schedule is drawn from a seed: the loader's options, which samples fail or panic or are slow
-//! in the source, the decoder and the transform, how many batches the consumer takes of each epoch
-//! and which it keeps. What must come out is computed from the same seed without any of the engine,
-//! and compared exactly: delivered + skipped + undelivered = all.
+//! in the source, the decoder and the transform, how many batches of each epoch the consumer takes,
+//! and which it keeps. The expected result is computed from the same seed, independently of the
+//! engine, and compared exactly: delivered + skipped + undelivered = all.
 
 mod support;
 
@@ -25,7 +25,7 @@ use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError,
 const SIDE: u32 = 4;
 const IMAGE: usize = (SIDE * SIDE * 3) as usize;
 
-/// Where a sample meets its fate.
+/// The stage at which a sample fails or is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Read,
@@ -42,12 +42,12 @@ enum Fate {
     Panics(Place),
 }
 
-/// What is drawn for a schedule.
+/// The random choices of a schedule.
 #[derive(Debug, Clone)]
 struct Schedule {
     seed: u64,
     fates: Arc<[Fate]>,
-    /// Once set, all are sound.
+    /// Once set, no sample fails or is slow.
     calm: Arc<AtomicBool>,
     batch: usize,
     workers: usize,
@@ -55,10 +55,10 @@ struct Schedule {
     last: LastBatch,
     shuffle: bool,
     policy: OnError,
-    /// Of each epoch: the first batch, how many are asked for, and for each whether the consumer
-    /// keeps it for a while.
+    /// For each epoch: its first batch, and for each requested batch whether the consumer keeps it
+    /// for a while.
     epochs: Vec<(u64, Vec<bool>)>,
-    /// The loader goes before the batches that were kept.
+    /// Whether the loader is dropped before the kept batches.
     loader_goes_first: bool,
 }
 
@@ -67,7 +67,7 @@ impl Schedule {
         let mut rng = Rng::new(seed, 0, 0);
         let mut below = |end: u64| rng.next_u64() % end;
         let len = 1 + below(40);
-        // One bad sample in so many; none in some schedules, nearly all in others.
+        // One bad sample in this many: none in some schedules, nearly all in others.
         let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
         let place = |n: u64| [Place::Read, Place::Size, Place::Decode, Place::Transform][n as usize];
         let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
@@ -94,10 +94,10 @@ impl Schedule {
             fates,
             calm: Arc::default(),
             batch,
-            // 0 is automatic: threads at a gate, slots in reserve.
+            // 0 means automatic, with idle threads and slots held in reserve.
             workers: below(5) as usize,
             prefetch: below(5) as usize,
-            // A loader that has no batch is refused.
+            // A loader without any batch is rejected, so `Drop` needs one full batch.
             last: [LastBatch::Keep, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
             shuffle: below(2) == 0,
             policy,
@@ -117,7 +117,7 @@ impl Schedule {
         loader.on_error(self.policy)
     }
 
-    /// What `sample` meets at `place`.
+    /// Applies the fate of `sample` at `place`.
     fn meet(&self, sample: u64, place: Place) -> Result<()> {
         if self.calm.load(Ordering::Relaxed) {
             return Ok(());
@@ -189,20 +189,20 @@ impl Transform for Part {
     }
 }
 
-/// How the samples of the epochs ended.
+/// What became of the samples.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Account {
     delivered: u64,
     skipped: u64,
-    /// Of batches that were not asked for, or lie behind an error.
+    /// Samples of batches that were not requested or come after an error.
     undelivered: u64,
     all: u64,
-    /// Epochs that ended with an error.
+    /// Number of epochs that ended with an error.
     stopped: u64,
 }
 
-/// One batch as it must be: its samples, which of them are sound, and the images and labels in
-/// place of those that are not.
+/// Asserts that a batch is as expected: sample ids, validity, and the images and labels that stand
+/// in for invalid samples.
 fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     assert!(batch.ids().eq(samples.iter().copied()));
     let images = batch.images().as_u8().expect("u8 images");
@@ -215,13 +215,13 @@ fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     }
 }
 
-/// Runs a schedule, and compares all of it with what must be.
+/// Runs a schedule and compares everything with the expected result.
 fn run(schedule: &Schedule) -> Account {
     let mut batches = schedule.loader().host().unwrap();
-    // Of an automatic number those that are always in use; the others may lie in reserve.
+    // With automatic prefetch, only the slots that are always in use; the others may be in reserve.
     let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
     let mut account = Account::default();
-    // Each sample where it failed first; as many as are allowed, and one more.
+    // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
     for (epoch, (first, keeps)) in (0..).zip(&schedule.epochs) {
@@ -265,21 +265,21 @@ fn run(schedule: &Schedule) -> Account {
             if keep {
                 kept.push_back((batch, samples));
             }
-            // Never all slots: that is an error of its own.
+            // Never hold all slots: that is a separate error.
             if kept.len() == slots {
                 kept.pop_front();
             }
         }
         drop(arriving);
         account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
-        // What is kept stays as it was.
+        // Kept batches do not change.
         kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     let listed: Vec<_> =
         batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().expect("it is named"))).collect();
     assert_eq!(listed, faults);
 
-    // Every slot is still there: the consumer can hold them all.
+    // No slot is lost: the consumer can hold them all.
     kept.retain(|_| schedule.loader_goes_first);
     schedule.calm.store(true, Ordering::Relaxed);
     let free = slots - kept.len();
@@ -293,13 +293,13 @@ fn run(schedule: &Schedule) -> Account {
     account
 }
 
-/// One schedule at a time, since the threads of the process are counted.
+/// One schedule at a time, because the threads of the process are counted.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn run_all(seeds: std::ops::Range<u64>) {
     let _alone = ALONE.lock();
     std::panic::set_hook(Box::new(|info| {
-        // The panics that a schedule asks for are expected.
+        // The panics of a schedule are expected.
         if !info.payload().downcast_ref::<String>().is_some_and(|text| text.starts_with("panics at")) {
             eprintln!("{info}");
         }

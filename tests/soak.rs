@@ -1,5 +1,5 @@
-//! Promise: nothing grows. After the first epochs memory, file descriptors and threads stay where
-//! they are, epoch after epoch.
+//! Promise: nothing grows. After the first epochs, memory, file descriptors and threads stay
+//! constant, epoch after epoch.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -14,11 +14,11 @@ use warpfeed::pack::Pack;
 use warpfeed::source::Folder;
 use warpfeed::{Augment, Batches, HostBatch, Loader};
 
-/// What the process holds.
+/// Resources that the process holds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
-    /// Resident memory that is no file's, in KiB: pages of mapped data sets come and go with the
-    /// page cache.
+    /// Resident anonymous memory in KiB. Pages of mapped data sets are excluded, because they come
+    /// and go with the page cache.
     anonymous: usize,
     files: usize,
     threads: usize,
@@ -45,7 +45,7 @@ impl Held {
     }
 }
 
-/// Pictures as data sets have them: wide and tall, small and large, JPEGs with and without
+/// Pictures like in real data sets: wide and tall, small and large, JPEGs with and without
 /// subsampling, in colour and grey, and other formats.
 fn pictures(folder: &Path) {
     use image::{DynamicImage, RgbImage};
@@ -57,7 +57,7 @@ fn pictures(folder: &Path) {
         let noise = |n: u32| (n.wrapping_mul(2_654_435_761) >> 26) as u8 ^ i as u8;
         let pixels: Vec<u8> = (0..width * height * 3).map(noise).collect();
         let path = |extension: &str| class.join(format!("{i}.{extension}"));
-        // Of each size one of each format.
+        // One of each format for each size.
         let other = ["png", "webp", "bmp", "tiff", "gif"].get(i as usize / sizes.len());
         if let Some(extension) = other {
             let picture = DynamicImage::from(RgbImage::from_raw(width, height, pixels).unwrap());
@@ -75,10 +75,10 @@ fn pictures(folder: &Path) {
     }
 }
 
-/// Does `round` again and again for `length`; gives the most that was held in the middle third and
-/// in the last one.
+/// Repeats `round` for `length`. Returns the maximum held in the middle third and in the last
+/// third.
 fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
-    // Seconds of rest for each of work, so that a long run leaves the machine to others.
+    // Seconds of rest per second of work, so that a long run leaves the machine to others.
     let rest: f64 = std::env::var("WARPFEED_SOAK_REST").ok().and_then(|v| v.parse().ok()).unwrap_or(0.0);
     let start = Instant::now();
     let (mut middle, mut last) = (Held::default(), Held::default());
@@ -86,7 +86,8 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
         let since = Instant::now();
         round(number);
         let third = 3.0 * start.elapsed().as_secs_f64() / length.as_secs_f64();
-        // However slow the machine: the middle has a round, and after it the end has one.
+        // However slow the machine, the middle third has at least one round, and the last third
+        // too.
         if third > 2.0 && middle.threads > 0 {
             last = last.most(Held::now());
         } else if third > 1.0 {
@@ -101,7 +102,7 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
     (middle, last)
 }
 
-/// The pictures in a folder, a tar and an LMDB.
+/// The pictures as a folder, a tar and an LMDB.
 fn sets(root: &Path) -> [PathBuf; 3] {
     let all = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
     pictures(&all[0]);
@@ -117,8 +118,8 @@ fn open_loader(path: &Path) -> Batches<HostBatch> {
     loader.host().unwrap()
 }
 
-/// Epochs of three loaders for three quarters of `length`, then loaders opened and closed for the
-/// rest.
+/// Runs epochs of three loaders for three quarters of `length`, and opens and closes loaders for
+/// the rest.
 fn soak(length: Duration) {
     let root = tempfile::tempdir().unwrap();
     let mut all = sets(root.path()).map(|path| open_loader(&path));
@@ -130,21 +131,21 @@ fn soak(length: Duration) {
             assert!(kept.is_some_and(|batch| batch.len() <= 10));
         }
     });
-    // A worker's buffers grow until each of them has held the largest picture, which takes longer
-    // than some seconds on a busy machine.
+    // A worker's buffers grow until each has held the largest picture, which takes more than a few
+    // seconds on a busy machine.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
         "memory grew: {middle:?}, then {last:?}, KiB"
     );
-    // Of an epoch that was left early each worker may still have a file open.
+    // Each worker may still have a file open from an epoch that was left early.
     let open = WORKERS * all.len();
     assert!(last.files <= middle.files + open && last.threads <= middle.threads, "{middle:?}, then {last:?}");
     drop(all);
     wait_for_threads(0);
 
-    // glibc gives new threads heaps of their own for thousands of loaders on, and keeps them, which
-    // would hide what is lost: in a process where all threads share one heap, nothing may grow.
+    // glibc creates and keeps separate heaps for new threads over thousands of loaders, which would
+    // hide leaks. In a process in which all threads share one heap, nothing may grow.
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "loaders_that_come_and_go", "--ignored", "--nocapture"])
         .env("MALLOC_ARENA_MAX", "1")
@@ -153,17 +154,17 @@ fn soak(length: Duration) {
     assert!(status.unwrap().success());
 }
 
-/// Bytes that the program has allocated and not freed. How many pages they lie on changes with
-/// every thread that is late, by more than a leak would.
+/// Number of bytes that the program has allocated and not freed. The number of pages varies by more
+/// than a leak would, with every late thread.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 fn allocated() -> usize {
-    // SAFETY: it reads the allocator's own sums, under its locks.
+    // SAFETY: it reads the allocator's own counters, under its locks.
     unsafe { libc::mallinfo2() }.uordblks
 }
 
-/// What the process does that [`soak`] starts: loaders opened and closed beside one that stays, and
-/// batches that outlive them.
+/// Child process of [`soak`]: opens and closes loaders while another one stays open, with batches
+/// that outlive them.
 #[test]
 #[ignore = "started by another test"]
 #[cfg(target_env = "gnu")]
@@ -172,8 +173,7 @@ fn loaders_that_come_and_go() {
     let root = tempfile::tempdir().unwrap();
     let paths = sets(root.path());
     let mut stays = open_loader(&paths[2]);
-    // The least that was allocated after every hundred rounds: what is lost adds to it, what is
-    // only late to be freed does not.
+    // Minimum allocated in every hundred rounds. A leak adds to it, and late frees do not.
     let mut least = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
@@ -193,15 +193,15 @@ fn loaders_that_come_and_go() {
     let (before, after) = (of(&least[third..2 * third]), of(&least[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
-        // Which threads and buffers the least catches differs by some 40 KiB from one hundred
-        // rounds to another.
+        // The threads and buffers that the minimum includes differ by some 40 KiB between batches
+        // of a hundred rounds.
         assert!(
             after <= before + before / 100 + (64 << 10),
             "memory grew: {before} bytes allocated in the middle third, then {after}"
         );
     }
-    // The crate's threads were counted in every round; others that have ended may be listed a
-    // moment longer.
+    // The crate's threads were counted in every round. Other threads that have ended may be listed
+    // slightly longer.
     assert!(last.files <= middle.files, "{middle:?}, then {last:?}");
     assert_eq!(stays.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
 }
@@ -212,10 +212,10 @@ fn nothing_grows_in_nine_seconds() {
 }
 
 /// `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test soak -- --ignored --nocapture`, in the
-/// background under `nice -n 19 taskset -c 0` and with `WARPFEED_SOAK_REST=9`: nine seconds of rest
-/// for each of work.
+/// background under `nice -n 19 taskset -c 0` and with `WARPFEED_SOAK_REST=9`, which means nine
+/// seconds of rest per second of work.
 #[test]
-#[ignore = "takes an hour, or as long as it is told"]
+#[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS"]
 fn nothing_grows_in_an_hour() {
     let seconds = std::env::var("WARPFEED_SOAK_SECONDS").ok().and_then(|v| v.parse().ok()).unwrap_or(3600);
     soak(Duration::from_secs(seconds));

@@ -1,4 +1,4 @@
-//! The same samples through every source are the same samples.
+//! The same samples come out of every source.
 
 use std::fs;
 use std::path::Path;
@@ -30,8 +30,8 @@ fn options(source: &dyn Source) -> WriteOptions {
     WriteOptions { classes: source.classes().to_vec(), ..Default::default() }
 }
 
-/// Writes `source` to every target below `folder`, and checks that each gives the same samples and
-/// classes back.
+/// Writes `source` to every target below `folder`, and checks that each returns the same samples
+/// and classes.
 fn agree(source: &dyn Source, folder: &Path) {
     let expected = read_all(source);
     let options = options(source);
@@ -166,7 +166,7 @@ fn nothing_is_overwritten_unless_forced_and_nothing_half_is_left() {
     let sharded = WriteOptions { shard_size: Some(12_000), ..plain.clone() };
     type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn Writer>>;
     let (lmdb, tar, shards) = (root.path().join("a.lmdb"), root.path().join("b.tar"), root.path().join("c.tar"));
-    // As a shell completes it.
+    // A path as completed by a shell.
     let with_slash = root.path().join("a.lmdb/");
     let create_lmdb: Create = &|o| Ok(Box::new(LmdbWriter::create(&with_slash, o)?));
     let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
@@ -295,7 +295,7 @@ fn open_finds_out_what_it_is_by_content() {
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
 }
 
-/// What `open` gives is a source like any other, and says all that the set says.
+/// The result of `open` is an ordinary source with all metadata of the set.
 #[test]
 fn a_shared_source_goes_into_a_loader_as_it_is() {
     let root = tempfile::tempdir().unwrap();

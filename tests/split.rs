@@ -1,5 +1,5 @@
-//! Promise: splitting a data set is one call: by shares and a seed, over one open source, class by
-//! class if asked for.
+//! Promise: splitting a data set is one call: by shares and a seed, over one open source, per class
+//! on request.
 
 mod support;
 

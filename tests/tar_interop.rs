@@ -1,6 +1,6 @@
-//! Shards that Python's `tarfile` and GNU tar write, and those that they read.
+//! Shards written by Python's `tarfile` and GNU tar, and shards that these can read.
 //!
-//! `fixtures/make.py` wrote the tar files beside it.
+//! `fixtures/make.py` wrote the tar files next to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fn written(folder: &Path) -> PathBuf {
     path
 }
 
-/// Names under which other readers see the files of `written`.
+/// Names by which other readers see the files of `written`.
 fn names() -> Vec<String> {
     let stems = [
         "c0/1".into(),

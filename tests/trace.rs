@@ -1,6 +1,6 @@
-//! Promise: `Loader::trace` writes Chrome trace events that hold to the format, with a row for each
-//! who works, spans that nest, and the program's own beside them; and the file is whole whenever
-//! the loader is gone.
+//! Promise: `Loader::trace` writes valid Chrome trace events, with a row for each thread that
+//! works, properly nested spans, and the program's own spans. The file is complete whenever the
+//! loader has been dropped.
 
 mod support;
 
@@ -15,12 +15,12 @@ use support::{Numbers, loader, no_hang};
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{ErrorKind, Loader};
 
-/// Spans of the program go to every trace that is open, so the tests take turns.
+/// Spans of the program go to every open trace, so the tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Trains for `batches` batches of 7 with spans of its own, then drops everything in mid-epoch.
+/// Trains on `batches` batches of 7 with its own spans, then drops everything in mid-epoch.
 fn train(path: &Path, schedule: Schedule, batches: usize) {
-    // It waits, so that no worker does all of the work before the other begins.
+    // Sleeps, so that one worker does not do all of the work before the other starts.
     let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::order::Rng| {
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
@@ -41,7 +41,7 @@ fn train(path: &Path, schedule: Schedule, batches: usize) {
     });
 }
 
-/// The events, after checking that each has what the format asks for.
+/// The events, after checking that each is complete.
 fn events(path: &Path) -> Vec<Value> {
     let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let events = document["traceEvents"].as_array().unwrap().clone();
@@ -79,7 +79,7 @@ fn range(event: &Value) -> (f64, f64) {
     (ts, ts + event["dur"].as_f64().unwrap())
 }
 
-/// Spans of a row begin one after the other, and each lies inside or beside those before it.
+/// Spans of a row start in order, and each is inside or after the previous ones.
 fn check_nesting(row: &[Value]) {
     let mut open: Vec<f64> = Vec::new();
     let mut last = 0.0;
@@ -87,7 +87,7 @@ fn check_nesting(row: &[Value]) {
         let (begin, end) = range(event);
         assert!(begin >= last, "{event} begins before the one before it");
         last = begin;
-        // A thousandth of a nanosecond for decimal fractions in binary.
+        // A tolerance of a thousandth of a nanosecond for decimal fractions in binary.
         open.retain(|&outer| outer > begin + 1e-6);
         assert!(open.iter().all(|&outer| end <= outer + 1e-6), "{event} overlaps {open:?}");
         open.push(end);
@@ -129,8 +129,8 @@ fn a_window_has_a_row_for_each_who_works() {
             assert!(args["bytes"].as_u64().unwrap() > 0 && args["batch"].is_u64(), "{span}");
         }
     }
-    // Everything lies in the window, which opens a moment before the consumer waits: it is given 5
-    // ms for that.
+    // Everything is inside the window, which opens shortly before the consumer waits, with a
+    // tolerance of 5 ms.
     let (first, last) = (range(&consumer[0]).0 - 5e3, consumer.iter().map(|e| range(e).1).fold(0.0, f64::max));
     for event in rows.values().flatten() {
         assert!(range(event).0 >= first && range(event).1 <= last, "{event} is not in {first}..{last}");
@@ -144,7 +144,7 @@ fn the_file_is_whole_when_the_loader_is_dropped_in_a_window() {
     let path = dir.path().join("trace.json");
     train(&path, Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 }, 30);
     let rows = rows(&events(&path));
-    // Dropped before the thirtieth step has ended.
+    // Dropped before the end of the thirtieth step.
     assert_eq!(batches_of(&rows["consumer"]), (3..30).collect());
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {
@@ -165,7 +165,7 @@ fn the_file_is_whole_while_a_monitor_outlives_the_loader() {
     drop(loader);
     let whole = fs::read(&path).unwrap();
     assert_eq!(batches_of(&rows(&events(&path))["consumer"]), (3..30).collect());
-    // Nothing listens any more, and nothing is written twice.
+    // Spans are no longer recorded, and nothing is written twice.
     drop(span("after the loader"));
     assert_eq!(monitor.stats().batches, 30);
     drop(monitor);

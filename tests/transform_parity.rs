@@ -1,5 +1,5 @@
-//! Crop, resize and sampling agree with torchvision and Pillow. The pictures beside `make.py` in
-//! `tests/fixtures/parity` are theirs.
+//! Crop, resize and sampling agree with torchvision and Pillow, which made the pictures next to
+//! `make.py` in `tests/fixtures/parity`.
 
 use warpfeed::decode::{Pixels, Rect, Size};
 use warpfeed::order::Rng;
@@ -31,7 +31,7 @@ fn fixture(name: &str) -> (Size, Vec<u8>) {
     (Size::new(image.width(), image.height()), image.into_raw())
 }
 
-/// Mean and largest absolute difference in levels of 0 to 255.
+/// Mean and maximum absolute difference in levels of 0 to 255.
 fn difference(a: &[u8], b: &[u8]) -> (f64, u8) {
     assert_eq!(a.len(), b.len());
     let sum: u64 = a.iter().zip(b).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
@@ -112,7 +112,7 @@ fn a_part_of_the_picture_gives_the_pixels_of_the_whole() {
     assert_eq!(run(&part, &plan), run(&whole, &plan));
 }
 
-/// `fast_image_resize` on the same window, flipped then.
+/// `fast_image_resize` on the same window, then flipped.
 fn with_fir(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -147,7 +147,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
         let mut side = || rng.below(most) as u32 + 1;
         let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
         let mut pixels = Pixels::new();
-        // Runs of one value among noise, so that black and white meet the clamping.
+        // Runs of one value between noise, so that clamping to black and to white is tested.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();
@@ -159,7 +159,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
             (rng.below(u64::from(size.width - w) + 1) as u32, rng.below(u64::from(size.height - h) + 1) as u32);
         let mut plan = crop(Rect::new(x, y, w, h), output);
         if case % 2 == 1 {
-            // A window between the pixels, as evaluation has.
+            // A window with fractional edges, as in evaluation.
             let mut part = |start: u32, length: u32| {
                 let from = rng.unit() * f64::from(length) * 0.7;
                 (f64::from(start) + from, (f64::from(length) - from) * rng.range(0.2, 1.0))
@@ -178,8 +178,8 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
 
 #[test]
 fn random_boxes_have_the_moments_of_torchvisions() {
-    // Means and deviations of area share, ln(ratio), and the centre's place, over 200,000 boxes of
-    // torchvision's RandomResizedCrop.get_params for pictures of these sizes (`boxes.py`).
+    // Means and deviations of area share, ln(ratio), and the position of the centre, over 200,000
+    // boxes of torchvision's RandomResizedCrop.get_params for pictures of these sizes (`boxes.py`).
     for (width, height, expected) in TORCHVISION_BOXES {
         let size = Size::new(width, height);
         let augment = Augment::train(224);

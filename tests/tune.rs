@@ -1,7 +1,7 @@
-//! Promise: `prefetch(0)` finds its value while batches are delivered, within the memory limit;
-//! batches are the same meanwhile, and what was set stays. `workers(0)` is one for each processor.
-//! (How near to the best prefetch comes is measured by `benches/tune.rs`; that it settles is tried
-//! on arithmetic in `src/engine/tune/tests.rs`. Sources that wait are in `tests/readers.rs`.)
+//! Promise: `prefetch(0)` tunes itself while batches are delivered, within the memory limit,
+//! without changing the batches; explicit settings are kept. `workers(0)` means one per processor.
+//! (`benches/tune.rs` measures how close prefetch gets to the optimum; `src/engine/tune/tests.rs`
+//! tests on simulated numbers that it settles. Sources that block are in `tests/readers.rs`.)
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::{Draw, Numbers, no_hang, run_until};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 
-/// Numbers whose reading waits, as that of a slow disk.
+/// `Numbers` whose reads block, as on a slow disk.
 struct Waits(Numbers, Duration);
 
 impl Source for Waits {
@@ -36,10 +36,11 @@ fn loader(samples: usize, wait: Duration) -> Loader {
 fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     no_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-        // More than two batches ahead only where workers have all that is of use to them.
+        // Prefetch exceeds two only if the limit also leaves the workers all the scratch memory
+        // they can use.
         let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
         let limit = 7 * slot + slot / 2 + scratch;
-        // Two workers make a batch in 4 ms; one step in 12 takes as long as nine of them.
+        // Two workers make a batch in 4 ms, and every twelfth step takes as long as ten batches.
         let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
         let mut batches = loader.host().unwrap();
         let plan = batches.memory_plan();
@@ -65,7 +66,7 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
 #[test]
 fn the_least_that_a_limit_leaves_room_for_is_one_batch_ahead() {
     let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-    // Two workers have an image of 16 by 16 each.
+    // Each of the two workers has scratch memory for one 16x16 image.
     let images = 2 * 16 * 16 * 3;
     let plan = |limit: usize| {
         loader(8, Duration::ZERO).workers(2).memory_limit(limit + images).host().map(|batches| batches.memory_plan())
@@ -90,13 +91,13 @@ fn what_was_set_stays() {
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| changed(stats) || start.elapsed() > over));
         let stats = batches.stats();
         assert!(!changed(&stats), "{stats}");
-        // Both clocks are read one after the other, and much may lie between.
+        // The two clocks are not read at the same instant, so some slack is allowed.
         assert!((0.5..1.5).contains(&(stats.worker_seconds / (2.0 * stats.seconds))), "{stats}");
         assert_eq!(batches.memory_plan().slots, 4);
     });
 }
 
-/// The process that is allowed few threads: this test again, as a user who has no other.
+/// Reruns this test in a process that may have few threads, as a user with no other processes.
 #[cfg(target_os = "linux")]
 #[test]
 fn where_threads_are_short_the_loader_goes_on_with_those_it_has() {
@@ -122,14 +123,15 @@ fn where_threads_are_short_the_loader_goes_on_with_those_it_has() {
     if available_parallelism().unwrap().get() > 8 {
         return eprintln!("skipped: the limit is for a machine of up to eight processors");
     }
-    // A user without other processes cannot read what lies under root's temporary folders, but what
-    // it has open and what is copied to a place of its own.
+    // Such a user cannot read root's temporary folders, so the program is copied to a folder that
+    // is opened to everyone.
     let root = tempfile::tempdir().unwrap();
     let program = root.path().join("tune");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     std::fs::set_permissions(root.path(), open).unwrap();
-    // The limit holds in the process that `prlimit` becomes, and counts all of the user's.
+    // The limit applies to the program that `prlimit` executes, and counts all processes of that
+    // user.
     for time in 0..5 {
         let output = std::process::Command::new("setpriv")
             .args(["--reuid=65534", "--clear-groups", "prlimit", "--nproc=20:20"])

@@ -1,4 +1,5 @@
-//! What follows a picture, in naive code: whole planes, and a plan's steps one after the other.
+//! Naive code for fields that follow a picture: whole planes, and a plan's steps one after the
+//! other.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use warpfeed::batch::Field;
@@ -64,7 +65,7 @@ impl Plane {
         Plane::of(width, height, |i, j| self.at(x + i, y + j))
     }
 
-    /// As torch's `interpolate(mode="nearest")`: 32-bit floats, rounded down.
+    /// Like torch's `interpolate(mode="nearest")`: 32-bit floats, rounded down.
     pub fn resize(&self, width: usize, height: usize) -> Self {
         let from =
             |i: usize, from: usize, to: usize| ((i as f32 * (from as f32 / to as f32)).floor() as usize).min(from - 1);
@@ -83,7 +84,7 @@ impl Plane {
         Plane::of(self.width, self.height, |i, j| self.at(turn(i, self.width, across), turn(j, self.height, down)))
     }
 
-    /// What a plan as [`Told`] makes of it, step by step, over whole planes.
+    /// Applies a plan, given as [`Told`], step by step, over whole planes.
     pub fn follow(&self, told: &[i64], output: Size, fill: i64) -> Self {
         let n: Vec<usize> = told.iter().map(|&v| v as usize).collect();
         let resized = self.crop(n[0], n[1], n[2], n[3]).resize(n[4], n[5]);

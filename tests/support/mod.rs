@@ -1,4 +1,4 @@
-//! A drawn data set, and the naive loop that the loader must equal.
+//! A synthetic data set, and the naive loop that the loader must equal.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, Resizer};
 use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
-/// A source of `len` samples whose image field is the sample's number; counts its reads.
+/// A source of `len` samples whose image field is the sample's number. Counts its reads.
 #[derive(Clone)]
 pub struct Numbers {
     pub len: usize,
@@ -45,7 +45,7 @@ impl Source for Numbers {
     }
 }
 
-/// Draws the picture of a number: every pixel depends on the number, its place and its channel.
+/// Draws the picture of a number: every pixel depends on the number, its position and its channel.
 pub struct Draw;
 
 impl Draw {
@@ -88,7 +88,7 @@ pub fn loader(source: Numbers) -> Loader {
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
 
-/// What a batch of u8 images is, for comparison.
+/// Content of a batch of u8 images, for comparison.
 #[derive(Debug, PartialEq, Clone)]
 pub struct Content {
     pub ids: Vec<u64>,
@@ -108,7 +108,7 @@ impl From<&HostBatch> for Content {
     }
 }
 
-/// The epoch as one thread makes it, sample after sample, without any of the engine.
+/// The epoch as computed by one thread, sample by sample, without the engine.
 pub fn reference(
     source: &dyn Source,
     codec: impl Codec + 'static,
@@ -149,8 +149,8 @@ pub fn reference(
     batches
 }
 
-/// Epochs until `done`, in which batch `n` is worked on for `step(n)` and seen by `see`. Says whether
-/// that came within a minute.
+/// Runs epochs until `done`. The consumer spends `step(n)` on batch `n`, and `see` inspects it.
+/// Returns whether `done` was reached within a minute.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -175,8 +175,8 @@ pub fn run_until(
     unreachable!("epochs do not end")
 }
 
-/// Waits until the process has `expected` threads that the crate started: a thread takes its name,
-/// and leaves the list, a moment after it is started and joined.
+/// Waits until the process has `expected` threads started by the crate. A thread takes its name
+/// shortly after it starts, and leaves the list shortly after it is joined.
 pub fn wait_for_threads(expected: usize) {
     for _ in 0..50_000 {
         if threads() == expected {
@@ -193,7 +193,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
-/// Ends the process if `body` is not done in two minutes: a hang must fail, not block.
+/// Ends the process if `body` takes more than two minutes, because a hang must fail, not block.
 pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
     let done = Arc::new(AtomicUsize::new(0));
     let watched = done.clone();
