@@ -437,7 +437,7 @@ fn a_source_that_panics_when_asked_for_a_file_does_not_hide_the_error() {
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
 
-/// Has 60 samples, and 20 from the `1`-th call of `len` on.
+/// Has 60 samples for the first `self.1` calls of `len`, and 20 after that.
 struct Shrinks(AtomicU64, u64);
 
 impl Order for Shrinks {

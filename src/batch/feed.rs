@@ -18,7 +18,7 @@ pub(crate) trait Feed: Send {
     /// Ends the epoch early.
     fn stop(&mut self);
 
-    /// Reports whether the consumer is full, so has no room for more batches.
+    /// Reports whether the consumer is full and cannot take more batches.
     fn supplied(&self, _supplied: bool) {}
 
     /// Number of batches that are ready.

@@ -9,7 +9,6 @@
 //!    alive on the calling thread.
 //! 3. An [`Entered`] restores the state of the thread: the current context and the capture mode.
 //!    The program's own calls on that thread are not affected.
-//!    mode. The program's own calls on that thread see no difference.
 
 use std::cell::Cell;
 use std::error::Error as _;

@@ -38,7 +38,6 @@ pub trait Order: Send + Sync {
     /// The variant `epoch` is right if each sample comes once per epoch. If a sample can come more
     /// often, return a different variant each time. Otherwise it is augmented the same way each
     /// time. An order built from another order passes on that order's variant.
-    /// order passes on that order's variant.
     fn at(&self, epoch: u64, position: u64) -> Draw {
         Draw { index: self.index(epoch, position), variant: epoch }
     }

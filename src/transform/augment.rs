@@ -113,8 +113,7 @@ impl Augment {
 
     /// Crops a random box that shows enough of the sample's boxes, and resizes it to `width` by
     /// `height` pixels: torchvision's `RandomIoUCrop()` and `Resize((height, width))`. Liu et al.,
-    /// "SSD: Single Shot
-    /// MultiBox Detector" (2016).
+    /// "SSD: Single Shot MultiBox Detector" (2016).
     ///
     /// A threshold is drawn from 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, where 1 means the whole picture.
     /// For any other threshold up to 40 crops are drawn, with sides of 0.3 to 1 times the picture's

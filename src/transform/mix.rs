@@ -78,8 +78,7 @@ impl Mix {
 }
 
 /// How one batch and its labels are mixed. Sample `i` belongs with weight `weight` to its own class
-/// and
-/// with `1 - weight` to the class of its [`partner`](Mixing::partner).
+/// and with `1 - weight` to the class of its [`partner`](Mixing::partner).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
     /// Share of the sample itself, 0 to 1; torchvision's `lam`.

@@ -30,7 +30,6 @@ pub trait ToCandle: Fields {
     ///
     /// # Panics
     /// If the loader has no image field.
-    /// If the loader was opened without a picture.
     fn candle_images(&self, device: &Device) -> Result<Tensor> {
         self.tensor("image", self.image_view(), device)
     }
