@@ -1,7 +1,11 @@
 /// What the crate's messages call by its name in Rust, and its name here.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 10] = [
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
+    (
+        "Loader::annotations_follow(Exif::Stored) or (Exif::Upright)",
+        "annotations_follow=\"stored\" or \"upright\"",
+    ),
     ("pinned(true)", "pin_memory=True"),
     (".pinned(false)", "pin_memory=False"),
     ("`.force(true)`", "force=True"),

@@ -1,5 +1,5 @@
-use super::Size;
 use super::jpeg::header::{Coding, Frame, Header};
+use super::{Oriented, Size};
 
 /// What the header of an encoded picture says.
 ///
@@ -19,6 +19,8 @@ pub struct Info {
     pub format: &'static str,
     /// Size of the decoded, upright picture.
     pub size: Size,
+    /// The same size with the EXIF orientation.
+    pub oriented: Oriented,
     /// Details of a JPEG; `None` for other formats.
     pub jpeg: Option<JpegInfo>,
 }

@@ -9,6 +9,7 @@
 //! | `boxes.crowd.npy`, `boxes.difficult.npy` | (n) u8: 1 or 0 |
 //! | `boxes.masks.json` | a list of n segmentations as COCO writes them, `null` where there is none |
 //! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabelled, 1 hidden, 2 visible |
+//! | `boxes.image_size.txt` | width and height in pixels of the picture that was annotated, if the set says |
 //! | `boxes.units.txt` | `relative`: coordinates are parts of the picture's width and height. Without it they are pixels |
 //! | `mask.png` | a class for each pixel |
 //! | `image_id.txt` | the picture's id, where that is not its name |
@@ -100,6 +101,14 @@ impl<'s> Parts<'s> {
         bytes.push(b'\n');
         bytes[start + 8..start + 10].copy_from_slice(&((header - 10) as u16).to_le_bytes());
         numbers.into_iter().for_each(|number| number.put(bytes));
+    }
+
+    /// Adds the size of the picture that was annotated, if it is known.
+    pub(super) fn image_size(&mut self, size: Option<(u32, u32)>) {
+        if let Some((width, height)) = size {
+            let bytes = self.begin("boxes.image_size.txt");
+            write!(bytes, "{width} {height}").expect("a Vec takes everything");
+        }
     }
 
     /// Adds the content of the file whose path these pieces make.

@@ -60,6 +60,9 @@ const CLASSES: [&str; 20] = [
 ///   Detectron2. `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
 /// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
 ///   Pascal VOC, they are its 20. So every list of a set has the same numbers.
+/// - **Size**: `boxes.image_size.txt`, the `size` in the file, if it is there and not 0.
+///   [`field::Boxes`](crate::field::Boxes) compares it with the picture's, and turns what was
+///   annotated on the stored pixels of a picture that EXIF turns.
 /// - **Masks**: `mask.png` from `SegmentationClass`, where the picture has one. Its 0 is the
 ///   background, class c of the boxes is c + 1, and 255 is the outline that no class owns. A list in
 ///   `ImageSets/Segmentation` needs them.
@@ -67,7 +70,8 @@ const CLASSES: [&str; 20] = [
 /// **Bad annotations.** A missing or bad file, and a box that reaches out of its picture by more
 /// than a pixel and a hundredth of its side, are errors of the sample with the file and the line.
 ///
-/// **Memory.** Opening reads all files of `Annotations`. What stays are 25 bytes for a box.
+/// **Memory.** Opening reads all files of `Annotations`. What stays are 25 bytes for a box, and some 60 for a
+/// picture.
 #[derive(Debug)]
 pub struct Voc {
     /// Of the pictures and of the masks; they end with `/`.
@@ -90,6 +94,8 @@ struct Item {
     name: Box<str>,
     /// Where its boxes end.
     end: usize,
+    /// The size that its annotations declare.
+    size: Option<(u32, u32)>,
     mask: bool,
     /// What is wrong with it.
     error: Option<Error>,
@@ -159,8 +165,9 @@ impl Voc {
             } else if annotated {
                 error = set.add(&folder, &name, found.get(&name));
             }
+            let size = found.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
             let file = file.unwrap_or_else(|| name.into());
-            set.items.push(Item { name: file, end: set.numbers.len(), mask, error });
+            set.items.push(Item { name: file, end: set.numbers.len(), size, mask, error });
         }
         Ok(set)
     }
@@ -260,6 +267,7 @@ impl Source for Voc {
             parts.array("boxes.class.npy", &[n], self.numbers[boxes.clone()].iter().copied());
             parts.array("boxes.difficult.npy", &[n], self.difficult[boxes].iter().copied());
         }
+        parts.image_size(item.size);
         if item.mask {
             parts.file("mask.png", &[&self.masks, key, ".png"])?;
         }
