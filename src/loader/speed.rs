@@ -19,8 +19,8 @@ impl Loader {
     /// first wait and sleep when reads do not wait. Their samples stay within the memory of
     /// [`Batches::memory_plan`].
     ///
-    /// Each worker costs a thread and scratch for its pictures. More than 4,096 workers are an
-    /// error when the loader is opened.
+    /// Each worker costs a thread and scratch for its pictures. More than 768 workers are an error
+    /// when the loader is opened.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
