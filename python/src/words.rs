@@ -1,5 +1,5 @@
 /// What the crate's messages call by its name in Rust, and its name here.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 12] = [
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
     (
@@ -12,6 +12,8 @@ const NAMES: [(&str, &str); 10] = [
     ("Loader::classes or Loader::classes_file", "classes=[...] or classes_file=\"...\""),
     ("`Loader::trace`", "`trace=`"),
     ("Coco::with_pictures takes another folder", "warpfeed.Coco(json, pictures=...) takes another folder"),
+    ("TableOptions::picture(", "TableOptions(picture="),
+    ("TableOptions::file(", "TableOptions(files="),
     ("Augment::", "Augment."),
 ];
 

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::source::annotated::{Parts, below, check_box, key_and_field, root};
 use crate::source::bytes::Unmapped;
+use crate::source::file;
 use crate::source::identity::Identity;
 use crate::source::{Sample, Source};
 
@@ -131,10 +131,12 @@ impl Coco {
     /// Both, with pictures of `formats` too.
     pub(in crate::source) fn with_formats(json: &Path, folder: Option<&Path>, formats: Vec<Format>) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io(json, &e);
-        let file = File::open(json).map_err(failed)?;
+        let file = file::open(json).map_err(failed)?;
         let identity = Identity::of(&file.metadata().map_err(failed)?);
         // In one piece, for the time of opening: so most of it is never copied.
-        let bytes = fs::read(json).map_err(failed)?;
+        let mut bytes = Vec::new();
+        let opened = file.try_clone().map_err(failed)?;
+        file::append(opened, &mut bytes, u64::MAX).map_err(failed)?;
         let content: json::File<'_> = serde_json::from_slice(&bytes)
             .map_err(|e| Error::in_source(format!("not the JSON of COCO: {e}")).at_path(json))?;
         let set = Set::of(content, &bytes).map_err(|e| e.at_path(json))?;

@@ -8,6 +8,7 @@ use super::xml::Objects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
 use crate::source::annotated::{Parts, key_and_field, root};
+use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
 use crate::source::{Sample, Source};
 
@@ -15,6 +16,9 @@ const PICTURES: &str = "JPEGImages";
 const ANNOTATIONS: &str = "Annotations";
 const LISTS: &str = "ImageSets";
 const MASKS: &str = "SegmentationClass";
+
+/// The largest file of annotations. One of a picture with a hundred objects has some 50 KB.
+const MAX_XML: u64 = 64 << 20;
 
 /// The classes of Pascal VOC, sorted.
 const CLASSES: [&str; 20] = [
@@ -127,7 +131,7 @@ impl Voc {
             files.into_iter().map(|file| (key_and_field(&file, &formats).0.to_owned(), file.into())).collect();
         let names: Vec<String> = match list {
             Some(list) => {
-                let text = fs::read_to_string(list).map_err(|e| Error::io(list, &e))?;
+                let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
                 text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
             }
             None => files.keys().cloned().collect(),
@@ -198,7 +202,7 @@ fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
         .collect::<Result<_>>()?;
     let read = |path: &PathBuf| {
         let name = path.file_stem()?.to_str()?.to_owned();
-        let text = fs::read_to_string(path).map_err(|e| Error::io(path, &e));
+        let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
         Some((name, text.and_then(|text| Objects::parse(&text)).map_err(|e| e.at_path(path))))
     };
     // Reading waits on the disk, hence more threads than cores. The pool is gone before the
