@@ -64,7 +64,8 @@
 //! rows of class shares. [`field`](Loader::field) adds arrays of a sample to the batch, and
 //! [`without`](Loader::without) leaves out the image or the label. Masks, boxes, points and maps of
 //! floats follow the crop of their picture. The module [`field`](mod@field)
-//! lists the kinds.
+//! lists the kinds. [`annotations_follow`](Loader::annotations_follow) says how they lie in pictures
+//! that EXIF turns.
 //!
 //! [`classes`](Loader::classes) and [`classes_file`](Loader::classes_file) give the list of class
 //! names that numbers the labels, so that two data sets with different classes number them alike.
@@ -208,6 +209,7 @@ struct Readme;
 mod fuzz;
 
 pub use batch::{Dtype, HostBatch, Layout, Normalize, TensorView};
+pub use decode::Exif;
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
 pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter};

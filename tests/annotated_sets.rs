@@ -74,6 +74,7 @@ fn coco_gives_what_its_json_says() {
                 "boxes.crowd.npy",
                 "boxes.points.npy",
                 "boxes.masks.json",
+                "boxes.image_size.txt",
                 "image_id.txt",
                 "png"
             ]
@@ -116,7 +117,7 @@ fn coco_without_masks_or_points_has_no_such_fields() {
     json["categories"][1].as_object_mut().unwrap().remove("keypoints");
     let root = coco_set(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
-    let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "image_id.txt", "png"];
+    let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
     assert!(samples(&source).iter().all(|sample| names(sample) == fields));
     // Test sets list pictures alone.
     json.as_object_mut().unwrap().remove("annotations");
@@ -333,8 +334,9 @@ fn voc_gives_what_its_files_say() {
     let train = open(at("ImageSets/Main/train.txt")).unwrap();
     assert_eq!((train.kind(), train.len(), train.classes().len()), ("voc", 2, 20));
     let (b, a) = (sample(&*train, 0), sample(&*train, 1));
-    assert_eq!(names(&b), ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "png"]);
-    assert_eq!(names(&a), ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "mask.png", "png"]);
+    assert_eq!(names(&b), ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "png"]);
+    let fields = ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "mask.png", "png"];
+    assert_eq!(names(&a), fields);
     assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     // 1 is subtracted from the left and the upper edge.
     assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));

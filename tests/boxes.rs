@@ -342,7 +342,11 @@ fn a_bad_box_is_an_error_with_both_numbers() {
         assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to inf, the picture is 40 wide");
         assert_eq!(cause("[[1, 2, 3]]"), format!("{field} has the shape [1, 3]; boxes are (n, 4)"));
         let three = "[[0,0,5,5],[0,0,5,5],[0,0,0,5],[1,1,2,2]]";
-        assert_eq!(cause(three), "field \"boxes\": 3 of 4 boxes are left, the loader has room for 2");
+        assert_eq!(
+            cause(three),
+            "field \"boxes\": 3 boxes remain after the crop, but Boxes::new(2) keeps at most 2: use Boxes::new(3) or more, or \
+                    .truncated()"
+        );
         let units = fails(&[("boxes.json", "[[0,0,1,1]]"), ("boxes.units.txt", "miles")], Boxes::new(2));
         assert!(units.cause().contains("has the units \"miles\""), "{units}");
         let none = fails(&[], Boxes::new(2));

@@ -267,7 +267,7 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
     let make = || loader(Numbers::new(500));
     refused(
         make().batch_size(1000).last_batch(LastBatch::Drop),
-        &["500 samples", "1000", "lower batch", "LastBatch::Keep"],
+        &["500 samples", "1000", "lower batch_size", "LastBatch::Keep"],
     );
     refused(make().batch_size(200).rank(1, 3).last_batch(LastBatch::Drop), &["500 samples", "batch of 600", "3 ranks"]);
     refused(make().skip(1000), &["skip(1000)", "batches of 7", "lower skip"]);

@@ -245,7 +245,7 @@ fn a_map_of_floats_can_take_the_nearest_pixels_too() {
             .field("depth.npy", npy("<f4", "(27, 32)", &[0; 27 * 32 * 4]));
         let loader = Loader::source(Memory::new(vec![small])).augment(Augment::resize(8, 8)).without("label");
         let e = loader.clone().field("depth", Map::new()).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), "field \"depth.npy\" has 32x27 pixels, its picture has 33x27");
+        assert_eq!(e.cause(), "field \"depth.npy\": annotated in 32x27 pixels, its picture has 33x27");
         let e = loader.field("depth", Map::flow()).into_iter().find_map(Result::err).unwrap();
         assert_eq!(e.cause(), "field \"depth.npy\" has the shape [27, 32]; a map has (height, width, 2)");
     });
@@ -299,9 +299,12 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
             png(&values(size, STORED[stored].depth, 1), size, STORED[stored], 1)
         };
         let cause = |mask, kind| fails(mask, kind).cause().to_owned();
-        assert_eq!(cause(("mask.png", of(17, 0)), kind()), "field \"mask.png\": 17x16 pixels, its picture has 16x16");
+        assert_eq!(
+            cause(("mask.png", of(17, 0)), kind()),
+            "field \"mask.png\": annotated in 17x16 pixels, its picture has 16x16"
+        );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
-        assert_eq!(e, "field \"mask.npy\": 16x15 pixels, its picture has 16x16");
+        assert_eq!(e, "field \"mask.npy\": annotated in 16x15 pixels, its picture has 16x16");
         // A value that the type cannot hold, or that is no class.
         let wide = cause(("mask.png", of(16, 10)), kind());
         assert!(wide.contains(" 0 to 255 are allowed") && wide.contains("the value "), "{wide}");

@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use warpfeed::Exif;
 use warpfeed::source::{Classes, Options, Source, TableOptions};
 
 // How a data set is opened, for every command. (No doc comment: clap would make it the command's
@@ -38,6 +39,33 @@ pub(crate) struct DataArgs {
     /// Of a table: the first line is a row; columns are called 0, 1, 2, ...
     #[arg(long)]
     no_header: bool,
+}
+
+// Which picture annotations were made on, for the commands that look at them. (No doc comment, as
+// above.)
+#[derive(clap::Args, Default, Clone, Copy)]
+pub(crate) struct FollowArgs {
+    /// Picture that boxes, masks and points were made on where EXIF turns it and their size does not
+    /// tell
+    #[arg(long, value_name = "PICTURE", value_enum)]
+    annotations_follow: Option<Follow>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy)]
+enum Follow {
+    /// The pixels as the file stores them
+    Stored,
+    /// The picture upright, as it is shown
+    Upright,
+}
+
+impl FollowArgs {
+    pub(crate) fn exif(self) -> Option<Exif> {
+        self.annotations_follow.map(|follow| match follow {
+            Follow::Stored => Exif::Stored,
+            Follow::Upright => Exif::Upright,
+        })
+    }
 }
 
 fn gathered(text: &str) -> Result<(String, Vec<String>), String> {

@@ -15,7 +15,9 @@ use crate::log::{self, say};
 /// Inspects, verifies, packs, draws and measures image data sets for warpfeed's loader.
 ///
 /// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of
-/// shards, or a pattern such as 'train-{000..099}.tar'. The program detects the kind.
+/// shards, a pattern such as 'train-{000..099}.tar', a table (.csv, .tsv, .jsonl), or an annotated
+/// set: the JSON file of COCO, the data.yaml or folder of YOLO, the folder or a list of Pascal VOC.
+/// The program detects the kind.
 #[derive(Parser)]
 #[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {

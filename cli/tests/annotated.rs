@@ -51,9 +51,37 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     image::GrayImage::new(5, 5).save(&mask).unwrap();
     let bad = warpfeed(dir.path(), &["verify", voc]);
     let out = text(&bad.stdout);
-    assert!(bad.status.code() == Some(1) && out.contains("field \"mask.png\": 5x5 pixels, its picture has "), "{out}");
+    assert!(
+        bad.status.code() == Some(1) && out.contains("field \"mask.png\": annotated in 5x5 pixels, its picture has "),
+        "{out}"
+    );
+    // Pictures of another size than the annotations declare, and one that EXIF turns upside down.
     let path = dir.path().join(coco);
-    let mut changed = json(&fs::read_to_string(&path).unwrap());
+    let whole = fs::read_to_string(&path).unwrap();
+    let mut resized = json(&whole);
+    (resized["images"][0]["width"], resized["images"][0]["height"]) = (640.into(), 480.into());
+    fs::write(&path, resized.to_string()).unwrap();
+    let bad = warpfeed(dir.path(), &["verify", coco]);
+    let out = text(&bad.stdout);
+    assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 1), "{out}");
+    assert!(out.contains("annotated in 640x480 pixels, its picture has "), "{out}");
+    fs::create_dir(dir.path().join("turned")).unwrap();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/orientation/3.jpg");
+    fs::copy(fixture, dir.path().join("turned/a.jpg")).unwrap();
+    let turned = r#"{"images": [{"id": 1, "file_name": "a.jpg", "width": 48, "height": 32}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5]}],
+        "categories": [{"id": 1, "name": "cat"}]}"#;
+    fs::write(dir.path().join("turned/x.json"), turned).unwrap();
+    let bad = warpfeed(dir.path(), &["verify", "turned/x.json"]);
+    let out = text(&bad.stdout);
+    assert!(bad.status.code() == Some(1) && out.contains("annotations_follow(Exif::Stored)"), "{out}");
+    for picture in ["stored", "upright"] {
+        ok(dir.path(), &["verify", "turned/x.json", "--annotations-follow", picture]);
+        let counted = json(&ok(dir.path(), &["inspect", "turned/x.json", "--json", "--annotations-follow", picture]));
+        assert_eq!(counted["annotated"]["boxes"], 1);
+        ok(dir.path(), &["preview", "turned/x.json", "--out", "t.png", "--annotations-follow", picture]);
+    }
+    let mut changed = json(&whole);
     changed["annotations"][0]["category_id"] = 9.into();
     changed["annotations"][7]["bbox"] = serde_json::json!([0, 0, 999, 5]);
     fs::write(&path, changed.to_string()).unwrap();

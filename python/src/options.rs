@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyList};
 use warpfeed::batch::Layout;
 use warpfeed::source::Options;
 use warpfeed::trace::Schedule;
-use warpfeed::{Checkpoint, DecodeOn, Dtype, LastBatch, Loader, Normalize, OnError};
+use warpfeed::{Checkpoint, DecodeOn, Dtype, Exif, LastBatch, Loader, Normalize, OnError};
 
 use crate::augment::augment;
 use crate::fields::field;
@@ -130,6 +130,11 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             loader
         }
         "without" => value.extract::<Vec<String>>()?.iter().fold(loader, |loader, name| loader.without(name)),
+        "annotations_follow" => loader.annotations_follow(match value.extract::<&str>()? {
+            "stored" => Exif::Stored,
+            "upright" => Exif::Upright,
+            other => return Err(unknown("annotations_follow", other, "\"stored\" and \"upright\"")),
+        }),
         "soft_labels" => {
             let (classes, smoothing) = value.extract()?;
             loader.soft_labels(classes, smoothing)

@@ -1,13 +1,19 @@
 /// What the crate's messages call by its name in Rust, and its name here.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 12] = [
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
+    (
+        "Loader::annotations_follow(Exif::Stored) or (Exif::Upright)",
+        "annotations_follow=\"stored\" or \"upright\"",
+    ),
     ("pinned(true)", "pin_memory=True"),
     (".pinned(false)", "pin_memory=False"),
     ("`.force(true)`", "force=True"),
     ("Loader::classes or Loader::classes_file", "classes=[...] or classes_file=\"...\""),
     ("`Loader::trace`", "`trace=`"),
     ("Coco::with_pictures takes another folder", "warpfeed.Coco(json, pictures=...) takes another folder"),
+    ("TableOptions::picture(", "TableOptions(picture="),
+    ("TableOptions::file(", "TableOptions(files="),
     ("Augment::", "Augment."),
 ];
 

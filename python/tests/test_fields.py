@@ -340,3 +340,34 @@ def test_augmentations_for_detection_say_what_they_need(mini: str) -> None:
         TableOptions(delimiter="ab")
     with pytest.raises(ValueError, match="set one of them"):
         warpfeed.Concat(["a"], by_class_name=True, keep_labels=True)
+
+
+@pytest.mark.parametrize("name", ["2", "3", "4", "5", "6", "7", "8", "square"])
+def test_boxes_follow_pictures_that_exif_turns_as_in_torchvision(tmp_path: Path, name: str) -> None:
+    fixtures = Path(__file__).parents[2] / "tests/fixtures/orientation"
+    case = next(case for case in json.loads((fixtures / "cases.json").read_text()) if case["name"] == name)
+    (tmp_path / "a.jpg").write_bytes((fixtures / f"{name}.jpg").read_bytes())
+    (stored, high), (width, height) = case["stored"], case["upright"]
+    image = {"id": 1, "file_name": "a.jpg", "width": stored, "height": high}
+    boxes = [
+        {"id": i, "image_id": 1, "category_id": 1, "bbox": [a, b, c - a, d - b]}
+        for i, (a, b, c, d) in enumerate(case["boxes"])
+    ]
+    coco = {"images": [image], "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}
+    (tmp_path / "x.json").write_text(json.dumps(coco))
+
+    def found(**options: Any) -> Any:
+        augment = Augment.pass_through(width, height)
+        fields = {"boxes": Boxes(3)}
+        loader = Loader(tmp_path / "x.json", augment=augment, unlabelled=True, fields=fields, output="numpy", **options)
+        return next(iter(loader))["boxes"][0].tolist()
+
+    assert found(annotations_follow="stored") == case["boxes_upright"]
+    if [stored, high] == [width, height]:
+        assert found(annotations_follow="upright") == case["boxes"]
+        with pytest.raises(WarpfeedError, match='annotations_follow="stored" or "upright" says which'):
+            found()
+    else:
+        assert found() == case["boxes_upright"]
+    with pytest.raises(ValueError, match='annotations_follow="left": known are "stored" and "upright"'):
+        found(annotations_follow="left")

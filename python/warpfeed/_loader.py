@@ -69,6 +69,9 @@ class Loader:
         table: what the columns of a table mean. index: whether the listing of a folder is kept in
             the file ``<folder>.warpfeed-index`` beside it.
         fields: more fields by name: ``{"emb": Numbers("f32", [768]), "boxes": Boxes(100)}``.
+        annotations_follow: the picture that boxes, masks and points were made on where EXIF turns it
+            and their size does not tell: ``"stored"``, the pixels as the file stores them, or
+            ``"upright"``. Without it such a sample is an error.
         without: fields to leave out: ``["label"]``.
         soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``.
         unlabelled: samples without a label get -1.
@@ -122,6 +125,7 @@ class Loader:
         table: TableOptions | None = None,
         index: bool = False,
         fields: Mapping[str, Any] | None = None,
+        annotations_follow: str | None = None,
         without: Sequence[str] = (),
         soft_labels: tuple[int, float] | None = None,
         unlabelled: bool = False,
@@ -206,6 +210,7 @@ class Loader:
             "shuffle_window": shuffle_window, "repeat": repeat, "soft_labels": soft_labels, "retries": retries,
             "timeout": timeout, "memory_limit": memory_limit, "max_pixels": max_pixels,
             "max_sample_bytes": max_sample_bytes, "max_skipped": max_skipped, "augment": augment,
+            "annotations_follow": annotations_follow,
         }  # fmt: skip
         options.update((name, value) for name, value in optional.items() if value is not None)
         if subset is not None:

@@ -47,6 +47,9 @@ class Yolo:
 class Voc:
     """Pictures with the annotations of Pascal VOC: its folder, or one of the lists in ``ImageSets``.
 
+    The files count pixels from 1, and the last pixel belongs to the box. So 1 is subtracted from the
+    left and upper edge, as in Detectron2: xmin 1 becomes 0, and xmax stays.
+
     The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
     ``mask`` for :class:`Mask`, whose 0 is the background, c + 1 the class c of the boxes, and 255
     the outline.

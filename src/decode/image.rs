@@ -46,6 +46,11 @@ impl Opened<'_> {
     pub(super) fn size(&self) -> Size {
         self.orientation.size(self.stored)
     }
+
+    /// How it is turned upright.
+    pub(super) fn orientation(&self) -> Orientation {
+        self.orientation
+    }
 }
 
 impl Image {

@@ -1,5 +1,5 @@
-use super::Size;
 use super::jpeg::header::{Coding, Frame, Header};
+use super::{Oriented, Size};
 
 /// Information from the header of an encoded picture.
 ///
@@ -19,6 +19,8 @@ pub struct Info {
     pub format: &'static str,
     /// Size of the decoded, upright picture.
     pub size: Size,
+    /// The same size with the EXIF orientation.
+    pub oriented: Oriented,
     /// Details of a JPEG, or `None` for other formats.
     pub jpeg: Option<JpegInfo>,
 }

@@ -2,19 +2,20 @@
 //!
 //! 1. `pixels`: [`Pixels`], a decoded picture; [`Rect`] and [`Size`].
 //! 2. `orientation`: turns pictures upright by their EXIF tag, for all formats.
-//! 3. `jpeg`: the crate's own JPEG decoder, the fast path.
-//! 4. `image`: the other formats, decoded by the `image` crate and converted to RGB.
-//! 5. `info`: [`Info`], information from a header; `condition`: [`Condition`], valid or damaged.
-//! 6. `picture`: [`Codec`], which decodes one format, and which you can implement. [`Picture`] is
+//! 3. `frame`: [`Oriented`] and [`Frame`], which turn annotations with their picture.
+//! 4. `jpeg`: the crate's own JPEG decoder, the fast path.
+//! 5. `image`: the other formats, decoded by the `image` crate and converted to RGB.
+//! 6. `info`: [`Info`], information from a header; `condition`: [`Condition`], valid or damaged.
+//! 7. `picture`: [`Codec`], which decodes one format, and which you can implement. [`Picture`] is
 //!    an opened picture: this handle provides its header, size and pixels. [`Job`] is one of
 //!    several pictures to decode.
-//! 7. `group`: [`decode_group`], several pictures at a time.
-//! 8. `npy`: the header of an `.npy` file; [`raw`]: pixels that are not encoded; `png`: masks.
-//! 9. `codecs`: the built-in codecs, and [`Codecs`], the registry. It chooses the codec by the
-//!    picture's first bytes.
-//! 10. `standard`: the registry with its defaults; [`check()`] reads a whole picture with it and
-//!    reports damage.
-//! 11. `scratch`: memory that the codecs of a thread keep.
+//! 8. `group`: [`decode_group`], several pictures at a time.
+//! 9. `npy`: the header of an `.npy` file; [`raw`]: pixels that are not encoded; `png`: masks.
+//! 10. `codecs`: the built-in codecs, and [`Codecs`], the registry. It chooses the codec by the
+//!     picture's first bytes.
+//! 11. `standard`: the registry with its defaults; [`check()`] reads a whole picture with it and
+//!     reports damage.
+//! 12. `scratch`: memory that the codecs of a thread keep.
 //!
 //! A picture is read in two steps, and the crop is chosen between them. [`Codecs::open`] reads the
 //! header. [`Picture::decode`] then decodes at least the requested region, which may cost much less
@@ -68,6 +69,7 @@
 
 mod codecs;
 mod condition;
+mod frame;
 mod group;
 mod image;
 mod info;
@@ -83,6 +85,7 @@ mod standard;
 
 pub use codecs::Codecs;
 pub use condition::Condition;
+pub use frame::{Exif, Frame, Oriented};
 pub(crate) use group::MAX_GROUP;
 pub use group::decode_group;
 pub use info::{Info, JpegInfo};

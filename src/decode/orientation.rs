@@ -7,11 +7,11 @@ use super::{Rect, Size};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Orientation {
     /// Columns become rows, before any mirroring.
-    transposed: bool,
+    pub(super) transposed: bool,
     /// Left and right are exchanged.
-    mirrored: bool,
+    pub(super) mirrored: bool,
     /// Top and bottom are exchanged.
-    flipped: bool,
+    pub(super) flipped: bool,
 }
 
 impl Default for Orientation {

@@ -5,7 +5,8 @@
 use std::any::Any;
 use std::time::Instant;
 
-use super::{Bitstream, Condition, Grid, Info, JpegInfo, Pixels, Rect, Size, image, jpeg};
+use super::orientation::Orientation;
+use super::{Bitstream, Condition, Grid, Info, JpegInfo, Oriented, Pixels, Rect, Size, image, jpeg};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
@@ -126,6 +127,7 @@ pub trait Codec: Send + Sync {
 pub struct Picture<'a> {
     bytes: &'a [u8],
     size: Size,
+    orientation: Orientation,
     pub(super) header: Header<'a>,
     /// The picture's codec; `None` until a registry sets it.
     pub(super) codec: Option<&'a dyn Codec>,
@@ -150,7 +152,20 @@ impl<'a> Picture<'a> {
     }
 
     pub(super) fn with(bytes: &'a [u8], size: Size, header: Header<'a>) -> Self {
-        Picture { bytes, size, header, codec: None }
+        let orientation = match &header {
+            Header::Jpeg(opened) => opened.orientation(),
+            Header::Image(opened) => opened.orientation(),
+            Header::None | Header::Own(_) => Orientation::default(),
+        };
+        Picture { bytes, size, orientation, header, codec: None }
+    }
+
+    /// Says by which value of the EXIF tag, 1 to 8, the [`Codec`] turns the picture upright, so that
+    /// annotations of the stored pixels are turned with it.
+    #[must_use]
+    pub fn with_orientation(mut self, exif: u8) -> Self {
+        self.orientation = Orientation::new(exif);
+        self
     }
 
     /// Attaches data that the [`Codec`] read from the header and needs for decoding.
@@ -182,6 +197,11 @@ impl<'a> Picture<'a> {
     /// Size of the upright picture.
     pub fn size(&self) -> Size {
         self.size
+    }
+
+    /// The size of the picture, upright, and the EXIF orientation that made it upright.
+    pub fn oriented(&self) -> Oriented {
+        Oriented::with(self.size, self.orientation)
     }
 
     /// The codec's [estimate](Codec::memory) of how many bytes decoding `region` takes, for pixels
@@ -216,7 +236,8 @@ impl<'a> Picture<'a> {
             Header::Jpeg(opened) => Some(JpegInfo::of(&opened.header)),
             _ => None,
         };
-        Info { format: self.codec.map_or("", |codec| codec.format().name), size: self.size, jpeg }
+        let format = self.codec.map_or("", |codec| codec.format().name);
+        Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
     /// Whether the picture is a JPEG without restart markers, whose crops cannot be decoded on

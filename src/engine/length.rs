@@ -25,10 +25,10 @@ pub(crate) fn some_batches(schedule: &Schedule, skip: u64, samples: usize) -> Re
             )
         }
         (_, 0) => format!(
-            "{left} samples do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch, or use LastBatch::Keep or LastBatch::Pad"
+            "{left} samples do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
         ),
         _ => format!(
-            "{left} samples, which is what skip({skip}) leaves, do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch or skip, \
+            "{left} samples, which is what skip({skip}) leaves, do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch_size or skip, \
              or use LastBatch::Keep or LastBatch::Pad"
         ),
     };

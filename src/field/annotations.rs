@@ -7,7 +7,7 @@ use super::mask::Mask;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
 use crate::batch::Dtype;
-use crate::decode::Size;
+use crate::decode::Oriented;
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
@@ -47,13 +47,17 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Reads the annotations of a sample whose picture, upright, has the size `picture`. Every mask
-    /// of a box is drawn.
+    /// Reads the annotations of a sample with this picture: [`Info::oriented`](crate::decode::Info),
+    /// or the [`Size`](crate::decode::Size) of one without an EXIF orientation. Every mask of a box
+    /// is drawn.
     ///
     /// # Errors
-    /// If an array has another shape or number of rows, a box lies outside the picture, or a mask
-    /// has another size. The message has both numbers.
-    pub fn read(sample: &Sample<'_>, picture: Size) -> Result<Self> {
+    /// If an array has another shape or number of rows, a box lies outside the picture, a mask has
+    /// another size, or the sample was annotated on a picture of another size. The message has both
+    /// numbers. If EXIF turns the picture and [`Oriented::annotated`] would have to say which picture
+    /// was annotated.
+    pub fn read(sample: &Sample<'_>, picture: impl Into<Oriented>) -> Result<Self> {
+        let picture = picture.into();
         let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
         if found.has_boxes {
             found.read_boxes(sample, picture)?;
@@ -68,9 +72,9 @@ impl Annotations {
         Ok(found)
     }
 
-    fn read_boxes(&mut self, sample: &Sample<'_>, picture: Size) -> Result<()> {
+    fn read_boxes(&mut self, sample: &Sample<'_>, picture: Oriented) -> Result<()> {
         let (reader, mut numbers) = (Reader { format: BoxFormat::Xyxy, relative: false }, Vec::new());
-        let units = reader.read("boxes", sample, picture, &mut numbers, &mut self.boxes)?;
+        let (frame, units) = reader.read("boxes", sample, picture, &mut numbers, &mut self.boxes)?;
         let all = self.boxes.len();
         let column = |name: &str| -> Result<Vec<i64>> {
             let mut numbers = Vec::new();
@@ -94,7 +98,7 @@ impl Annotations {
                 return Err(blame(Error::in_source(format!("{found} masks, there are {all} boxes"))));
             }
             for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
-                segments.draw(index, picture, units, &mut mask).map_err(blame)?;
+                segments.draw(index, frame.size(), units, &mut mask).map_err(blame)?;
                 self.has_masks = true;
             }
         }
@@ -106,7 +110,7 @@ impl Annotations {
                 let cause = format!("field \"boxes.points\" has the shape {shape:?}; points are ({all}, count, 3)");
                 return Err(Error::in_source(cause));
             }
-            skeleton.read("boxes.points", sample, Some(all), 3, units, &mut numbers)?;
+            skeleton.read("boxes.points", sample, Some(all), 3, (frame, units), &mut numbers)?;
             self.points = skeleton.count;
             self.labelled_points = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
         }
@@ -130,6 +134,7 @@ impl Annotations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::Size;
     use crate::source::OwnedSample;
 
     fn read(fields: &[(&str, &str)]) -> Result<Annotations> {

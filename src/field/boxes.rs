@@ -7,7 +7,7 @@ use super::segments::Segments;
 use super::skeleton::Skeleton;
 use super::{Kind, Place};
 use crate::batch::{COUNT, Dtype, Field};
-use crate::decode::Size;
+use crate::decode::{Frame, Oriented, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -39,6 +39,17 @@ use crate::transform::Plan;
 /// Coordinates that are NaN or infinite, an x2 less than x1, and a box outside its picture are
 /// errors with both numbers. A box that reaches out by up to a hundredth of the picture's side, or
 /// by one pixel, is clipped: sets are rounded.
+///
+/// # Pictures that EXIF turns
+///
+/// The loader turns such a picture upright. Its boxes, masks and points were made on the stored
+/// picture or on the upright one. The size of the picture that was annotated tells: the text `width
+/// height` in the field `boxes.image_size.txt`, which [`Coco`](crate::source::Coco) and
+/// [`Voc`](crate::source::Voc) give. Annotations of the stored picture are turned with it; the places
+/// of [`flip_pairs`](Boxes::flip_pairs) change in a mirrored one. Where the size fits both, or there
+/// is none, [`Loader::annotations_follow`](crate::Loader::annotations_follow) says which one was
+/// annotated; without it, such a sample is an error. A size that fits neither is an error with both
+/// sizes, for upright pictures too: pictures that were resized need annotations that were.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -228,14 +239,14 @@ impl Kind for Boxes {
         true
     }
 
-    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Size, to: &mut Vec<[f32; 4]>) -> Result<()> {
+    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| self.reader.read(name, sample, picture, &mut scratch.numbers, to).map(drop))
     }
 
     fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
         let plan = plan.expect("a kind that follows the picture needs one");
         SCRATCH.with_borrow_mut(|scratch| {
-            let units = self.keep(name, sample, plan, scratch)?;
+            let (frame, units) = self.keep(name, sample, plan, scratch)?;
             self.write_boxes(plan, &scratch.kept, place);
             let Scratch { corners, kept, numbers, name: full, segments, drawn } = scratch;
             let (all, mut array) = (corners.len(), 2);
@@ -246,18 +257,25 @@ impl Kind for Boxes {
             }
             if self.masks {
                 let name = join(full, name, "masks.json");
-                Self::write_masks(name, sample, (plan, units), (all, kept), (segments, drawn), place.bytes(array))?;
+                Self::write_masks(
+                    name,
+                    sample,
+                    (plan, frame, units),
+                    (all, kept),
+                    (segments, drawn),
+                    place.bytes(array),
+                )?;
                 array += 1;
             }
             if let Some(points) = &self.points {
                 let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(array));
                 to.fill(0.0);
                 if all > 0 {
-                    points.read(join(full, name, "points"), sample, Some(all), 3, units, numbers)?;
+                    points.read(join(full, name, "points"), sample, Some(all), 3, (frame, units), numbers)?;
                     let from = numbers.chunks_exact(points.count * 3);
                     let each = to.chunks_exact_mut(points.count * 3);
                     kept.iter().zip(each).for_each(|(kept, to)| {
-                        points.place(from.clone().nth(kept.index).expect("one for each box"), plan, to);
+                        points.place(from.clone().nth(kept.index).expect("one for each box"), plan, frame, to);
                     });
                 }
             }
@@ -278,13 +296,13 @@ fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Reads the sample's boxes and decides which are left. Returns what coordinates are multiplied
-    /// by to become pixels.
-    fn keep(&self, name: &str, sample: &Sample<'_>, plan: &Plan, scratch: &mut Scratch) -> Result<(f64, f64)> {
+    /// Reads the sample's boxes and decides which are left. Returns the frame of its coordinates, and
+    /// what they are multiplied by to become pixels of it.
+    fn keep(&self, name: &str, sample: &Sample<'_>, plan: &Plan, scratch: &mut Scratch) -> Result<(Frame, (f64, f64))> {
         let Scratch { corners, kept, numbers, .. } = scratch;
         corners.clear();
         kept.clear();
-        let units = self.reader.read(name, sample, plan.picture, numbers, corners)?;
+        let read = self.reader.read(name, sample, plan.oriented, numbers, corners)?;
         for (index, corners) in corners.iter().enumerate() {
             let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
             let [x1, y1, x2, y2] = clipped.corners;
@@ -293,13 +311,14 @@ impl Boxes {
             }
         }
         if kept.len() > self.most && !self.truncated {
-            let (left, all, most) = (kept.len(), corners.len(), self.most);
+            let (left, most) = (kept.len(), self.most);
             return Err(Error::in_source(format!(
-                "field {name:?}: {left} of {all} boxes are left, the loader has room for {most}"
+                "field {name:?}: {left} boxes remain after the crop, but Boxes::new({most}) keeps at most {most}: use \
+                 Boxes::new({left}) or more, or .truncated()"
             )));
         }
         kept.truncate(self.most);
-        Ok(units)
+        Ok(read)
     }
 
     fn write_boxes(&self, plan: &Plan, kept: &[Kept], place: &mut Place<'_>) {
@@ -319,7 +338,7 @@ impl Boxes {
     fn write_masks(
         name: &str,
         sample: &Sample<'_>,
-        (plan, units): (&Plan, (f64, f64)),
+        (plan, frame, units): (&Plan, Frame, (f64, f64)),
         (all, kept): (usize, &[Kept]),
         (segments, drawn): (&mut Segments, &mut Vec<u8>),
         to: &mut [u8],
@@ -331,22 +350,24 @@ impl Boxes {
             return Ok(());
         }
         let field = encoded::find(sample, name)?;
-        let blame = |e: Error| field.error(format_args!(": {}", e.cause()));
+        let blame = |e: Error| field.blame(&e);
         let found = segments.parse(field.bytes).map_err(blame)?;
         if found != all {
             return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
         }
-        let (shown, high) = (plan.shown(), plan.picture.height as usize);
+        // Masks are drawn column by column, in the frame that they were made in.
+        let (shown, high) = (plan.shown(), frame.size().height as usize);
+        let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
         for (to, kept) in masks.chunks_exact_mut(area).zip(kept) {
-            segments.draw(kept.index, plan.picture, units, drawn).map_err(blame)?;
+            segments.draw(kept.index, frame.size(), units, drawn).map_err(blame)?;
             to.fill(0);
             // Nothing of a mask lies outside its columns, but much may lie outside its box.
             for x in shown.x..shown.x + shown.width {
                 let Some(column) = plan.column(x) else { continue };
-                let column = &drawn[column as usize * high..][..high];
+                let column = frame.across(column) as usize * across;
                 for y in shown.y..shown.y + shown.height {
                     let Some(row) = plan.row(y) else { continue };
-                    to[y as usize * width + x as usize] = column[row as usize];
+                    to[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
                 }
             }
         }

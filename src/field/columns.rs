@@ -19,7 +19,7 @@ impl Column {
     /// # Errors
     /// Why it cannot be.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
-        if ["", "count", "masks", "points", "units"].contains(&&*self.name) {
+        if ["", "count", "masks", "points", "units", "image_size"].contains(&&*self.name) {
             return Err(format!("a column called {:?}; that name is taken", self.name));
         }
         match self.dtype.integers() {

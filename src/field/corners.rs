@@ -1,8 +1,8 @@
 //! What the numbers of a box mean.
 
 use super::encoded::{self, Encoded};
-use crate::decode::Size;
-use crate::error::Result;
+use crate::decode::{Exif, Frame, Oriented, Size};
+use crate::error::{Error, Result};
 use crate::source::Sample;
 
 /// What the four numbers of a box are.
@@ -45,20 +45,21 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Appends the boxes of the sample's field `name` to `to`: (x1, y1, x2, y2) in pixels, clipped
-    /// to the picture. Returns what coordinates are multiplied by to become pixels. `numbers` is
-    /// scratch.
+    /// Appends the boxes of the sample's field `name` to `to`: (x1, y1, x2, y2) in pixels of the
+    /// upright picture, clipped to it. Returns the frame that the sample's coordinates count in, and
+    /// what they are multiplied by to become pixels of it. `numbers` is scratch.
     ///
     /// # Errors
-    /// If the field is not such an array, and for a box that is none, or lies outside the picture.
+    /// If the field is not such an array, the sample declares another size than the picture's, and
+    /// for a box that is none, or lies outside the picture.
     pub(super) fn read(
         self,
         name: &str,
         sample: &Sample<'_>,
-        picture: Size,
+        picture: Oriented,
         numbers: &mut Vec<f32>,
         to: &mut Vec<[f32; 4]>,
-    ) -> Result<(f64, f64)> {
+    ) -> Result<(Frame, (f64, f64))> {
         let field = encoded::find(sample, name)?;
         numbers.clear();
         let shape = encoded::numbers(sample, name, numbers)?;
@@ -66,7 +67,10 @@ impl Reader {
         if !(whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}; boxes are (n, 4)")));
         }
-        let [width, height] = [picture.width, picture.height].map(f64::from);
+        // Without boxes nothing needs to be turned, whichever picture was annotated.
+        let picture = if numbers.is_empty() { picture.annotated(Some(Exif::Upright)) } else { picture };
+        let frame = picture.frame(declared_size(name, sample)?).map_err(|e| field.blame(&e))?;
+        let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
         let (across, down) =
             if self.relative || is_relative(name, sample, &field)? { (width, height) } else { (1.0, 1.0) };
         for (number, &[a, b, c, d]) in numbers.as_chunks::<4>().0.iter().enumerate() {
@@ -81,10 +85,31 @@ impl Reader {
                     )));
                 }
             }
-            let clip = |v: f64, side: f64| v.clamp(0.0, side) as f32;
-            to.push([clip(x1, width), clip(y1, height), clip(x2, width), clip(y2, height)]);
+            let corners = frame.corners([
+                x1.clamp(0.0, width),
+                y1.clamp(0.0, height),
+                x2.clamp(0.0, width),
+                y2.clamp(0.0, height),
+            ]);
+            to.push(corners.map(|edge| edge as f32));
         }
-        Ok((across, down))
+        Ok((frame, (across, down)))
+    }
+}
+
+/// The size of the picture that the sample's field `name` was annotated on: its field
+/// `<name>.image_size.txt`, width and height in pixels. `None` if it declares none.
+///
+/// # Errors
+/// If these are not two whole numbers above 0.
+pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Size>> {
+    let declared = |have: &str| have.strip_prefix(name) == Some(".image_size.txt");
+    let Some(&(field, bytes)) = sample.fields().iter().find(|(have, _)| declared(have)) else { return Ok(None) };
+    let text = String::from_utf8_lossy(bytes);
+    let mut sides = text.split_ascii_whitespace().map(|side| side.parse::<u32>().ok().filter(|&side| side > 0));
+    match (sides.next(), sides.next(), sides.next()) {
+        (Some(Some(width)), Some(Some(height)), None) => Ok(Some(Size::new(width, height))),
+        _ => Err(Error::in_source(format!("field {field:?} is {text:?}; width and height in pixels are expected"))),
     }
 }
 

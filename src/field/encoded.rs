@@ -123,6 +123,11 @@ impl Encoded<'_> {
         Error::in_source(format!("field {:?} {cause}", self.name))
     }
 
+    /// The same error, of this field.
+    pub(crate) fn blame(&self, e: &Error) -> Error {
+        Error::in_source(format!("field {:?}: {}", self.name, e.cause()))
+    }
+
     /// An error of number `place` of this field.
     fn at(&self, place: usize, cause: String) -> Error {
         self.error(format_args!("has {cause} as number {place}"))

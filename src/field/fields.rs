@@ -5,7 +5,7 @@ use super::kind::{FieldKind, Inner};
 use super::{Kind, Label, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::{DecodeOps, SampleOps};
-use crate::decode::{MAX_GROUP, Size};
+use crate::decode::{MAX_GROUP, Oriented};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Source};
 use crate::transform::{Augment, Plan};
@@ -143,8 +143,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Replaces what is in `to` by the boxes of `sample`, whose picture has the size `picture`.
-    pub(crate) fn boxes(&self, sample: &Sample<'_>, picture: Size, to: &mut Vec<[f32; 4]>) -> Result<()> {
+    /// Replaces what is in `to` by the boxes of `sample` in its upright `picture`.
+    pub(crate) fn boxes(&self, sample: &Sample<'_>, picture: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
         to.clear();
         let mut with_boxes = self.others.iter().filter(|other| other.kind.has_boxes());
         with_boxes.try_for_each(|Other { name, kind, .. }| kind.boxes(name, sample, picture, to))

@@ -2,6 +2,7 @@ use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row,
 use crate::cuda::{DecodeOps, Encoded, SampleOps};
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result};
+use crate::format::is_picture;
 use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, Erase, ImageMut, Mixing, Plan, Resizer, Transform};
@@ -50,9 +51,22 @@ impl Image {
             let names = sample.names();
             Error::in_source(match &self.of {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
-                None => format!("no image among the fields {names:?}"),
+                None => format!("no image among the fields {names:?}{}", hint(&names)),
             })
         })
+    }
+}
+
+/// How to say that a file of the sample is its picture, if it has one whose name ends as pictures do.
+fn hint(names: &[&str]) -> String {
+    let picture =
+        |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_picture(end))?.0.to_owned()));
+    match names.iter().find_map(picture) {
+        Some((name, column)) => format!(
+            "; if {name:?} is the picture, say so with TableOptions::picture({column:?}) for a table, or with \
+             Image::of({name:?})"
+        ),
+        None => String::new(),
     }
 }
 

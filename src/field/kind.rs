@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::{Image, Label};
 use crate::batch::{Field, Row};
-use crate::decode::Size;
+use crate::decode::{Oriented, Size};
 use crate::error::Result;
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -64,13 +64,13 @@ pub trait Kind: Send + Sync + Debug {
         false
     }
 
-    /// Appends the boxes of `sample` to `to`: (x1, y1, x2, y2) in pixels of its picture, which has
-    /// the size `picture`. It is called before the plan is made, and only for
-    /// [`Augment::iou_crop`](crate::Augment::iou_crop).
+    /// Appends the boxes of `sample` to `to`: (x1, y1, x2, y2) in pixels of its upright `picture`.
+    /// [`Oriented::frame`] turns boxes of the stored one. It is called before the plan is made, and
+    /// only for [`Augment::iou_crop`](crate::Augment::iou_crop).
     ///
     /// # Errors
     /// Any. The loader adds the sample.
-    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Size, to: &mut Vec<[f32; 4]>) -> Result<()> {
+    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
         let _ = (name, sample, picture, to);
         Ok(())
     }

@@ -1,10 +1,9 @@
 use std::cell::RefCell;
 
 use super::encoded::{self, Encoded};
-use super::mask::check_size;
 use super::{Kind, Place};
 use crate::batch::{Dtype, Field};
-use crate::decode::{Shape, Size};
+use crate::decode::{Frame, Shape, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::{Plan, Planes};
@@ -15,7 +14,8 @@ use crate::transform::{Plan, Planes};
 /// The sample's field is an `.npy` of numbers of shape (height, width), or (height, width, C). The
 /// filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float image.
 /// [`nearest`](Map::nearest) is for maps with values that stand for none, which would be mixed with
-/// their neighbours. A device gets the map unchanged.
+/// their neighbours. A device gets the map unchanged. Where EXIF turns the picture, the map's size
+/// says whether it is turned too, as for a [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -101,11 +101,14 @@ impl Map {
             return Err(field.error(format_args!("has the shape {shape:?}; {cause}")));
         };
         let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let sized = check_size(Size::new(side(width), side(height)), plan.picture);
-        sized.map_err(|e| field.error(format_args!("has {}", e.cause())))?;
+        let frame = plan.frame(Some(Size::new(side(width), side(height))));
+        let frame = frame.map_err(|e| field.blame(&e))?;
         let channels = rest.iter().product();
         let values = bytes.as_chunks::<4>().0;
-        let pixel = |x: usize, y: usize, c: usize| f32::from_ne_bytes(values[(y * width + x) * channels + c]);
+        let pixel = |x: usize, y: usize, c: usize| {
+            let (x, y) = frame.pixel(x as u32, y as u32);
+            f32::from_ne_bytes(values[(y as usize * width + x as usize) * channels + c])
+        };
         to.fill(self.fill);
         if self.nearest {
             let pixels = to.chunks_exact_mut(channels).zip(0..);
@@ -119,13 +122,13 @@ impl Map {
             PLANES.with_borrow_mut(|planes| planes.run(plan, channels, pixel, to));
         }
         if self.flow {
-            self.turn(plan, to);
+            self.turn(plan, frame, to);
         }
         Ok(())
     }
 
-    /// Makes displacements of the picture those of the output.
-    fn turn(&self, plan: &Plan, to: &mut [f32]) {
+    /// Makes displacements in the frame those of the output.
+    fn turn(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };
         let (across, down) = (signed(across, plan.flip), signed(down, plan.vertical_flip));
@@ -133,7 +136,8 @@ impl Map {
         let rows = to.as_chunks_mut::<2>().0.chunks_exact_mut(plan.output.width as usize);
         for row in rows.skip(shown.y as usize).take(shown.height as usize) {
             for flow in &mut row[shown.x as usize..][..shown.width as usize] {
-                *flow = [flow[0] * across, flow[1] * down];
+                let (right, below) = frame.displacement((flow[0], flow[1]));
+                *flow = [right * across, below * down];
             }
         }
     }

@@ -4,7 +4,7 @@ use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
 use super::{Kind, Place};
 use crate::batch::{Dtype, Field};
-use crate::decode::{Npy, Png, Rect, Size};
+use crate::decode::{Npy, Oriented, Png, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -22,6 +22,10 @@ use crate::transform::Plan;
 /// own do not change the mask. What the picture does not cover has the value
 /// [`fill`](Mask::fill). A device gets the mask unchanged. A loader that mixes pictures
 /// ([`Augment::mix`](crate::Augment::mix)) refuses masks.
+///
+/// A mask has the size of its picture, stored or upright. Where EXIF turns the picture and both are
+/// the same, [`Loader::annotations_follow`](crate::Loader::annotations_follow) says which one the
+/// mask was made on.
 ///
 /// ```no_run
 /// use warpfeed::field::Mask;
@@ -133,10 +137,11 @@ impl Mask {
     }
 
     /// All values of the sample's mask, row by row.
-    pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, picture: Size) -> Result<Vec<i64>> {
-        let (field, all) = (self.find(name, sample)?, Rect::full(picture));
-        let mut values = vec![0_i64; picture.area() as usize];
-        let plan = Plan::resized_crop(picture, all, picture, all);
+    pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, picture: Oriented) -> Result<Vec<i64>> {
+        let (field, size) = (self.find(name, sample)?, picture.size());
+        let mut values = vec![0_i64; size.area() as usize];
+        let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
+        plan.oriented = picture;
         let put = self.put::<i64>(&field, &plan, bytemuck::cast_slice_mut(&mut values));
         put.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
         Ok(values)
@@ -147,12 +152,13 @@ impl Mask {
             static SAMPLER: RefCell<Sampler> = RefCell::new(Sampler::default());
         }
         let (least, most) = self.range();
-        let mut plane = Plane { plan, to: bytemuck::cast_slice_mut::<_, T>(to), fill: self.fill, least, most };
+        let to = bytemuck::cast_slice_mut::<_, T>(to);
+        let fill = self.fill;
         SAMPLER.with_borrow_mut(|sampler| {
             if Png::matches(field.bytes) {
                 let png = Png::open(field.bytes)?;
-                check_size(png.size(), plan.picture)?;
-                return sampler.png(&png, &mut plane);
+                let frame = plan.frame(Some(png.size()))?;
+                return sampler.png(&png, &mut Plane { plan, frame, to, fill, least, most });
             }
             if !Npy::matches(field.bytes) {
                 let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
@@ -167,19 +173,8 @@ impl Mask {
                 return Err(Error::decode(format!("npy of {}; {cause}", npy.shown())));
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-            check_size(Size::new(side(width), side(height)), plan.picture)?;
-            sampler.npy(&npy, &mut plane)
+            let frame = plan.frame(Some(Size::new(side(width), side(height))))?;
+            sampler.npy(&npy, &mut Plane { plan, frame, to, fill, least, most })
         })
     }
-}
-
-/// Checks that what follows the picture has its size.
-pub(super) fn check_size(found: Size, picture: Size) -> Result<()> {
-    if found == picture {
-        return Ok(());
-    }
-    Err(Error::in_source(format!(
-        "{}x{} pixels, its picture has {}x{}",
-        found.width, found.height, picture.width, picture.height
-    )))
 }

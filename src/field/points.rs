@@ -1,5 +1,6 @@
 use std::cell::Cell;
 
+use super::corners::declared_size;
 use super::skeleton::Skeleton;
 use super::{Kind, Place};
 use crate::batch::{Dtype, Field};
@@ -14,6 +15,9 @@ use crate::transform::Plan;
 /// The sample's field is [encoded](super) in any way, f32 of shape (K, 2): x and y in pixels of the
 /// picture. A point that the crop left out keeps its coordinates, outside the output. Where points
 /// lie is as in [`Plan::point`]. A device gets them unchanged.
+///
+/// Points of a picture that EXIF turns are turned with it, if they were made on the stored one: see
+/// [`Boxes`](super::Boxes#pictures-that-exif-turns).
 ///
 /// With [`visibility`](Points::visibility) they are (K, 3), in the sample and in the batch.
 ///
@@ -74,16 +78,18 @@ impl Kind for Points {
         let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(0));
         let mut numbers = NUMBERS.take();
         let columns = if self.visibility { 3 } else { 2 };
-        self.skeleton.read(name, sample, None, columns, (1.0, 1.0), &mut numbers)?;
+        let frame = plan.frame(declared_size(name, sample)?);
+        let frame = frame.map_err(|e| Error::in_source(format!("field {name:?}: {}", e.cause())))?;
+        self.skeleton.read(name, sample, None, columns, (frame, (1.0, 1.0)), &mut numbers)?;
         if self.visibility {
-            self.skeleton.place(&numbers, plan, to);
+            self.skeleton.place(&numbers, plan, frame, to);
         } else {
             let to = to.as_chunks_mut::<2>().0;
             for (&[x, y], to) in numbers.as_chunks::<2>().0.iter().zip(&mut *to) {
                 let (x, y) = plan.point(x.into(), y.into());
                 *to = [x as f32, y as f32];
             }
-            self.skeleton.swap(plan, to);
+            self.skeleton.swap(plan, frame, to);
         }
         NUMBERS.set(numbers);
         Ok(())

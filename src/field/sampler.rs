@@ -1,7 +1,7 @@
 //! Takes the pixels of a mask that its plan shows, each the nearest one.
 
 use crate::batch::Element;
-use crate::decode::{Npy, Pass, Png, PngReader};
+use crate::decode::{Frame, Npy, Pass, Png, PngReader};
 use crate::error::{Error, Result};
 use crate::transform::Plan;
 
@@ -26,6 +26,8 @@ integer!(u8, u16, i16, i32, i64);
 /// The part of a batch that a mask becomes, and the values that it may have.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
+    /// How the mask lies to the upright picture.
+    pub(super) frame: Frame,
     pub(super) to: &'a mut [T],
     /// The value where there is no picture. It is allowed in the picture too.
     pub(super) fill: i64,
@@ -37,7 +39,8 @@ pub(super) struct Plane<'a, T> {
 /// Scratch that is kept from mask to mask.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Columns of the output and where their values lie in a stored row.
+    /// Columns of the output and where their values lie in a stored row; rows of the output if the
+    /// mask is transposed.
     columns: Vec<(u32, u32)>,
     reader: Option<PngReader>,
 }
@@ -54,17 +57,17 @@ impl Sampler {
             reader.begin_pass(png, pass);
             plane.columns(pass, columns);
             let mut rows = 0;
-            for (y, source) in plane.rows(pass) {
+            for (at, source) in plane.rows(pass) {
                 reader.read(png, source + 1 - rows)?;
                 rows = source + 1;
                 let values = reader.values(png);
                 if png.is_wide() {
                     let values = values.as_chunks::<2>().0;
-                    plane.row(y, columns, (0, u16::MAX.into()), |column| {
+                    plane.row(at, columns, (0, u16::MAX.into()), |column| {
                         u16::from_be_bytes(values[column as usize]).into()
                     })?;
                 } else {
-                    plane.row(y, columns, (0, u8::MAX.into()), |column| values[column as usize].into())?;
+                    plane.row(at, columns, (0, u8::MAX.into()), |column| values[column as usize].into())?;
                 }
             }
             if passes.peek().is_some() {
@@ -78,16 +81,16 @@ impl Sampler {
     pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
-        let stride = plane.plan.picture.width as usize * npy.size;
+        let stride = plane.frame.size().width as usize * npy.size;
         let any = (i64::MIN, i64::MAX);
-        for (y, source) in plane.rows(Pass::WHOLE) {
+        for (at, source) in plane.rows(Pass::WHOLE) {
             let row = &npy.data[source as usize * stride..][..stride];
             let columns = &self.columns;
             match npy.size {
-                1 => plane.row(y, columns, any, |column| element::<1>(npy, row, column))?,
-                2 => plane.row(y, columns, any, |column| element::<2>(npy, row, column))?,
-                4 => plane.row(y, columns, any, |column| element::<4>(npy, row, column))?,
-                _ => plane.row(y, columns, any, |column| element::<8>(npy, row, column))?,
+                1 => plane.row(at, columns, any, |column| element::<1>(npy, row, column))?,
+                2 => plane.row(at, columns, any, |column| element::<2>(npy, row, column))?,
+                4 => plane.row(at, columns, any, |column| element::<4>(npy, row, column))?,
+                _ => plane.row(at, columns, any, |column| element::<8>(npy, row, column))?,
             }
         }
         Ok(())
@@ -115,36 +118,51 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
+    /// The output's columns, each with the place along the mask that it shows; with `vertical`, the
+    /// output's rows. The places rise or fall.
+    fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
+        let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
+        let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
+        (start..start + length).filter_map(move |at| {
+            Some((at, if vertical { frame.down(plan.row(at)?) } else { frame.across(plan.column(at)?) }))
+        })
+    }
+
     /// The columns that `pass` has: the output's, and their places in the pass's rows.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
-        let shown = self.plan.shown();
         columns.clear();
-        columns.extend((shown.x..shown.x + shown.width).filter_map(|x| {
-            let from = self.plan.column(x)?.checked_sub(pass.x)?;
-            from.is_multiple_of(pass.across).then_some((x, from / pass.across))
+        columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(at, column)| {
+            let from = column.checked_sub(pass.x)?;
+            from.is_multiple_of(pass.across).then_some((at, from / pass.across))
         }));
     }
 
     /// The rows that `pass` has: the output's, and their numbers in the pass, which never fall.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
-        let (shown, plan) = (self.plan.shown(), self.plan);
-        (0..shown.height).filter_map(move |i| {
-            let y = if plan.vertical_flip { shown.y + shown.height - 1 - i } else { shown.y + i };
-            let from = plan.row(y)?.checked_sub(pass.y)?;
-            from.is_multiple_of(pass.down).then_some((y, from / pass.down))
+        let mut axis = self.axis(!self.frame.is_transposed());
+        let mut ends = axis.clone();
+        let falls = ends.next().zip(ends.next_back()).is_some_and(|(first, last)| first.1 > last.1);
+        std::iter::from_fn(move || if falls { axis.next_back() } else { axis.next() }).filter_map(move |(at, row)| {
+            let from = row.checked_sub(pass.y)?;
+            from.is_multiple_of(pass.down).then_some((at, from / pass.down))
         })
     }
 
-    /// Writes row `y` of the output; `value` gives the values of a stored row, none of which is
-    /// outside of `bounds`.
-    fn row(&mut self, y: u32, columns: &[(u32, u32)], bounds: (i64, i64), value: impl Fn(u32) -> i64) -> Result<()> {
+    /// Writes what a stored row becomes: row `at` of the output, or column `at` if the mask is
+    /// transposed. `value` gives the row's values, none of which is outside of `bounds`.
+    fn row(&mut self, at: u32, columns: &[(u32, u32)], bounds: (i64, i64), value: impl Fn(u32) -> i64) -> Result<()> {
         let (width, shown) = (self.plan.output.width as usize, self.plan.shown());
-        let row = &mut self.to[y as usize * width..][..width];
-        if columns.len() == shown.width as usize {
-            let to = row[shown.x as usize..].iter_mut().zip(columns);
-            to.for_each(|(to, &(_, column))| *to = T::of(value(column)));
+        if self.frame.is_transposed() {
+            let column = &mut self.to[at as usize..];
+            columns.iter().for_each(|&(y, from)| column[y as usize * width] = T::of(value(from)));
         } else {
-            columns.iter().for_each(|&(x, column)| row[x as usize] = T::of(value(column)));
+            let row = &mut self.to[at as usize * width..][..width];
+            if columns.len() == shown.width as usize {
+                let to = row[shown.x as usize..].iter_mut().zip(columns);
+                to.for_each(|(to, &(_, column))| *to = T::of(value(column)));
+            } else {
+                columns.iter().for_each(|&(x, column)| row[x as usize] = T::of(value(column)));
+            }
         }
         if self.least <= bounds.0 && bounds.1 <= self.most {
             return Ok(());
@@ -152,14 +170,16 @@ impl<'a, T: Integer> Plane<'a, T> {
         let wrong = |value: i64| value != self.fill && !(self.least..=self.most).contains(&value);
         match columns.iter().find(|(_, column)| wrong(value(*column))) {
             None => Ok(()),
-            Some(&(x, column)) => Err(Error::in_source(format!(
-                "the value {} at column {}, row {}; {} to {} are allowed",
-                value(column),
-                self.plan.column(x).unwrap_or(0),
-                self.plan.row(y).unwrap_or(0),
-                self.least,
-                self.most
-            ))),
+            Some(&(other, column)) => {
+                let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
+                let (least, most) = (self.least, self.most);
+                Err(Error::in_source(format!(
+                    "the value {} at column {}, row {}; {least} to {most} are allowed",
+                    value(column),
+                    self.plan.column(x).unwrap_or(0),
+                    self.plan.row(y).unwrap_or(0),
+                )))
+            }
         }
     }
 }

@@ -8,6 +8,9 @@
 //! pixels between the points where it crosses the middle of a column. Other libraries fill other
 //! pixels at the edge. This file follows the rule, so that a mask has the bits of
 //! `pycocotools.mask.decode`; `tests/fixtures/segments` holds some of them.
+//!
+//! **Bounds.** The crossings lie in a byte for each pixel, however many there are, and their number is
+//! bounded: a few edges, each as wide as the picture, would otherwise take minutes.
 
 use std::fmt;
 
@@ -20,6 +23,8 @@ use crate::error::{Error, Result};
 const FINE: f64 = 5.0;
 /// Farther from the picture a polygon's point is an error: in pixels.
 const FAR: f64 = 1e6;
+/// Crossings of a segmentation's outlines with columns, on top of one a pixel.
+const MOST_CROSSINGS: u64 = 1 << 22;
 
 /// The segmentations of a sample's boxes. The memory is kept from sample to sample.
 #[derive(Debug, Default)]
@@ -31,8 +36,52 @@ pub(crate) struct Segments {
     points: Vec<f64>,
     /// The runs of all run-length codes.
     runs: Vec<u64>,
-    /// Where the outline of one polygon crosses the columns, as places of the mask.
-    crossings: Vec<usize>,
+    crossings: Crossings,
+}
+
+/// Where the outline of one polygon crosses the columns.
+#[derive(Debug, Default)]
+struct Crossings {
+    /// A byte for each place of the mask and one behind it: 1 where the number of crossings is odd.
+    /// Zeros between two polygons.
+    odd: Vec<u8>,
+    /// The places that were touched: from the first to the last.
+    first: usize,
+    last: usize,
+    /// Crossings that the segmentation may still have.
+    left: u64,
+}
+
+impl Crossings {
+    /// Begins a segmentation of a mask of `area` pixels.
+    fn begin(&mut self, area: usize) {
+        // A polygon that failed leaves its crossings. Otherwise all are zeros.
+        if self.first <= self.last {
+            self.odd.fill(0);
+        }
+        self.odd.resize(area + 1, 0);
+        (self.first, self.last, self.left) = (usize::MAX, 0, (area as u64).max(MOST_CROSSINGS));
+    }
+
+    fn add(&mut self, place: usize) {
+        self.odd[place] ^= 1;
+        (self.first, self.last) = (self.first.min(place), self.last.max(place));
+    }
+
+    /// Fills the polygon: a pixel is inside if the number of crossings up to it is odd.
+    fn fill(&mut self, mask: &mut [u8]) {
+        if self.first > self.last {
+            return;
+        }
+        let (start, odd) = (self.first, &mut self.odd[self.first..=self.last]);
+        let mut places = memchr::memchr_iter(1, odd).map(|place| start + place);
+        while let Some(from) = places.next() {
+            let to = places.next().unwrap_or(mask.len());
+            mask[from..to].fill(1);
+        }
+        odd.fill(0);
+        (self.first, self.last) = (usize::MAX, 0);
+    }
 }
 
 /// One segmentation.
@@ -74,7 +123,8 @@ impl Segments {
     ///
     /// # Errors
     /// If there is no such segmentation, a run-length code is of another size or has another number
-    /// of pixels, or a polygon is not one.
+    /// of pixels, or a polygon is not one, or the outlines cross columns more often than the picture
+    /// has pixels and than some four million times.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
@@ -82,16 +132,14 @@ impl Segments {
         match *self.items.get(index).unwrap_or(&Item::None) {
             Item::None => Err(Error::in_source(format!("segmentation {index}: there is none"))),
             Item::Polygons(first, count) => {
+                self.crossings.begin(mask.len());
                 for polygon in first..first + count {
                     let start = if polygon == 0 { 0 } else { self.ends[polygon - 1] };
                     let points = &self.points[start..self.ends[polygon]];
                     cross(points, (width, height), scale, &mut self.crossings).map_err(|e| {
                         Error::in_source(format!("segmentation {index}: polygon {}: {e}", polygon - first))
                     })?;
-                    self.crossings.sort_unstable();
-                    for inside in self.crossings.chunks(2) {
-                        mask[inside[0]..inside.get(1).copied().unwrap_or(width * height)].fill(1);
-                    }
+                    self.crossings.fill(mask);
                 }
                 Ok(())
             }
@@ -122,14 +170,13 @@ impl Segments {
 }
 
 /// Puts the places of the mask where the outline of a polygon crosses the middle of a column into
-/// `places`. A pixel is inside if the number of places up to it is odd.
+/// `crossings`.
 fn cross(
     points: &[f64],
     (width, height): (usize, usize),
     scale: (f64, f64),
-    places: &mut Vec<usize>,
+    crossings: &mut Crossings,
 ) -> Result<(), String> {
-    places.clear();
     let all = points.as_chunks::<2>().0;
     if all.len() < 3 || !points.len().is_multiple_of(2) {
         return Err(format!("{} numbers, at least 6 in pairs are needed", points.len()));
@@ -146,7 +193,7 @@ fn cross(
     let mut from = first;
     for to in all[1..].iter().map(|&to| point(to)).chain([Ok(first)]) {
         let to = to?;
-        edge(from, to, (width, height), places);
+        edge(from, to, (width, height), crossings)?;
         from = to;
     }
     Ok(())
@@ -154,7 +201,12 @@ fn cross(
 
 /// The crossings of one edge, in units of the fine grid. Column x is crossed between 5x + 2 and
 /// 5x + 3.
-fn edge(from: (i64, i64), to: (i64, i64), (width, height): (usize, usize), places: &mut Vec<usize>) {
+fn edge(
+    from: (i64, i64),
+    to: (i64, i64),
+    (width, height): (usize, usize),
+    crossings: &mut Crossings,
+) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
     let flat = dx >= dy;
     // Always drawn from the smaller coordinate of the longer direction, so that the two outlines
@@ -163,6 +215,11 @@ fn edge(from: (i64, i64), to: (i64, i64), (width, height): (usize, usize), place
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
     // The columns x with left <= 5x + 2 and 5x + 3 <= right.
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
+    let columns = (last - first + 1).max(0) as u64;
+    crossings.left = crossings.left.checked_sub(columns).ok_or_else(|| {
+        let most = (width as u64 * height as u64).max(MOST_CROSSINGS);
+        format!("the outlines cross columns of the {width}x{height} picture more than {most} times")
+    })?;
     for column in first..=last {
         let middle = 5 * column + 2;
         let y = if flat {
@@ -185,8 +242,9 @@ fn edge(from: (i64, i64), to: (i64, i64), (width, height): (usize, usize), place
             start.1 + before
         };
         let row = ((y as f64 + 0.5) / FINE - 0.5).clamp(0.0, height as f64).ceil() as usize;
-        places.push(column as usize * height + row);
+        crossings.add(column as usize * height + row);
     }
+    Ok(())
 }
 
 /// The list of a sample.
@@ -401,6 +459,30 @@ mod tests {
         assert_eq!(draw(2, (4.0, 2.0)).unwrap(), [1; 8]);
         assert!(draw(3, (1.0, 1.0)).unwrap_err().cause().contains("segmentation 3: there is none"));
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
+    }
+
+    /// Without a bound each edge takes memory and time for every column: 65 million here, and 1 MB of
+    /// JSON would be 25 times as much.
+    #[test]
+    fn outlines_that_cross_more_often_than_the_picture_has_pixels_are_refused() {
+        let zigzag = |edges: usize| {
+            let points = (0..edges).map(|i| format!("{},{}", i % 2 * 16384, i % 64)).collect::<Vec<_>>();
+            format!("[[[{}]]]", points.join(","))
+        };
+        let (mut segments, mut drawn) = (Segments::default(), Vec::new());
+        let mut draw = |json: &str| {
+            segments.parse(json.as_bytes()).unwrap();
+            segments.draw(0, Size::new(16384, 64), (1.0, 1.0), &mut drawn).map(|()| drawn.clone())
+        };
+        let square = "[[[0,0,8,0,8,8,0,8]]]";
+        let before = draw(square).unwrap();
+        let e = draw(&zigzag(4000)).unwrap_err();
+        assert_eq!(
+            e.cause(),
+            "segmentation 0: polygon 0: the outlines cross columns of the 16384x64 picture more than 4194304 times"
+        );
+        assert_eq!(draw(square).unwrap(), before, "nothing is left of the one that failed");
+        assert!(draw(&zigzag(200)).unwrap().contains(&1), "what a hand might draw is drawn");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A set of key points, and what a plan makes of it.
 
 use super::encoded;
-use crate::decode::Shape;
+use crate::decode::{Frame, Shape};
 use crate::error::Result;
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -35,7 +35,7 @@ impl Skeleton {
 
     /// Reads `sets` sets of points from the sample's field `name` into `numbers`, or one without an
     /// axis of its own. A point has `columns` numbers: x, y, and what follows. x and y are
-    /// multiplied by `units` to pixels.
+    /// multiplied by `units` to pixels of the frame, and become those of the upright picture.
     ///
     /// # Errors
     /// If there are more or fewer, and for a point that is NaN or infinite.
@@ -45,7 +45,7 @@ impl Skeleton {
         sample: &Sample<'_>,
         sets: Option<usize>,
         columns: usize,
-        (across, down): (f64, f64),
+        (frame, (across, down)): (Frame, (f64, f64)),
         numbers: &mut Vec<f32>,
     ) -> Result<()> {
         let field = encoded::find(sample, name)?;
@@ -60,15 +60,15 @@ impl Skeleton {
                 let (set, number) = (number / self.count, number % self.count);
                 return Err(field.error(format_args!("has {point:?} as point {number} of set {set}")));
             }
-            point[0] = (f64::from(point[0]) * across) as f32;
-            point[1] = (f64::from(point[1]) * down) as f32;
+            let (x, y) = frame.point((f64::from(point[0]) * across, f64::from(point[1]) * down));
+            (point[0], point[1]) = (x as f32, y as f32);
         }
         Ok(())
     }
 
     /// Writes one set where the plan takes it. A point that is unlabelled, or not shown, is
     /// (0, 0, 0).
-    pub(super) fn place(&self, from: &[f32], plan: &Plan, to: &mut [f32]) {
+    pub(super) fn place(&self, from: &[f32], plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
             let (x, y) = plan.point(x.into(), y.into());
@@ -76,12 +76,12 @@ impl Skeleton {
             let shown = visibility > 0.0 && plan.shows(x.into(), y.into());
             *to = if shown { [x, y, visibility] } else { [0.0; 3] };
         }
-        self.swap(plan, to);
+        self.swap(plan, frame, to);
     }
 
-    /// Changes the places of pairs in a mirrored picture.
-    pub(super) fn swap<T>(&self, plan: &Plan, points: &mut [T]) {
-        if plan.flip != plan.vertical_flip {
+    /// Changes the places of pairs in a picture that is mirrored, by the plan or by EXIF.
+    pub(super) fn swap<T>(&self, plan: &Plan, frame: Frame, points: &mut [T]) {
+        if plan.flip ^ plan.vertical_flip ^ frame.is_mirrored() {
             self.pairs.iter().for_each(|&(a, b)| points.swap(a, b));
         }
     }

@@ -1,6 +1,7 @@
 use super::Loader;
 #[cfg(doc)]
 use crate::batch::HostBatch;
+use crate::decode::Exif;
 use crate::error::{Error, Result};
 use crate::field::{FieldKind, Image, Label};
 
@@ -22,6 +23,26 @@ impl Loader {
     /// ```
     pub fn field(mut self, name: &str, kind: impl Into<FieldKind>) -> Self {
         self.fields.push((name.to_owned(), kind.into()));
+        self
+    }
+
+    /// Says which picture the annotations were made on where EXIF turns it and their size does not
+    /// tell: the pixels as the file stores them, or the picture upright. Unset by default.
+    ///
+    /// It concerns boxes with their masks and points, [`Mask`](crate::field::Mask),
+    /// [`Map`](crate::field::Map) and [`Points`](crate::field::Points). They declare the size of the
+    /// picture that was annotated, or have a size of their own. If only the stored or only the
+    /// upright picture has this size, that one was annotated, whatever is set here. Otherwise this
+    /// option decides: for pictures that are square, turned by 180 degrees or mirrored, and for
+    /// coordinates without a size, as those of YOLO. Without it, such a sample is an error.
+    ///
+    /// ```
+    /// # use warpfeed::{Exif, Loader};
+    /// // Labelled in a tool that shows pictures upright, as browsers do.
+    /// let loader = Loader::new("coco8/data.yaml").annotations_follow(Exif::Upright);
+    /// ```
+    pub fn annotations_follow(mut self, picture: Exif) -> Self {
+        self.annotated = Some(picture);
         self
     }
 

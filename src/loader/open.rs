@@ -145,6 +145,7 @@ impl Loader {
             augment: self.augment,
             transforms: self.transforms,
             fields,
+            annotated: self.annotated,
             seed: self.seed,
             retries: self.retries,
             sample_bytes: self.max_sample_bytes,

@@ -7,7 +7,7 @@ use super::listed::Listed;
 use super::sampling::Sampling;
 use super::share::{Place, Share};
 use crate::batch::{Dtype, Layout, Normalize};
-use crate::decode::Codecs;
+use crate::decode::{Codecs, Exif};
 use crate::engine::{Asked, Checkpoint, DecodeOn, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
@@ -45,7 +45,7 @@ use crate::transform::{Augment, Transform};
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
-/// | fields | [`field`](Loader::field), [`without`](Loader::without), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
+/// | fields | [`field`](Loader::field), [`without`](Loader::without), [`annotations_follow`](Loader::annotations_follow), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
 /// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
 /// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`decode_share`](Loader::decode_share), [`mmap`](Loader::mmap) |
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
@@ -78,6 +78,7 @@ pub struct Loader {
     pub(super) dtype: Option<Dtype>,
     pub(super) layout: Layout,
     pub(super) fields: Vec<(String, FieldKind)>,
+    pub(super) annotated: Option<Exif>,
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
     pub(super) timeout: Duration,
@@ -109,9 +110,15 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Loader {
-    /// A loader of the data set at `path`. It can be a folder of class folders, a flat folder of
-    /// pictures, an LMDB, a tar shard, a folder of shards, a pattern such as
-    /// `train-{000..099}.tar`, or a table: a `.csv`, `.tsv` or JSON-lines file.
+    /// A loader of the data set at `path`:
+    ///
+    /// - a folder of class folders, or a flat folder of pictures;
+    /// - an LMDB;
+    /// - a tar shard, a folder of shards, or a pattern such as `train-{000..099}.tar`;
+    /// - a table: a `.csv`, `.tsv` or JSON-lines file ([`table`](Loader::table) says what its columns
+    ///   mean);
+    /// - a JSON file of COCO, the `data.yaml` or folder of a YOLO set, or the folder or a list of a
+    ///   Pascal VOC set.
     ///
     /// Opening the loader finds out which one it is; see [`source::open`].
     ///
@@ -119,6 +126,7 @@ impl Loader {
     /// # use warpfeed::Loader;
     /// let folder = Loader::new("imagenet/train");
     /// let shards = Loader::new("train-{000..099}.tar");
+    /// let boxes = Loader::new("coco/annotations/instances_train2017.json");
     /// ```
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
@@ -198,6 +206,7 @@ impl Loader {
             dtype: None,
             layout: Layout::default(),
             fields: Vec::new(),
+            annotated: None,
             without: Vec::new(),
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),

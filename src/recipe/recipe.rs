@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::guard::{guarded, retried};
 use crate::batch::{Full, Part, Role, Row};
-use crate::decode::{self, Codecs, Job, Picture, Pixels};
+use crate::decode::{self, Codecs, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result};
 use crate::field::{Fields, ImageField, MixScratch};
 use crate::order::{Pick, Rng};
@@ -16,6 +16,8 @@ pub(crate) struct Recipe {
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) fields: Fields,
+    /// The picture that annotations were made on, where their size does not tell.
+    pub(crate) annotated: Option<Exif>,
     pub(crate) seed: u64,
     /// How often a sample is read again after a transient error.
     pub(crate) retries: usize,
@@ -73,11 +75,12 @@ impl Recipe {
         let planned = guarded(|| {
             let bytes = field.image.bytes(sample, &self.codecs)?;
             let picture = self.codecs.open(bytes)?;
+            let oriented = picture.oriented().annotated(self.annotated);
             let mut rng = Rng::new(self.seed, pick.variant, pick.sample);
             if self.augment.sees_boxes() {
-                self.fields.boxes(sample, picture.size(), boxes)?;
+                self.fields.boxes(sample, oriented, boxes)?;
             }
-            let plan = self.augment.plan_with(picture.size(), boxes, &mut rng)?;
+            let plan = Plan { oriented, ..self.augment.plan_with(picture.size(), boxes, &mut rng)? };
             Ok(Planned { picture: Some(picture), plan, rng })
         });
         planned.map_err(|e| self.blame(pick.sample, sample.key(), e))

@@ -9,23 +9,21 @@
 //! | `boxes.crowd.npy`, `boxes.difficult.npy` | (n) u8: 1 or 0 |
 //! | `boxes.masks.json` | a list of n segmentations as COCO writes them, `null` where there is none |
 //! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabelled, 1 hidden, 2 visible |
+//! | `boxes.image_size.txt` | width and height in pixels of the picture that was annotated, if the set says |
 //! | `boxes.units.txt` | `relative`: coordinates are parts of the picture's width and height. Without it they are pixels |
 //! | `mask.png` | a class for each pixel |
 //! | `image_id.txt` | the picture's id, where that is not its name |
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Component, Path};
 
 use arrayvec::ArrayVec;
 
 use super::Sample;
+use super::file::{self, MAX_FILE};
 use super::sample::MAX_FIELDS;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
-
-/// The largest file that is read. A larger one is refused before it fills the memory.
-const MAX_FILE: u64 = 1 << 31;
 
 /// The fields of a sample while they are put into a worker's scratch, one behind the other.
 pub(super) struct Parts<'s> {
@@ -102,10 +100,18 @@ impl<'s> Parts<'s> {
         numbers.into_iter().for_each(|number| number.put(bytes));
     }
 
+    /// Adds the size of the picture that was annotated, if it is known.
+    pub(super) fn image_size(&mut self, size: Option<(u32, u32)>) {
+        if let Some((width, height)) = size {
+            let bytes = self.begin("boxes.image_size.txt");
+            write!(bytes, "{width} {height}").expect("a Vec takes everything");
+        }
+    }
+
     /// Adds the content of the file whose path these pieces make.
     ///
     /// # Errors
-    /// If it cannot be read, or is larger than 2 GiB.
+    /// If it cannot be read, is larger than 2 GiB, or is not a regular file.
     pub(super) fn file(&mut self, name: &'static str, path: &[&str]) -> Result<()> {
         append(self.begin(name), path)
     }
@@ -127,21 +133,15 @@ impl<'s> Parts<'s> {
 /// Appends the content of the file whose path these pieces make to `bytes`.
 ///
 /// # Errors
-/// If it cannot be read, or is larger than 2 GiB.
+/// If it cannot be read, is larger than 2 GiB, or is not a regular file.
 pub(super) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io(path.concat(), &e);
     // The path is put together where the file's bytes come afterwards.
     let start = bytes.len();
     path.iter().for_each(|piece| bytes.extend_from_slice(piece.as_bytes()));
-    let opened = File::open(std::str::from_utf8(&bytes[start..]).expect("texts make a text"));
+    let opened = file::open(std::str::from_utf8(&bytes[start..]).expect("texts make a text"));
     bytes.truncate(start);
-    let mut file = opened.map_err(failed)?;
-    let len = file.metadata().map_err(failed)?.len();
-    if len > MAX_FILE {
-        return Err(Error::in_source(format!("has {len} bytes, the limit is {MAX_FILE}")).at_path(path.concat()));
-    }
-    file.read_to_end(bytes).map_err(failed)?;
-    Ok(())
+    opened.and_then(|opened| file::append(opened, bytes, MAX_FILE)).map_err(failed)
 }
 
 /// `folder` as text that the name of a file can follow.
@@ -170,11 +170,16 @@ pub(super) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
 /// # Errors
 /// If it is absolute or has a `..`.
 pub(super) fn below(name: &str) -> Result<()> {
-    let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-    if !name.is_empty() && Path::new(name).components().all(stays) {
+    if is_below(name) {
         return Ok(());
     }
     Err(Error::in_source(format!("the picture's name {name:?} does not lead to a place below the folder of pictures")))
+}
+
+/// Whether a path, as data give it, is relative and without `..`.
+pub(super) fn is_below(path: &str) -> bool {
+    let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    !path.is_empty() && Path::new(path).components().all(stays)
 }
 
 /// Checks a box against the size of its picture. Sets are rounded: an edge may reach out of the

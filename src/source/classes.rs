@@ -1,8 +1,8 @@
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::file::{self, MAX_FILE};
 use super::relabel::Relabel;
 use super::{Sample, Source};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl Classes {
     /// with the file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
+        let bytes = file::read(path, MAX_FILE).map_err(|e| Error::io(path, &e))?;
         let text = std::str::from_utf8(&bytes).map_err(|e| {
             let line = 1 + memchr::memchr_iter(b'\n', &bytes[..e.valid_up_to()]).count();
             Error::config(format!("line {line}: the text is not UTF-8")).at_path(path)

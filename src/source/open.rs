@@ -1,4 +1,4 @@
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -204,7 +204,7 @@ fn folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
 fn file(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let mapped = options.mapped;
     let mut start = Vec::new();
-    let file = File::open(path).map_err(|e| Error::io(path, &e))?;
+    let file = super::file::open(path).map_err(|e| Error::io(path, &e))?;
     file.take(512).read_to_end(&mut start).map_err(|e| Error::io(path, &e))?;
     // A name that promises one of them gets that one's message, which knows the offset.
     let named = |extensions: &[&str]| {

@@ -1,4 +1,5 @@
-use crate::decode::{Rect, Size};
+use crate::decode::{Frame, Oriented, Rect, Size};
+use crate::error::Result;
 use crate::transform::geometry;
 use crate::transform::{Erase, Window};
 
@@ -16,6 +17,8 @@ use crate::transform::{Erase, Window};
 pub struct Plan {
     /// Size of the upright picture.
     pub picture: Size,
+    /// How EXIF turned it upright, and which way its annotations lie.
+    pub oriented: Oriented,
     /// The part of the picture that is decoded, which is all that the resize filter reads.
     pub region: Rect,
     /// The part of the picture that becomes the target, in fractional pixels, inside the region.
@@ -59,6 +62,7 @@ impl Plan {
     pub fn resized_crop(picture: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {
             picture,
+            oriented: picture.into(),
             region: crop,
             window: crop.into(),
             crop,
@@ -81,6 +85,16 @@ impl Plan {
         let whole = Self::resized_crop(picture, Rect::full(picture), output, Rect::full(part.size()));
         let region = geometry::support_of(picture, window, part.size());
         Plan { region, window, resized, offset: (part.x, part.y), ..whole }
+    }
+
+    /// The frame of annotations that were made on a picture of size `declared`; `None` if they
+    /// declare no size. A [`Kind`](crate::field::Kind) of your own turns what it reads with it before
+    /// it calls the other methods.
+    ///
+    /// # Errors
+    /// As [`Oriented::frame`].
+    pub fn frame(&self, declared: Option<Size>) -> Result<Frame> {
+        self.oriented.frame(declared)
     }
 
     /// Output pixels per picture pixel, across and down.

@@ -10,7 +10,7 @@ use warpfeed::field::Annotations;
 use warpfeed::source::Source;
 
 use super::verify::{self, Found};
-use crate::data::DataArgs;
+use crate::data::{DataArgs, FollowArgs};
 use crate::size::bytes;
 use crate::{Outcome, progress};
 
@@ -36,6 +36,8 @@ pub(crate) struct Args {
     /// End with exit code 1 if a sample cannot be read or is damaged
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    follow: FollowArgs,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -167,7 +169,7 @@ impl Annotated {
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let source = self.data.open(&self.path)?;
-        let report = Report::of(&*source, self.headers);
+        let report = Report::of(&*source, self.headers, self.follow);
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.json {
             writeln!(out, "{}", serde_json::to_string(&report).map_err(std::io::Error::from)?)?;
@@ -181,7 +183,7 @@ impl Args {
 }
 
 /// Reads the facts about sample `index`, as far as possible.
-fn see(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
+fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let Some((image, bytes)) = sample.image() else { return Ok(None) };
     let others = sample.fields().iter().filter(|(name, _)| *name != image).map(|(name, _)| (*name).to_owned());
@@ -190,18 +192,18 @@ fn see(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> warpfeed::Re
         label: sample.label()?,
         bytes: bytes.len() as u64,
         fields: others.collect(),
-        annotations: Annotations::read(&sample, info.size)?,
+        annotations: Annotations::read(&sample, info.oriented.annotated(follow.exif()))?,
         info,
     }))
 }
 
 impl Report {
-    fn of(source: &dyn Source, headers: bool) -> Self {
+    fn of(source: &dyn Source, headers: bool, follow: FollowArgs) -> Self {
         let bar = progress::bar(source.len());
         let look = |scratch: &mut Vec<u8>, index| {
-            let found = if headers { None } else { verify::check(source, index, scratch) };
+            let found = if headers { None } else { verify::check(source, index, follow, scratch) };
             let bad = found.as_ref().is_some_and(|found| !found.tolerated);
-            let seen = if bad { None } else { see(source, index, scratch).ok().flatten() };
+            let seen = if bad { None } else { see(source, index, follow, scratch).ok().flatten() };
             bar.inc(1);
             (seen, found)
         };

@@ -6,6 +6,8 @@ use warpfeed::field::{Annotations, Mask};
 use warpfeed::source::Source;
 use warpfeed::{Dtype, HostBatch, Loader};
 
+use crate::data::FollowArgs;
+
 /// Dots of a letter, across and down; those at its right and below are empty.
 pub(super) const LETTER: u32 = 8;
 /// Boxes of a sample that are drawn.
@@ -27,16 +29,16 @@ pub(super) struct Overlay {
 
 impl Overlay {
     /// Looks at the first samples. A mask is drawn if each of them has one.
-    pub(super) fn of(source: &dyn Source) -> Self {
+    pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
         let mut seen = 0;
         for index in 0..source.len().min(LOOKED_AT) {
             let Ok(sample) = source.read(index, &mut scratch) else { continue };
-            let Some(size) = sample.image().and_then(|(_, bytes)| warpfeed::decode::Info::read(bytes).ok()) else {
+            let Some(info) = sample.image().and_then(|(_, bytes)| warpfeed::decode::Info::read(bytes).ok()) else {
                 continue;
             };
-            let Ok(found) = Annotations::read(&sample, size.size) else { continue };
+            let Ok(found) = Annotations::read(&sample, info.oriented.annotated(follow.exif())) else { continue };
             seen += 1;
             overlay.mask &= found.mask.is_some();
             overlay.box_masks &= found.has_masks || found.boxes.is_empty();

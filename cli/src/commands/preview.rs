@@ -8,7 +8,7 @@ use warpfeed::{Error, Loader, OnError};
 use super::bench::Recipe;
 use super::overlay::{LETTER, Overlay, draw_text};
 use crate::Outcome;
-use crate::data::DataArgs;
+use crate::data::{DataArgs, FollowArgs};
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
@@ -46,6 +46,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     epoch: u64,
     #[command(flatten)]
+    follow: FollowArgs,
+    #[command(flatten)]
     data: DataArgs,
 }
 
@@ -68,9 +70,12 @@ impl Args {
         }
         let source = self.data.open(&self.path)?;
         let count = usize::from(self.images).min(source.len());
-        let overlay = Overlay::of(&*source);
-        let mut batches = overlay
-            .fields(Loader::shared_source(source))
+        let overlay = Overlay::of(&*source, self.follow);
+        let mut loader = overlay.fields(Loader::shared_source(source));
+        if let Some(picture) = self.follow.exif() {
+            loader = loader.annotations_follow(picture);
+        }
+        let mut batches = loader
             .batch_size(count)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.size))

@@ -10,7 +10,7 @@ use warpfeed::field::Annotations;
 use warpfeed::source::{self, Sample, Source};
 use warpfeed::{Error, ErrorKind};
 
-use crate::data::DataArgs;
+use crate::data::{DataArgs, FollowArgs};
 use crate::log::say;
 use crate::{Outcome, progress};
 
@@ -45,6 +45,8 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    follow: FollowArgs,
+    #[command(flatten)]
     data: DataArgs,
 }
 
@@ -64,7 +66,7 @@ impl Args {
             let block = first..source.len().min(first + BLOCK);
             let found: Vec<Option<Found>> = pool.install(|| {
                 let check = |scratch: &mut Vec<u8>, index| {
-                    let found = check(&*source, index, scratch);
+                    let found = check(&*source, index, self.follow, scratch);
                     bar.inc(1);
                     found
                 };
@@ -99,8 +101,8 @@ pub(crate) struct Found {
 }
 
 /// Checks boxes, masks and points against the picture `image` and the classes of the set.
-fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8]) -> warpfeed::Result<()> {
-    let found = Annotations::read(sample, Info::read(image)?.size)?;
+fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: FollowArgs) -> warpfeed::Result<()> {
+    let found = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
     let classes = source.classes().len();
     let listed = |class: i64| classes == 0 || usize::try_from(class).is_ok_and(|class| class < classes);
     match found.classes.iter().enumerate().find(|(_, class)| !listed(**class)) {
@@ -113,7 +115,7 @@ fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8]) -> warpfe
 
 /// Checks that sample `index` can be read, has a usable label, and has a sound image that decodes
 /// in full. Boxes, masks and points must fit the image.
-pub(crate) fn check(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Option<Found> {
+pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> Option<Found> {
     let mut key = String::new();
     let body = AssertUnwindSafe(|| {
         let sample = source.read(index, scratch)?;
@@ -124,8 +126,8 @@ pub(crate) fn check(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) ->
             Error::in_source(format!("no image among the fields {names:?}"))
         })?;
         match decode::check(bytes) {
-            Condition::Sound => annotations(source, &sample, bytes).map(|()| None),
-            Condition::Tolerated(what) => annotations(source, &sample, bytes).map(|()| Some(what)),
+            Condition::Sound => annotations(source, &sample, bytes, follow).map(|()| None),
+            Condition::Tolerated(what) => annotations(source, &sample, bytes, follow).map(|()| Some(what)),
             Condition::Damaged(e) => Err(e),
         }
     });

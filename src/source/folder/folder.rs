@@ -1,11 +1,10 @@
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::index;
 use super::names::Names;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
-use crate::source::file::{FIRST_READ, read_whole};
+use crate::source::file::{self, FIRST_READ, read_whole};
 use crate::source::{Sample, Source};
 
 /// Pictures in a folder.
@@ -22,7 +21,10 @@ use crate::source::{Sample, Source};
 /// - The extensions are `jpg jpeg png webp gif bmp tif tiff`, in any case, and those of your own
 ///   [formats](crate::source::Options::formats). The field is named after the format: `jpg` for both
 ///   extensions of JPEG, `tif` for both of TIFF.
-/// - A sample's key is its path below the folder without the extension, with `/` on every system.
+/// - Files with other extensions are left out, and a warning counts them: `.ppm`, `.heic`, `.txt`.
+/// - A sample's key is its path below the folder without the extension, with `/` on every system. So
+///   files that differ in the extension alone are samples with one key; their numbers differ, and
+///   [`pack`](crate::pack) counts such keys.
 /// - Names that begin with a dot are ignored. A name that is not UTF-8 is one bad sample. Symbolic links are followed, unless they lead to a
 ///   folder that contains them.
 ///
@@ -95,7 +97,7 @@ impl Source for Folder {
         }
         scratch[..self.root.len()].copy_from_slice(self.root.as_bytes());
         scratch[self.root.len()..full].copy_from_slice(path.as_bytes());
-        let opened = std::str::from_utf8(&scratch[..full]).map(File::open).expect("two strings make a string");
+        let opened = std::str::from_utf8(&scratch[..full]).map(file::open).expect("two strings make a string");
         let len = opened
             .and_then(|mut file| read_whole(&mut file, scratch, 0))
             .map_err(|e| Error::io(format!("{}{path}", self.root), &e))?;

@@ -79,9 +79,9 @@ impl Names {
                 tracing::warn!("{}: {count} pictures beside the class folders are not part of the set", path.display());
             }
         }
+        let mut others = top.others;
+        classes.into_iter().for_each(|class| others.add(class.others));
         if set.ends.is_empty() {
-            let mut others = top.others;
-            classes.into_iter().for_each(|class| others.add(class.others));
             let folders = top.folders.len();
             let found = if others.count + folders == 0 {
                 "the folder is empty".to_owned()
@@ -91,6 +91,9 @@ impl Names {
             let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
             let looked = looked.join(", .");
             return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
+        }
+        if others.count > 0 {
+            tracing::warn!("{}: left out {others}, which are not pictures by their names", path.display());
         }
         Ok((set, visited))
     }

@@ -3,10 +3,11 @@ use std::path::Path;
 use super::cells::Cell;
 use super::options::TableOptions;
 use crate::error::{Error, Result};
+use crate::source::annotated::is_below;
 use crate::source::sample::MAX_FIELDS;
 
 /// Names of the column of pictures, the first that a table has.
-const PICTURES: [&str; 5] = ["path", "file", "image", "filename", "file_name"];
+const PICTURES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
 
 /// Names of the column of labels.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
@@ -20,6 +21,8 @@ pub(super) struct Columns {
     pub(super) label: Option<usize>,
     /// Paths of further files, and the beginning of the field's name.
     pub(super) files: Vec<(usize, String)>,
+    /// Columns of paths that no option names: these lead below the table's folder alone.
+    pub(super) guessed: Vec<usize>,
     pub(super) fields: Vec<Field>,
     /// Columns that are one vector, and the field's name.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
@@ -67,6 +70,7 @@ impl Columns {
             (Some(name), false) => Some(named(name)?),
             (None, without) => default(&LABELS).filter(|&column| !without && Some(column) != picture),
         };
+        let mut guessed: Vec<usize> = picture.filter(|_| options.picture.is_none()).into_iter().collect();
         let mut used: Vec<usize> = picture.into_iter().chain(label).collect();
         let mut gathered = Vec::new();
         for (name, columns) in &options.gathered {
@@ -88,14 +92,16 @@ impl Columns {
                 continue;
             }
             let value = first.get(column).and_then(Option::as_ref);
-            let is_file = |value: &str| Path::new(value).extension().is_some() && root.join(value).is_file();
+            let is_file =
+                |value: &str| is_below(value) && Path::new(value).extension().is_some() && root.join(value).is_file();
             if value.is_some_and(|(cell, text)| *cell == Cell::Text && is_file(text)) {
                 files.push((column, stem(name)));
+                guessed.push(column);
                 continue;
             }
             fields.push(field(column, name, value));
         }
-        let columns = Columns { names, picture, label, files, fields, gathered };
+        let columns = Columns { names, picture, label, files, guessed, fields, gathered };
         columns.check()?;
         Ok(columns)
     }

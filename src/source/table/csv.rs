@@ -15,7 +15,7 @@ pub(super) enum End {
     Row(usize),
     /// Of the text: there is no further row.
     Text,
-    /// Of the text, within quotes.
+    /// Of the text, within quotes. [`Csv::open_quote`] says where they begin.
     Quoted,
 }
 
@@ -33,6 +33,23 @@ impl Csv {
             header if header.contains('\t') => b'\t',
             _ => b',',
         }
+    }
+
+    /// Where the quote opens that the row at byte `start` never closes.
+    pub(super) fn open_quote(&self, text: &[u8], start: usize) -> usize {
+        let (mut opened, mut quoted, mut begun) = (start, false, false);
+        let mut bytes = (start..).zip(&text[start..]).peekable();
+        while let Some((at, &byte)) = bytes.next() {
+            match byte {
+                b'"' if quoted && bytes.next_if(|(_, next)| **next == b'"').is_some() => {}
+                b'"' if quoted => quoted = false,
+                b'"' if !begun => (opened, quoted, begun) = (at, true, true),
+                _ if quoted => {}
+                b'\n' | b'\r' => begun = false,
+                _ => begun = byte != self.delimiter,
+            }
+        }
+        opened
     }
 
     /// Parses the row at byte `start` of `text`.

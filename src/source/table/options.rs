@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// By default, the column `path`, `file`, `image`, `filename` or `file_name` has the paths of the
+/// By default, the column `path`, `file`, `image`, `filename`, `file_name` or `img` has the paths of the
 /// pictures, relative to the table's folder, and `label`, `class`, `cls` or `category` the labels.
 /// Capitals do not matter here. Every other column is a field. [`Table`](super::Table) says which.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +37,8 @@ impl TableOptions {
         Self::default()
     }
 
-    /// The column with the paths of the pictures.
+    /// The column with the paths of the pictures. They may lead anywhere; those of a column that is
+    /// chosen by its name stay below the folder.
     #[must_use]
     pub fn picture(mut self, column: impl Into<String>) -> Self {
         self.picture = Some(column.into());
@@ -76,7 +77,7 @@ impl TableOptions {
 
     /// A column with the paths of further files, such as masks. A sample gets the file's bytes as
     /// the field `<column>.<extension>`: `mask.png`. Without it, a column is taken for such paths
-    /// if its first value is the path of a file.
+    /// if its first value is the path of a file below the folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());

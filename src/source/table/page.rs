@@ -1,7 +1,6 @@
-use std::fs::File;
 use std::ops::Range;
 
-use crate::source::file::read_whole;
+use crate::source::file::{self, read_whole};
 
 /// The bytes of a sample while they are gathered, one piece after the other. The buffer keeps its
 /// length from sample to sample, so that nothing is zeroed twice.
@@ -33,7 +32,7 @@ impl<'b> Page<'b> {
     /// Adds the bytes of the file whose path lies in `path`. Returns where they lie.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("its parts are text");
-        let mut file = File::open(path)?;
+        let mut file = file::open(path)?;
         let start = self.len;
         self.len = read_whole(&mut file, self.buffer, start)?;
         Ok(start..self.len)

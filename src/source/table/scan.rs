@@ -2,6 +2,9 @@ use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
 use super::text::Starts;
 
+/// The most columns of a table: different keys of all rows, of JSON lines.
+const MOST_COLUMNS: usize = 4096;
+
 /// What one pass over the text finds.
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
@@ -14,7 +17,11 @@ pub(super) struct Scan {
 }
 
 /// One pass over the rows of `text`.
-pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Scan {
+///
+/// # Errors
+/// With its place in the text, what makes the table unusable as a whole: a quote that is never
+/// closed takes all rows behind it, and columns without number make each row dearer than the last.
+pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
     let mut scan =
         Scan { names: Vec::new(), starts: Starts::new(text.len()), first: Vec::new(), bad: None, bad_rows: 0 };
     let (mut cells, mut start) = (Cells::default(), 0);
@@ -28,7 +35,11 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Scan {
             })
         };
         let (end, parsed) = syntax.row(text, start, &mut place, &mut cells);
-        let Some(end) = end else { return scan };
+        let Some(end) = end else { return Ok(scan) };
+        if parsed.is_err() && matches!(syntax, Syntax::Csv(_)) {
+            let cause = "a quote opens and is never closed; it would take all rows from here on".to_owned();
+            return Err((syntax.open_quote(text, start), cause));
+        }
         if std::mem::take(&mut header) {
             let named = |(number, column): (usize, &str)| match column.trim() {
                 "" => number.to_string(),
@@ -37,11 +48,13 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Scan {
             };
             let columns = (0..cells.len()).map(|column| std::str::from_utf8(cells.get(column).1).unwrap_or(""));
             scan.names = columns.enumerate().map(named).collect();
+            check_columns(&scan.names).map_err(|cause| (start, cause))?;
             if !headerless {
                 start = end;
                 continue;
             }
         }
+        check_columns(&scan.names).map_err(|cause| (start, cause))?;
         let row = scan.starts.len();
         scan.starts.push(start);
         start = end;
@@ -60,4 +73,12 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Scan {
             };
         }
     }
+}
+
+fn check_columns(names: &[String]) -> Result<(), String> {
+    if names.len() <= MOST_COLUMNS {
+        return Ok(());
+    }
+    let count = names.len();
+    Err(format!("{count} different columns or keys up to here; a table has at most {MOST_COLUMNS}"))
 }

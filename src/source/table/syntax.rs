@@ -10,7 +10,7 @@ pub(super) enum Syntax {
 
 impl Syntax {
     /// Parses the row at byte `start`. Returns where it ends, or none at the end of the text; and
-    /// what is wrong with the row. Keys of JSON that are not among `names` yet are added.
+    /// what is wrong with the row. A quote that is never closed is refused when the table is opened. Keys of JSON that are not among `names` yet are added.
     pub(super) fn row(
         &self,
         text: &str,
@@ -31,6 +31,14 @@ impl Syntax {
                 let line = &line[..memchr::memchr(b'\n', line.as_bytes()).unwrap_or(line.len())];
                 (Some(start + skipped + line.len()), json::row(line, cells, names))
             }
+        }
+    }
+
+    /// Where the row at byte `start`, which ends with the text, opens a quote that it never closes.
+    pub(super) fn open_quote(&self, text: &str, start: usize) -> usize {
+        match self {
+            Syntax::Csv(csv) => csv.open_quote(text.as_bytes(), start),
+            Syntax::Json => start,
         }
     }
 

@@ -16,6 +16,7 @@ use super::syntax::Syntax;
 use super::text::{Starts, line_of, read};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
+use crate::source::annotated::is_below;
 use crate::source::sample::MAX_FIELDS;
 use crate::source::{Classes, Sample, Source};
 
@@ -25,7 +26,7 @@ use crate::source::{Classes, Sample, Source};
 ///
 /// | column | in the sample |
 /// |---|---|
-/// | `path`, `file`, `image`, `filename` or `file_name`: a path | the picture: `jpg`, `png`, ... |
+/// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the picture: `jpg`, `png`, ... |
 /// | `label`, `class`, `cls` or `category`: integers | the label |
 /// | the same with text | the label: the text's place among all of the column's, sorted, or in the [list of classes](crate::Loader::classes) |
 /// | the same with other numbers or lists | a field, as below |
@@ -48,6 +49,13 @@ use crate::source::{Classes, Sample, Source};
 ///
 /// The text is UTF-8, with or without a byte order mark. Cells of a CSV may be quoted, and then hold
 /// delimiters, line ends and doubled quotes. Empty lines are no rows. An empty label is none.
+///
+/// **Files.** A column that is chosen by its name or its first value leads only to places below the
+/// table's folder, or below [`TableOptions::root`]: a path that is absolute or has a `..` is a bad
+/// sample. A column that [`TableOptions::picture`] or [`TableOptions::file`] names may lead anywhere.
+/// Only regular files are read, of up to 2 GiB.
+///
+/// A quote that is never closed, and more than 4,096 columns, are errors on opening.
 ///
 /// A row with too few or too many cells, one that is no JSON, and a file that is missing are each a
 /// bad sample: one such row among a million does not refuse the others. Opening warns of the rows,
@@ -95,7 +103,11 @@ impl Table {
             let named = if is(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
             Syntax::Csv(Csv::new(options.delimiter.unwrap_or(named)))
         };
-        let Scan { names, mut starts, first, bad, bad_rows } = scan(&text, &syntax, options.headerless);
+        let scanned = scan(&text, &syntax, options.headerless).map_err(|(place, cause)| {
+            let place = row_start(text.as_bytes(), place);
+            Error::in_source(cause).at_line(path, line_of(text.as_bytes(), place))
+        })?;
+        let Scan { names, mut starts, first, bad, bad_rows } = scanned;
         starts.shrink();
         let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts.get(row).unwrap_or(0)));
         if let Some((row, cause)) = bad {
@@ -193,8 +205,19 @@ impl Table {
         start..page.push(cell.as_bytes()).end
     }
 
-    /// The bytes of the file that a cell names.
-    fn file(&self, page: &mut Page<'_>, row: usize, cell: &str) -> Result<Range<usize>> {
+    /// The bytes of the file that the cell of `column` names.
+    fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
+        if self.columns.guessed.contains(&column) && !is_below(cell) {
+            let (name, root) = (&self.columns.names[column], &self.root);
+            let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
+            return Err(self.at(
+                row,
+                format!(
+                    "{cell:?} does not lead to a place below {root:?}; name the column with \
+                     TableOptions::{option}({name:?}) to read files elsewhere"
+                ),
+            ));
+        }
         let path = self.locate(page, cell);
         page.read(path.clone()).map_err(|e| Error::io(page.text(path), &e).at_line(&self.file, self.line(row)))
     }
@@ -251,12 +274,12 @@ impl Table {
                     .last()
                     .unwrap_or(page.len()),
             };
-            let bytes = self.file(page, row, path)?;
+            let bytes = self.file(page, row, *column, path)?;
             made.fields.push((Name::Made(start..end), bytes));
         }
-        if let Some(path) = shown {
+        if let Some((path, column)) = shown.zip(*picture) {
             let name = format::field_of_file(extension(path).1, &self.formats).unwrap_or("img");
-            let bytes = self.file(page, row, path)?;
+            let bytes = self.file(page, row, column, path)?;
             made.fields.insert(0, (Name::Known(name), bytes));
         }
         Ok(made)

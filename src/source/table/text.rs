@@ -1,14 +1,14 @@
-use std::fs;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::source::file;
 
 /// Reads a text file.
 ///
 /// # Errors
 /// If it cannot be read, or if it is not UTF-8; with the line.
 pub(super) fn read(path: &Path) -> Result<String> {
-    let mut bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
+    let mut bytes = file::read(path, u64::MAX).map_err(|e| Error::io(path, &e))?;
     let refused = |line: usize, cause: &str| {
         Err(Error::in_source(format!("{cause}; save the table as UTF-8")).at_line(path, line))
     };

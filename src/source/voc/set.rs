@@ -8,6 +8,7 @@ use super::xml::Objects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
 use crate::source::annotated::{Parts, key_and_field, root};
+use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
 use crate::source::{Sample, Source};
 
@@ -15,6 +16,9 @@ const PICTURES: &str = "JPEGImages";
 const ANNOTATIONS: &str = "Annotations";
 const LISTS: &str = "ImageSets";
 const MASKS: &str = "SegmentationClass";
+
+/// The largest file of annotations. One of a picture with a hundred objects has some 50 KB.
+const MAX_XML: u64 = 64 << 20;
 
 /// The classes of Pascal VOC, sorted.
 const CLASSES: [&str; 20] = [
@@ -60,6 +64,9 @@ const CLASSES: [&str; 20] = [
 ///   Detectron2. `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
 /// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
 ///   Pascal VOC, they are its 20. So every list of a set has the same numbers.
+/// - **Size**: `boxes.image_size.txt`, the `size` in the file, if it is there and not 0.
+///   [`field::Boxes`](crate::field::Boxes) compares it with the picture's, and turns what was
+///   annotated on the stored pixels of a picture that EXIF turns.
 /// - **Masks**: `mask.png` from `SegmentationClass`, where the picture has one. Its 0 is the
 ///   background, class c of the boxes is c + 1, and 255 is the outline that no class owns. A list in
 ///   `ImageSets/Segmentation` needs them.
@@ -67,7 +74,8 @@ const CLASSES: [&str; 20] = [
 /// **Bad annotations.** A missing or bad file, and a box that reaches out of its picture by more
 /// than a pixel and a hundredth of its side, are errors of the sample with the file and the line.
 ///
-/// **Memory.** Opening reads all files of `Annotations`. What stays are 25 bytes for a box.
+/// **Memory.** Opening reads all files of `Annotations`. What stays are 25 bytes for a box, and some 60 for a
+/// picture.
 #[derive(Debug)]
 pub struct Voc {
     /// Of the pictures and of the masks; they end with `/`.
@@ -90,6 +98,8 @@ struct Item {
     name: Box<str>,
     /// Where its boxes end.
     end: usize,
+    /// The size that its annotations declare.
+    size: Option<(u32, u32)>,
     mask: bool,
     /// What is wrong with it.
     error: Option<Error>,
@@ -121,7 +131,7 @@ impl Voc {
             files.into_iter().map(|file| (key_and_field(&file, &formats).0.to_owned(), file.into())).collect();
         let names: Vec<String> = match list {
             Some(list) => {
-                let text = fs::read_to_string(list).map_err(|e| Error::io(list, &e))?;
+                let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
                 text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
             }
             None => files.keys().cloned().collect(),
@@ -159,8 +169,9 @@ impl Voc {
             } else if annotated {
                 error = set.add(&folder, &name, found.get(&name));
             }
+            let size = found.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
             let file = file.unwrap_or_else(|| name.into());
-            set.items.push(Item { name: file, end: set.numbers.len(), mask, error });
+            set.items.push(Item { name: file, end: set.numbers.len(), size, mask, error });
         }
         Ok(set)
     }
@@ -191,7 +202,7 @@ fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
         .collect::<Result<_>>()?;
     let read = |path: &PathBuf| {
         let name = path.file_stem()?.to_str()?.to_owned();
-        let text = fs::read_to_string(path).map_err(|e| Error::io(path, &e));
+        let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
         Some((name, text.and_then(|text| Objects::parse(&text)).map_err(|e| e.at_path(path))))
     };
     // Reading waits on the disk, hence more threads than cores. The pool is gone before the
@@ -260,6 +271,7 @@ impl Source for Voc {
             parts.array("boxes.class.npy", &[n], self.numbers[boxes.clone()].iter().copied());
             parts.array("boxes.difficult.npy", &[n], self.difficult[boxes].iter().copied());
         }
+        parts.image_size(item.size);
         if item.mask {
             parts.file("mask.png", &[&self.masks, key, ".png"])?;
         }

@@ -12,6 +12,8 @@ pub(super) struct Objects {
     /// Left, upper, right and lower edge, from 0 on.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
+    /// Width and height of the picture, if the file has them.
+    pub(super) size: Option<(u32, u32)>,
 }
 
 impl Objects {
@@ -29,7 +31,9 @@ impl Objects {
         let size = child(top, "size").map(|size| Ok::<_, Error>([number(size, "width")?, number(size, "height")?]));
         // Some programs write 0 where they do not know.
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
-        let mut objects = Objects::default();
+        let whole = |side: f64| side.round() as u32;
+        let mut objects =
+            Objects { size: size.map(|[width, height]| (whole(width), whole(height))), ..Objects::default() };
         for object in top.children().filter(|node| node.has_tag_name("object")) {
             let at = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
             let name = child(object, "name").and_then(|name| name.text()).map(str::trim);
@@ -91,6 +95,7 @@ mod tests {
         assert_eq!(objects.names, ["person", "a dog"]);
         assert_eq!(objects.edges, [[0.0, 0.5, 20.0, 10.0], [1.0, 2.0, 2.0, 3.0]], "the dog is one pixel");
         assert_eq!(objects.difficult, [1, 0]);
+        assert_eq!(objects.size, Some((20, 10)));
         assert!(Objects::parse("<annotation/>").unwrap().names.is_empty());
     }
 

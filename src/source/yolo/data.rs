@@ -4,8 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use saphyr::{LoadableYamlNode, Yaml};
+use saphyr_parser::{Event, Parser};
 
 use crate::error::{Error, Result};
+use crate::source::file;
+
+/// The largest `data.yaml`. One with 20,000 classes has some 500 KB.
+const MAX_YAML: u64 = 16 << 20;
+/// Lists and mappings within each other. Such a file needs 3.
+const MAX_DEPTH: usize = 64;
 
 /// What `data.yaml` says.
 #[derive(Debug, Default)]
@@ -26,11 +33,12 @@ impl Data {
     /// If it cannot be read, is not YAML (with line and column), or a value is not what it should
     /// be.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).map_err(|e| Error::io(path, &e))?;
+        let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
         Self::of(&text).map_err(|cause| Error::in_source(cause).at_path(path))
     }
 
     fn of(text: &str) -> Result<Self, String> {
+        check_depth(text)?;
         let documents = Yaml::load_from_str(text).map_err(|e| format!("not YAML: {e}"))?;
         let Some(top) = documents.first().filter(|top| top.as_mapping().is_some()) else {
             return Err("not a data.yaml: a mapping with train, val and names is expected".to_owned());
@@ -62,6 +70,25 @@ impl Data {
         let points = get("kpt_shape").map(points).transpose()?;
         Ok(Data { root, splits, names, points })
     }
+}
+
+/// Refuses a text whose values are nested so deeply that reading or dropping them could overflow the
+/// stack.
+fn check_depth(text: &str) -> Result<(), String> {
+    let mut depth = 0_usize;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|e| format!("not YAML: {e}"))?;
+        match event {
+            Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+            Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            let line = span.start.line();
+            return Err(format!("line {line}: lists and mappings more than {MAX_DEPTH} deep; a data.yaml has 3"));
+        }
+    }
+    Ok(())
 }
 
 /// The classes: a list, or a mapping of numbers from 0 on.
@@ -151,10 +178,13 @@ mod tests {
 
     #[test]
     fn what_is_not_such_a_file_is_an_error() {
+        let deep = ["- ".repeat(500_000), "? ".repeat(100_000)];
         for (text, words) in [
             ("", "not a data.yaml"),
             ("- a\n", "not a data.yaml"),
             ("a: [", "not YAML: "),
+            (&deep[0], "line 1: lists and mappings more than 64 deep"),
+            (&deep[1], "line 1: lists and mappings more than 64 deep"),
             ("train: {a: b}\n", "train: a text is expected"),
             ("nc: 3\nnames: [a, b]\n", "names has 2"),
             ("names: {0: a, 2: b}\n", "class 2 stands where class 1 is expected"),

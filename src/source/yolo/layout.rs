@@ -3,13 +3,13 @@
 //! The label file of a picture has its path, with the last folder `images` called `labels`, and ends
 //! in `.txt`. A picture without a folder `images` above it has its labels beside it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::data::Data;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::source::annotated::root;
+use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
 
 /// The folder of pictures, as it is called everywhere.
@@ -113,7 +113,7 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
 
 /// The pictures that a text file lists, a path a line, relative to the file's folder.
 fn listed(list: &Path) -> Result<Vec<Item>> {
-    let text = fs::read_to_string(list).map_err(|e| Error::io(list, &e))?;
+    let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let items = lines.map(|line| match line.strip_prefix("./").unwrap_or(line) {

@@ -32,6 +32,8 @@ use crate::source::{Sample, Source};
 ///   picture**, as the text `relative` in `boxes.units.txt` says; `boxes.class.npy`, (n) i64;
 ///   `boxes.points.npy`, (n, K, 3) f32; and for a picture with an outline `boxes.masks.json`, a
 ///   polygon for each box, or `null`. [`field::Boxes`](crate::field::Boxes) makes pixels of them.
+///   YOLO declares no size. In a picture that EXIF turns, an annotation may count in either picture,
+///   and [`Loader::annotations_follow`](crate::Loader::annotations_follow) says in which.
 /// - **Classes** are the `names` of `data.yaml`. For a folder they are those of the `data.yaml`
 ///   beside `images` or one folder higher, or none.
 ///

@@ -1,0 +1,243 @@
+//! Annotations of pictures that EXIF turns: the frame that coordinates count in, and the way from
+//! there to the upright picture.
+
+use super::Size;
+use super::orientation::Orientation;
+use crate::error::{Error, Result};
+
+/// The picture that annotations were made on, where EXIF turns it.
+///
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) says when it is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Exif {
+    /// The pixels as the file stores them: the tool ignored the EXIF orientation.
+    Stored,
+    /// The picture as it is shown, after the EXIF orientation.
+    Upright,
+}
+
+/// The size of an upright picture and the EXIF orientation that made it upright. `From<Size>` makes
+/// one of a picture without an orientation.
+///
+/// ```
+/// use warpfeed::decode::{Exif, Oriented, Size};
+///
+/// // A file of 60 x 40 pixels that EXIF turns by 90 degrees.
+/// let picture = Oriented::new(Size::new(40, 60), 6);
+/// let frame = picture.frame(Some(Size::new(60, 40)))?; // annotated as it is stored
+/// assert_eq!(frame.corners([0.0, 0.0, 10.0, 5.0]), [35.0, 0.0, 40.0, 10.0]);
+/// let frame = picture.annotated(Some(Exif::Upright)).frame(None)?;
+/// assert_eq!(frame.corners([0.0, 0.0, 10.0, 5.0]), [0.0, 0.0, 10.0, 5.0]);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Oriented {
+    size: Size,
+    orientation: Orientation,
+    annotated: Option<Exif>,
+}
+
+impl From<Size> for Oriented {
+    fn from(size: Size) -> Self {
+        Oriented::new(size, 1)
+    }
+}
+
+impl Oriented {
+    /// A picture of upright size `size` with this value of the EXIF tag, 1 (upright) to 8. Other
+    /// values count as 1.
+    pub fn new(size: Size, exif: u8) -> Self {
+        Self::with(size, Orientation::new(exif))
+    }
+
+    pub(super) fn with(size: Size, orientation: Orientation) -> Self {
+        Oriented { size, orientation, annotated: None }
+    }
+
+    /// Says which picture annotations were made on if their size does not tell.
+    #[must_use]
+    pub fn annotated(mut self, on: Option<Exif>) -> Self {
+        self.annotated = on;
+        self
+    }
+
+    /// The size of the upright picture.
+    pub fn size(self) -> Size {
+        self.size
+    }
+
+    /// The frame of annotations that were made on a picture of size `declared`; `None` if they
+    /// declare no size.
+    ///
+    /// # Errors
+    /// If neither the stored nor the upright picture has this size, with both sizes. If EXIF turns
+    /// the picture, both fit, and [`annotated`](Oriented::annotated) was not called.
+    pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
+        let Oriented { size: upright, orientation, annotated } = self;
+        // Transposing twice is no change: the same step leads back to the stored size.
+        let stored = orientation.size(upright);
+        let fits = |size: Size| declared.is_none_or(|declared| declared == size);
+        let follow = match (fits(stored), fits(upright)) {
+            (_, true) if orientation.is_upright() => Exif::Upright,
+            (true, true) => annotated.ok_or_else(|| self.undecided())?,
+            (true, false) => Exif::Stored,
+            (false, true) => Exif::Upright,
+            (false, false) => {
+                let Size { width, height } = declared.unwrap_or(upright);
+                let turned = match stored == upright {
+                    true => String::new(),
+                    false => format!(" and {}x{} before EXIF turns it", stored.width, stored.height),
+                };
+                return Err(Error::in_source(format!(
+                    "annotated in {width}x{height} pixels, its picture has {}x{}{turned}",
+                    upright.width, upright.height
+                )));
+            }
+        };
+        Ok(match follow {
+            Exif::Stored => Frame { size: stored, upright, orientation },
+            Exif::Upright => Frame { size: upright, upright, orientation: Orientation::default() },
+        })
+    }
+
+    fn undecided(self) -> Error {
+        let Size { width, height } = self.size;
+        Error::in_source(format!(
+            "EXIF turns the picture (upright {width}x{height}), and the annotations fit both the stored and the upright \
+             one: Loader::annotations_follow(Exif::Stored) or (Exif::Upright) says which they were made on"
+        ))
+    }
+}
+
+/// The pixels that annotations count in, and the way from there to the upright picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    size: Size,
+    upright: Size,
+    orientation: Orientation,
+}
+
+impl Frame {
+    /// The size of the picture that the annotations were made on.
+    pub fn size(self) -> Size {
+        self.size
+    }
+
+    /// Whether the upright picture is a mirrored one of the frame's: left and right change places.
+    pub fn is_mirrored(self) -> bool {
+        let Orientation { transposed, mirrored, flipped } = self.orientation;
+        transposed ^ mirrored ^ flipped
+    }
+
+    /// Whether columns of the frame are rows of the upright picture.
+    pub fn is_transposed(self) -> bool {
+        self.orientation.transposed
+    }
+
+    /// The box (x1, y1, x2, y2) in the upright picture. Numbers are those of edges: 0 to the width
+    /// are all pixels.
+    pub fn corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
+        let [a, b, c, d] = if self.orientation.transposed { [y1, x1, y2, x2] } else { [x1, y1, x2, y2] };
+        let turn = |from: f64, to: f64, turned: bool, side: u32| {
+            if turned { (f64::from(side) - to, f64::from(side) - from) } else { (from, to) }
+        };
+        let (a, c) = turn(a, c, self.orientation.mirrored, self.upright.width);
+        let (b, d) = turn(b, d, self.orientation.flipped, self.upright.height);
+        [a, b, c, d]
+    }
+
+    /// The point (x, y) in the upright picture. Numbers are those of pixels: (0, 0) is the first
+    /// one, as in [`Plan::point`](crate::transform::Plan::point).
+    pub fn point(self, (x, y): (f64, f64)) -> (f64, f64) {
+        let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
+        let turn = |v: f64, turned: bool, side: u32| if turned { f64::from(side) - 1.0 - v } else { v };
+        (turn(x, self.orientation.mirrored, self.upright.width), turn(y, self.orientation.flipped, self.upright.height))
+    }
+
+    /// The displacement (across, down) in the upright picture.
+    pub fn displacement(self, (across, down): (f32, f32)) -> (f32, f32) {
+        let (across, down) = if self.orientation.transposed { (down, across) } else { (across, down) };
+        let turn = |v: f32, turned: bool| if turned { -v } else { v };
+        (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
+    }
+
+    /// The column of the frame that upright column `x` comes from; its row if the frame is
+    /// [transposed](Frame::is_transposed).
+    pub fn across(self, x: u32) -> u32 {
+        if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
+    }
+
+    /// The row of the frame that upright row `y` comes from; its column if the frame is
+    /// [transposed](Frame::is_transposed).
+    pub fn down(self, y: u32) -> u32 {
+        if self.orientation.flipped { self.upright.height - 1 - y } else { y }
+    }
+
+    /// Column and row of the frame's pixel that becomes the upright pixel (x, y).
+    pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
+        let (x, y) = (self.across(x), self.down(y));
+        if self.orientation.transposed { (y, x) } else { (x, y) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORED: Size = Size { width: 6, height: 4 };
+
+    fn oriented(tag: u8) -> Oriented {
+        Oriented::with(Orientation::new(tag).size(STORED), Orientation::new(tag))
+    }
+
+    #[test]
+    fn the_declared_size_says_which_picture_was_annotated() {
+        let upright = Size::new(4, 6);
+        for tag in 5..=8 {
+            assert_eq!(oriented(tag).frame(Some(STORED)).unwrap().size(), STORED, "tag {tag}");
+            assert!(oriented(tag).frame(Some(STORED)).unwrap().is_transposed());
+            assert_eq!(oriented(tag).frame(Some(upright)).unwrap(), Oriented::from(upright).frame(None).unwrap());
+        }
+        assert_eq!(oriented(1).frame(Some(STORED)).unwrap(), oriented(1).frame(None).unwrap());
+        let e = oriented(1).frame(Some(upright)).unwrap_err();
+        assert_eq!(e.cause(), "annotated in 4x6 pixels, its picture has 6x4");
+        let e = oriented(6).annotated(Some(Exif::Stored)).frame(Some(Size::new(3, 2))).unwrap_err();
+        assert_eq!(e.cause(), "annotated in 3x2 pixels, its picture has 4x6 and 6x4 before EXIF turns it");
+    }
+
+    #[test]
+    fn where_both_fit_the_option_decides_and_is_named_if_it_is_missing() {
+        for (tag, declared) in [(2, Some(STORED)), (3, Some(STORED)), (4, Some(STORED)), (3, None), (6, None)] {
+            let e = oriented(tag).frame(declared).unwrap_err();
+            assert!(e.cause().contains("Loader::annotations_follow(Exif::Stored)"), "{e}");
+            let frame = |on| oriented(tag).annotated(Some(on)).frame(declared).unwrap();
+            assert_eq!(frame(Exif::Stored).size(), STORED);
+            assert_eq!(frame(Exif::Upright), Oriented::from(oriented(tag).size()).frame(None).unwrap());
+            assert_ne!(frame(Exif::Stored), frame(Exif::Upright));
+        }
+    }
+
+    /// Pixels, boxes and points of the frame arrive where `Orientation::turn` puts the pixels.
+    #[test]
+    fn annotations_go_where_their_pixels_go() {
+        let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();
+        for tag in 1..=8 {
+            let frame = oriented(tag).annotated(Some(Exif::Stored)).frame(None).unwrap();
+            let (upright, mut turned) = (oriented(tag).size(), vec![0; 72]);
+            Orientation::new(tag).turn(&stored, STORED, &mut turned);
+            for (i, pixel) in (0..).zip(turned.as_chunks::<3>().0) {
+                let (x, y) = (i % upright.width, i / upright.width);
+                let (from_x, from_y) = frame.pixel(x, y);
+                assert_eq!(from_y * 6 + from_x, u32::from(pixel[0]), "tag {tag}, pixel {i}");
+                let [x, y, from_x, from_y] = [x, y, from_x, from_y].map(f64::from);
+                assert_eq!(frame.point((from_x, from_y)), (x, y));
+                let corners = frame.corners([from_x, from_y, from_x + 1.0, from_y + 1.0]);
+                assert_eq!(corners, [x, y, x + 1.0, y + 1.0]);
+            }
+            assert_eq!(frame.is_mirrored(), [2, 4, 5, 7].contains(&tag));
+            let (x, y) = frame.point((3.0, 1.0));
+            let (right, below) = frame.point((4.0, 2.0));
+            assert_eq!(frame.displacement((1.0, 1.0)), ((right - x) as f32, (below - y) as f32));
+        }
+    }
+}
