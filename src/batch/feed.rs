@@ -39,4 +39,9 @@ pub(crate) trait Delivered {
 
     /// How many samples it has.
     fn samples(&self) -> usize;
+
+    /// The consumer has taken the answer of a decoder, on the thread that uses it.
+    fn taken(&self) -> Result<()> {
+        Ok(())
+    }
 }
