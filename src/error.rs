@@ -65,6 +65,8 @@ pub enum ErrorKind {
     /// The stream is being captured into a CUDA graph. The loader goes on when the capture has
     /// ended.
     Capturing,
+    /// As many requests are queued as [`Loader::max_queued`](crate::Loader::max_queued) allows.
+    Busy,
 }
 
 impl ErrorKind {
@@ -82,6 +84,7 @@ impl ErrorKind {
             ErrorKind::Cuda => "cuda",
             ErrorKind::Timeout => "timeout",
             ErrorKind::Capturing => "capturing",
+            ErrorKind::Busy => "busy",
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -323,6 +324,176 @@ fn a_request_that_finds_every_batch_held_is_an_error_and_the_next_ones_are_answe
     everywhere!(check);
 }
 
+/// A decoder of small pictures, with all of its batches.
+fn all_held<B: Answer>(open: &impl Fn(Loader) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
+    let options = Loader::requests().batch_size(2).workers(2).augment(Augment::resize(8, 8));
+    let decoder = open(options.prefetch(1).max_queued(queued));
+    let plan = decoder.memory_plan();
+    let room = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
+    let picture = dot(0);
+    let held = (0..room).map(|_| decoder.decode([picture.clone()]).unwrap()).collect();
+    (decoder, held)
+}
+
+/// A small picture of one colour, which counts how often its bytes are asked for.
+#[derive(Clone)]
+struct Dot(Arc<[u8]>, Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Dot {
+    fn as_ref(&self) -> &[u8] {
+        self.1.fetch_add(1, Relaxed);
+        &self.0
+    }
+}
+
+fn dot(shade: u8) -> Dot {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let picture = image::RgbImage::from_pixel(8, 8, image::Rgb([shade; 3]));
+    picture.write_to(&mut bytes, image::ImageFormat::Bmp).unwrap();
+    Dot(bytes.into_inner().into(), Arc::default())
+}
+
+#[test]
+fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let (decoder, held) = all_held(&open, 5);
+        let mut pending = Vec::new();
+        let error = loop {
+            match decoder.submit([dot(7)]) {
+                Ok(answer) => pending.push(answer),
+                Err(e) => break e,
+            }
+            // Until the first ones have begun.
+            if pending.len() == 5 {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        };
+        assert!((5..20).contains(&pending.len()), "{}", pending.len());
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert!(error.to_string().starts_with("busy: 5 requests are queued, and max_queued is 5; "), "{error}");
+        pending.pop();
+        pending.push(decoder.submit([dot(7)]).unwrap());
+        assert_eq!(decoder.submit([dot(7)]).err().unwrap().kind(), ErrorKind::Busy);
+        drop(held);
+        for answer in pending {
+            assert_eq!(answer.wait().unwrap().bytes(), [7; 8 * 8 * 3]);
+        }
+        assert_eq!(decoder.decode([dot(9)]).unwrap().bytes(), [9; 8 * 8 * 3]);
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn of_ten_thousand_requests_those_that_are_dropped_are_not_decoded() {
+    const COUNT: usize = 10_000;
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let (decoder, held) = all_held(&open, COUNT);
+        let reads = Arc::new(AtomicUsize::new(0));
+        let dots: Vec<_> = (0..=255).map(|shade| Dot(dot(shade).0, reads.clone())).collect();
+        let ask = |thread: usize| {
+            let ask = |number: usize| (number % 256, decoder.submit([dots[number % 256].clone()]).unwrap());
+            (0..COUNT / 4).map(|number| ask(7 * number + thread)).collect::<Vec<_>>()
+        };
+        let (mut dropped, mut live) = (Vec::new(), Vec::new());
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || ask(thread))).collect();
+            for (number, answer) in threads.into_iter().flat_map(|thread| thread.join().unwrap()).enumerate() {
+                if number % 2 == 0 { dropped.push(answer) } else { live.push(answer) }
+            }
+        });
+        assert_eq!(reads.load(Relaxed), COUNT, "the length of each");
+        drop(dropped);
+        drop(held);
+        // As a server has it: many wait at once, in no order of the requests.
+        std::thread::scope(|scope| {
+            for part in live.chunks_mut(COUNT / 16) {
+                let part: Vec<_> = part.iter_mut().map(|(shade, answer)| (*shade, answer)).collect();
+                scope.spawn(move || {
+                    for (shade, mut answer) in part {
+                        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+                        let batch = loop {
+                            match std::pin::Pin::new(&mut answer).poll(&mut Context::from_waker(&waker)) {
+                                Poll::Ready(batch) => break batch.unwrap(),
+                                Poll::Pending => std::thread::park(),
+                            }
+                        };
+                        assert_eq!(batch.bytes(), [shade as u8; 8 * 8 * 3]);
+                    }
+                });
+            }
+        });
+        let read = reads.load(Relaxed) - COUNT;
+        // What had begun before it was dropped may have been read.
+        assert!((COUNT / 2..COUNT / 2 + 16).contains(&read), "{read} of {COUNT} pictures were decoded");
+        assert!(decoder.stats().batches < COUNT as u64 / 2 + 32);
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_picture_that_is_too_large_is_let_go_at_once_and_is_an_error_at_its_place() {
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        let decoder = open(pixels(Loader::requests()).max_sample_bytes(100_000));
+        let (small, large) = (dot(3), Dot(vec![0; 100_001].into(), Arc::default()));
+        let answer = decoder.submit([small.clone(), large.clone(), small]).unwrap();
+        assert_eq!(Arc::strong_count(&large.0), 1, "nobody keeps it");
+        assert_eq!(large.1.load(Relaxed), 1, "its length is asked for, and it is not read");
+        let batch = answer.wait().unwrap();
+        assert_eq!(batch.valid(), [true, false, true]);
+        let error = batch.error(1).unwrap();
+        assert_eq!(error, "sample 1: source: the picture has 100001 bytes, max_sample_bytes is 100000");
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_waker_that_panics_hangs_nobody() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("the waker of a test");
+        }
+    }
+    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+        for drops in [false, true] {
+            let (decoder, held) = all_held(&open, 10);
+            let waker = Waker::from(Arc::new(Panics));
+            let mut answers: Vec<_> = (0..3).map(|_| decoder.submit([dot(5)]).unwrap()).collect();
+            for answer in &mut answers[..2] {
+                assert!(answer.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+            }
+            if drops {
+                drop(decoder);
+            } else {
+                drop(held);
+                assert!(answers[0].is_ready_within(Duration::from_secs(30)));
+                drop(answers.drain(..1));
+            }
+            for answer in answers {
+                assert!(answer.is_ready_within(Duration::from_secs(30)), "an answer comes");
+                assert_eq!(answer.wait().is_err(), drops);
+            }
+        }
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn plan_and_verdict_are_those_of_a_server() {
+    let decoder = pixels(Loader::requests()).decoder().unwrap();
+    let plan = decoder.memory_plan();
+    assert_eq!((plan.ahead_bytes, plan.device_slots), (0, 0));
+    assert!(!plan.to_string().contains("ahead"), "{plan}");
+    for _ in 0..8 {
+        decoder.decode(drawn(4)).unwrap();
+    }
+    assert!(decoder.stats().on_request && decoder.stats().since(&decoder.stats()).on_request);
+    let verdict = decoder.stats().verdict().to_string();
+    assert!(verdict.contains("requests of 4.0 pictures"), "{verdict}");
+    assert!(!verdict.contains("step") && !verdict.contains("Loader::trace"), "{verdict}");
+    assert_eq!(decoder.stats().ahead, None);
+}
+
 /// Wakes a thread.
 struct Unpark(std::thread::Thread);
 
@@ -386,11 +557,14 @@ fn what_cannot_be_asked_is_refused() {
         ("shuffle", options().shuffle(3)),
         ("rank", options().rank(0, 2)),
         ("soft_labels", options().soft_labels(10, 0.1)),
-        ("field and without", options().without("image")),
-        ("repeat and skip", options().repeat(2)),
+        ("field", options().field("view", warpfeed::field::Image::new())),
+        ("without", options().without("image")),
+        ("repeat", options().repeat(2)),
     ] {
         assert_eq!(loader.decoder().unwrap_err().to_string(), format!("config: {name}: a decoder has no use for it"));
     }
+    let error = options().max_queued(0).decoder().unwrap_err().to_string();
+    assert!(error.contains("max_queued(0): the queue has room for one request at least"), "{error}");
     let error = options().host().unwrap_err().to_string();
     assert!(error.contains("the requests source has no samples"), "{error}");
 }

@@ -36,9 +36,6 @@ pub(crate) struct Batch {
     /// Whether tensors are to have memory of their own: all of them, or none. Left open, small
     /// fields are copied.
     pub(crate) copy: Option<bool>,
-    /// The stream of the iteration, on a device.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub(crate) stream: usize,
 }
 
 #[pymethods]
@@ -48,9 +45,11 @@ impl Batch {
         of!(&self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// The field `name`. A picture is shown as (N, C, H, W) if it lies `channels_last`.
-    #[pyo3(signature = (name, channels_last=false))]
-    fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool) -> PyResult<Tensor> {
+    /// The field `name`. A picture is shown as (N, C, H, W) if it lies `channels_last`. On a device
+    /// it shares the batch's memory, unless it is to be the batch's `own` copy and all are copied.
+    #[pyo3(signature = (name, channels_last=false, own=false))]
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {
         match &self.delivered {
             Delivered::Host(batch) => {
                 let Some(view) = batch.field(name) else { return Err(self.missing(py, name)) };
@@ -61,7 +60,8 @@ impl Batch {
             #[cfg(feature = "cuda")]
             Delivered::Cuda(batch) => {
                 let Some(tensor) = batch.field(name) else { return Err(self.missing(py, name)) };
-                Ok(Tensor::cuda(batch, &tensor, self.stream, channels_last))
+                let own = own && self.copied();
+                py.detach(|| Tensor::cuda(batch, name, &tensor, channels_last, own)).raised(py)
             }
         }
     }

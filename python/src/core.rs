@@ -1,19 +1,20 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use warpfeed::{Batches, Epochs, Error, HostBatch, Monitor};
+use pyo3::{PyTraverseError, PyVisit};
+use warpfeed::{Batches, Epochs, Error, HostBatch, Loader, MemoryPlan, Monitor};
 
 use crate::batch::{Batch, Delivered};
 use crate::error::{Raised as _, raised};
+use crate::kept::{Kept, noting};
+use crate::lending::Lending;
 use crate::options;
 use crate::order::PythonOrder;
+use crate::waiting::{Process, SLICE, Turns, aside, patiently};
 use crate::words::in_python;
-
-/// How long a wait lasts at most before signals are looked for.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// An open loader.
 enum Open {
@@ -35,86 +36,72 @@ macro_rules! of {
     };
 }
 
-/// A batch that may still be in the consumer's hands.
-enum Lent {
-    Host(Weak<HostBatch>),
-    #[cfg(feature = "cuda")]
-    Cuda(Weak<warpfeed::CudaBatch>),
-}
-
-impl Lent {
-    fn is_held(&self) -> bool {
-        match self {
-            Lent::Host(batch) => batch.strong_count() > 0,
-            #[cfg(feature = "cuda")]
-            Lent::Cuda(batch) => batch.strong_count() > 0,
-        }
-    }
-}
-
-/// What the mutex protects. A thread takes it only while it is detached from the interpreter: the
-/// holder may attach, to look for signals.
+/// What one thread at a time has in hand, while it is detached from the interpreter.
 struct State {
     open: Open,
     /// Counts calls of `begin`, so that an iterator notices that a newer one has taken over.
     turn: u64,
-    lent: Vec<Lent>,
+}
+
+/// What calls on threads of their own need too.
+struct Inner {
+    state: Turns<State>,
+    /// Set before the loader is closed, so that whoever waits with `state` in hand gives up.
+    closing: AtomicBool,
+}
+
+impl Inner {
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Ends the loader's threads, as soon as nobody has the state in hand.
+    fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        loop {
+            if let Some(mut state) = self.state.within_a_slice() {
+                let open = std::mem::replace(&mut state.open, Open::Closed);
+                drop(state);
+                return drop(open);
+            }
+        }
+    }
 }
 
 /// An open loader: its threads, its memory, and where it stands.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Core {
-    state: Mutex<State>,
+    inner: Arc<Inner>,
     monitor: Monitor,
-    process: u32,
-    /// Set before the loader is closed, so that a `next` that waits gives up and lets go of `state`.
-    closing: AtomicBool,
-    /// Whether batches get memory of their own. Left open: those that the loader has no slot left
-    /// for.
-    copy: Option<bool>,
-    /// Slots that a consumer may hold batches in, one of them to be filled meanwhile.
-    slots: usize,
+    process: Process,
+    lending: Lending,
     /// The device that batches are on.
     device: Option<usize>,
     /// The user's order.
     order: Option<Arc<PythonOrder>>,
+    /// The user's data sets.
+    sources: Vec<Arc<Kept>>,
 }
 
 impl Core {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // What panicked has been reported, and nothing here is left half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs `call` with the loader, detached from the interpreter.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&mut State) -> warpfeed::Result<T> + Send,
     ) -> PyResult<T> {
-        self.here().raised(py)?;
-        py.detach(|| call(&mut self.lock())).raised(py)
-    }
-
-    /// An error in another process than the loader's. Locks of the parent's may be held for good.
-    fn here(&self) -> warpfeed::Result<()> {
-        let (process, here) = (self.process, std::process::id());
-        if here == process {
-            return Ok(());
-        }
-        Err(Error::config(format!(
-            "the loader was opened by process {process}, this is {here}: worker threads do not survive fork; open the loader in the \
-             process that uses it, or start processes with the method \"spawn\", which opens it anew"
-        )))
+        self.process.check().raised(py)?;
+        let mut call = Some(call);
+        let called = patiently(py, || {
+            let mut state = self.inner.state.within_a_slice()?;
+            call.take().map(|call| call(&mut state))
+        });
+        called?.raised(py)
     }
 
     /// Asks the user's order for `epoch`.
     fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.order.as_ref().map_or(Ok(()), |order| order.prepare(py, epoch).map(|_| ()))
-    }
-
-    fn is_in_its_process(&self) -> bool {
-        self.process == std::process::id()
     }
 }
 
@@ -135,23 +122,31 @@ impl Core {
         device: Option<usize>,
         stream: usize,
     ) -> PyResult<Self> {
-        let prefetch: usize = options.get_item("prefetch")?.map_or(Ok(0), |n| n.extract())?;
         let order = options.get_item("order")?.map(|function| Arc::new(PythonOrder::new(function.unbind())));
         if let Some(order) = &order {
             order.prepare(py, 0)?;
         }
-        let loader = options::loader(options, order.as_ref())?;
-        let (open, monitor, slots) = match device {
+        let (loader, sources) = noting(|| options::loader(options, order.as_ref()));
+        let loader = loader?;
+        let (open, monitor, plan) = aside(py, move |_| match device {
             None => {
-                let batches = py.detach(|| loader.host()).raised(py)?;
-                let (monitor, slots) = (batches.monitor(), batches.memory_plan().slots);
-                (Open::Host(Epochs::new(batches)), monitor, slots)
+                let batches = loader.host()?;
+                let (monitor, plan) = (batches.monitor(), batches.memory_plan());
+                Ok((Open::Host(Epochs::new(batches)), monitor, plan))
             }
-            Some(ordinal) => py.detach(|| on_device(loader, ordinal, stream, prefetch)).raised(py)?,
-        };
-        let state = Mutex::new(State { open, turn: 0, lent: Vec::new() });
-        let (process, closing) = (std::process::id(), AtomicBool::new(false));
-        Ok(Core { state, monitor, process, closing, copy, slots, device, order })
+            Some(ordinal) => on_device(loader, ordinal, stream),
+        })?;
+        let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\", which opens it anew";
+        let inner = Inner { state: Turns::new(State { open, turn: 0 }), closing: AtomicBool::new(false) };
+        Ok(Core {
+            inner: Arc::new(inner),
+            monitor,
+            process: Process::new("loader", advice),
+            lending: Lending::new(copy, &plan),
+            device,
+            order,
+            sources,
+        })
     }
 
     /// Begins `epoch`, at batch `first` if that is given. Gives the number that `next` is called
@@ -170,11 +165,15 @@ impl Core {
     }
 
     /// The first `count` batches of epoch 0, or all of a shorter one, to be used again and again.
-    #[pyo3(signature = (count, stream=0))]
-    fn replay(&self, py: Python<'_>, count: usize, stream: usize) -> PyResult<Vec<Batch>> {
-        fn all<B>(epochs: &mut Epochs<B>, count: usize) -> warpfeed::Result<Vec<Arc<B>>> {
+    fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
+        fn all<B>(
+            epochs: &mut Epochs<B>,
+            count: usize,
+            idle: &mut dyn FnMut() -> Option<Duration>,
+        ) -> warpfeed::Result<Vec<Arc<B>>> {
+            let Some(replay) = epochs.replay(count, idle)? else { return closed() };
             let mut batches: Vec<Arc<B>> = Vec::new();
-            for batch in epochs.batches_mut().replay(count)?.take(count) {
+            for batch in replay.take(count) {
                 if batches.first().is_some_and(|first| Arc::ptr_eq(first, &batch)) {
                     break;
                 }
@@ -182,96 +181,95 @@ impl Core {
             }
             Ok(batches)
         }
-        let delivered: Vec<Delivered> = self.with(py, |state| {
+        self.process.check().raised(py)?;
+        let inner = self.inner.clone();
+        let delivered: Vec<Delivered> = aside(py, move |stop| {
+            let mut idle = || (!stop.load(Ordering::Relaxed) && !inner.is_closing()).then_some(SLICE);
+            let mut state = loop {
+                match inner.state.within_a_slice() {
+                    Some(state) => break state,
+                    None => idle().ok_or(()).or_else(|()| closed())?,
+                };
+            };
             state.turn += 1;
             Ok(match &mut state.open {
-                Open::Host(epochs) => all(epochs, count)?.into_iter().map(Delivered::Host).collect(),
+                Open::Host(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
                 #[cfg(feature = "cuda")]
-                Open::Cuda(epochs) => all(epochs, count)?.into_iter().map(Delivered::Cuda).collect(),
+                Open::Cuda(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect(),
                 Open::Closed => return closed(),
             })
         })?;
-        Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false), stream }).collect())
+        Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
     }
 
     /// The next batch of the epoch that `begin` gave the number `turn`; `None` after the last one.
-    /// The interpreter is free meanwhile. On a device, batches are ordered on the stream `stream`.
-    #[pyo3(signature = (turn, stream=0))]
-    fn next(&self, py: Python<'_>, turn: u64, stream: usize) -> PyResult<Option<Batch>> {
-        self.here().raised(py)?;
-        let (mut interrupted, mut closing) = (None, false);
-        let delivered = py.detach(|| {
-            let mut looked = Instant::now();
-            let mut idle = || {
-                closing = self.closing.load(Ordering::Relaxed);
-                if closing {
-                    return None;
-                }
-                if looked.elapsed() >= SLICE {
-                    looked = Instant::now();
-                    // Nothing where the interpreter is shutting down: then nobody waits any more.
-                    interrupted = Python::try_attach(|py| py.check_signals())?.err();
-                    if interrupted.is_some() {
-                        return None;
-                    }
-                }
-                Some(SLICE)
-            };
-            let mut state = self.lock();
-            if state.turn != turn {
-                return Some(Err(Error::config(
-                    "a newer iterator of this loader has begun an epoch; a loader is in one epoch at a time",
-                )));
+    /// The interpreter is free meanwhile.
+    fn next(&self, py: Python<'_>, turn: u64) -> PyResult<Option<Batch>> {
+        self.process.check().raised(py)?;
+        let delivered = patiently(py, || {
+            if self.inner.is_closing() {
+                return Some(Some(closed()));
             }
+            let mut state = self.inner.state.within_a_slice()?;
+            if state.turn != turn {
+                return Some(Some(Err(Error::config(
+                    "a newer iterator of this loader has begun an epoch; a loader is in one epoch at a time",
+                ))));
+            }
+            let (until, mut gave_up) = (Instant::now() + SLICE, false);
+            let mut idle = || {
+                let left = until.saturating_duration_since(Instant::now());
+                gave_up = left.is_zero() || self.inner.is_closing();
+                (!gave_up).then_some(left)
+            };
             let came = match &mut state.open {
                 Open::Host(epochs) => epochs.next(&mut idle).map(|batch| batch.map(|b| Delivered::Host(Arc::new(b)))),
                 #[cfg(feature = "cuda")]
                 Open::Cuda(epochs) => epochs.next(&mut idle).map(|batch| batch.map(|b| Delivered::Cuda(Arc::new(b)))),
-                Open::Closed => return Some(closed()),
+                Open::Closed => Some(closed()),
             };
-            Some(came?.map(|delivered| {
-                state.lent.retain(Lent::is_held);
-                let copy = self.copy.or((state.lent.len() + 1 >= self.slots).then_some(true));
-                if copy != Some(true) {
-                    state.lent.push(match &delivered {
-                        Delivered::Host(batch) => Lent::Host(Arc::downgrade(batch)),
-                        #[cfg(feature = "cuda")]
-                        Delivered::Cuda(batch) => Lent::Cuda(Arc::downgrade(batch)),
-                    });
-                }
-                Batch { delivered, copy, stream }
-            }))
-        });
-        match (interrupted, delivered) {
-            (Some(signal), _) => Err(signal),
-            (None, None) if closing => closed().raised(py),
-            (None, None) => Ok(None),
-            (None, Some(batch)) => batch.raised(py).map(Some),
-        }
+            // The loader goes on waiting for the same batch in the next slice.
+            if came.is_none() && gave_up { None } else { Some(came) }
+        })?;
+        delivered.map(|batch| batch.raised(py).map(|delivered| self.lending.lend(delivered))).transpose()
     }
 
     /// Ends the epoch that `begin` gave the number `turn`, unless another one has begun.
+    ///
+    /// The garbage collector may call it anywhere. So it waits for a slice at most. Where others have
+    /// the loader for longer, what was prepared goes back when the next epoch begins.
     fn end(&self, py: Python<'_>, turn: u64) {
-        if self.is_in_its_process() {
+        if self.process.is_this() {
             py.detach(|| {
-                let mut state = self.lock();
-                if state.turn == turn {
+                if let Some(mut state) = self.inner.state.within_a_slice()
+                    && state.turn == turn
+                {
                     of!(&mut state.open, epochs => epochs.end(), {});
                 }
             });
         }
     }
 
-    /// Ends all threads. Batches that are held stay valid. A `next` that waits on another thread
-    /// gets the error of a closed loader.
+    /// Ends all threads. Batches that are held stay valid. A call that waits on another thread gets
+    /// the error of a closed loader.
     fn close(&self, py: Python<'_>) {
-        if self.is_in_its_process() {
-            self.closing.store(true, Ordering::Relaxed);
-            py.detach(|| {
-                let open = std::mem::replace(&mut self.lock().open, Open::Closed);
-                drop(open);
-            });
+        if self.process.is_this() {
+            py.detach(|| self.inner.close());
         }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.order.iter().try_for_each(|order| order.function().traverse(&visit))?;
+        self.sources.iter().try_for_each(|source| source.traverse(&visit))
+    }
+
+    /// Nobody can reach the loader any more.
+    fn __clear__(&self) {
+        if self.process.is_this() {
+            Python::try_attach(|py| py.detach(|| self.inner.close()));
+        }
+        self.order.iter().for_each(|order| order.function().clear());
+        self.sources.iter().for_each(|source| source.clear());
     }
 
     /// The first epoch to run.
@@ -340,21 +338,21 @@ impl Core {
 
     /// The statistics as JSON, and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        self.here().raised(py)?;
+        self.process.check().raised(py)?;
         let stats = py.detach(|| self.monitor.stats());
         Ok((json(&stats), stats.to_string()))
     }
 
     /// What limits the loader, as JSON and as a sentence.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        self.here().raised(py)?;
+        self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());
         Ok((json(&verdict), in_python(&verdict.to_string())))
     }
 
     /// Where the run stands, as JSON.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
-        self.here().raised(py)?;
+        self.process.check().raised(py)?;
         Ok(json(&py.detach(|| self.monitor.checkpoint())))
     }
 
@@ -369,7 +367,7 @@ impl Core {
 
     /// The samples that were skipped: epoch, batch and exception of each.
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, Py<PyAny>)>> {
-        self.here().raised(py)?;
+        self.process.check().raised(py)?;
         let faults = py.detach(|| self.monitor.faults());
         let fault =
             |fault: warpfeed::Fault| (fault.epoch, fault.batch, raised(py, &fault.error).into_value(py).into_any());
@@ -386,15 +384,13 @@ impl Core {
 impl Drop for Core {
     /// Ending the threads may need the interpreter: those of a Python source wait for it.
     fn drop(&mut self) {
-        let open = &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).open;
-        let open = std::mem::replace(open, Open::Closed);
-        if self.process != std::process::id() {
-            return std::mem::forget(open);
+        if self.process.is_this() {
+            // Nothing while the interpreter is shutting down: the process is about to end.
+            if Python::try_attach(|py| py.detach(|| self.inner.close())).is_some() {
+                return;
+            }
         }
-        let mut open = Some(open);
-        Python::try_attach(|py| py.detach(|| drop(open.take())));
-        // The interpreter is shutting down: the process is about to end.
-        std::mem::forget(open);
+        std::mem::forget(self.inner.clone());
     }
 }
 
@@ -404,24 +400,17 @@ pub(crate) fn json(value: &impl serde::Serialize) -> String {
 
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
-fn on_device(
-    loader: warpfeed::Loader,
-    ordinal: usize,
-    stream: usize,
-    prefetch: usize,
-) -> warpfeed::Result<(Open, Monitor, usize)> {
+fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
     // SAFETY: `warpfeed/_loader.py` passes a stream of PyTorch's, which live as long as the
     // process, or the legacy default stream.
     let stream = unsafe { warpfeed::cuda::borrowed_stream(ordinal, stream) }?;
     let batches = loader.cuda(&stream)?;
-    let monitor = batches.monitor();
-    // As many as `Loader::cuda` makes.
-    let slots = if prefetch == 0 { 3 } else { prefetch + 1 };
-    Ok((Open::Cuda(Epochs::new(batches)), monitor, slots))
+    let (monitor, plan) = (batches.monitor(), batches.memory_plan());
+    Ok((Open::Cuda(Epochs::new(batches)), monitor, plan))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_device(_: warpfeed::Loader, _: usize, _: usize, _: usize) -> warpfeed::Result<(Open, Monitor, usize)> {
+fn on_device(_: Loader, _: usize, _: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
     Err(Error::new(warpfeed::ErrorKind::Cuda, "this build of the package has no CUDA; use device=\"cpu\""))
 }
 

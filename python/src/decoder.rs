@@ -1,18 +1,19 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::task::Context;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyDict;
-use warpfeed::{Error, HostBatch, Loader};
+use pyo3::types::{PyByteArray, PyBytes, PyDict};
+use warpfeed::{Error, HostBatch, Loader, Result};
 
 use crate::batch::{Batch, Delivered};
 use crate::core::json;
 use crate::error::Raised as _;
+use crate::lending::Lending;
 use crate::options;
-
-/// How long a wait lasts at most before signals are looked for.
-const SLICE: Duration = Duration::from_millis(50);
+use crate::waiting::{Process, SLICE, aside, patiently};
+use crate::wake::Caller;
 
 /// An open decoder.
 #[derive(Clone)]
@@ -22,13 +23,13 @@ enum Open {
     Cuda(Arc<warpfeed::Decoder<warpfeed::CudaBatch>>),
 }
 
-/// Calls something that both kinds of decoders have.
+/// Calls something that both kinds of decoders, or of their answers, have.
 macro_rules! of {
-    ($open:expr, $decoder:ident => $value:expr) => {
-        match $open {
-            Open::Host($decoder) => $value,
+    ($kind:ident, $value:expr, $it:ident => $result:expr) => {
+        match $value {
+            $kind::Host($it) => $result,
             #[cfg(feature = "cuda")]
-            Open::Cuda($decoder) => $value,
+            $kind::Cuda($it) => $result,
         }
     };
 }
@@ -37,8 +38,14 @@ macro_rules! of {
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DecoderCore {
     open: Mutex<Option<Open>>,
-    copy: Option<bool>,
-    process: u32,
+    shared: Arc<Shared>,
+}
+
+/// What a decoder and its answers share.
+struct Shared {
+    lending: Lending,
+    caller: Caller,
+    process: Process,
 }
 
 impl DecoderCore {
@@ -46,8 +53,9 @@ impl DecoderCore {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self, py: Python<'_>) -> PyResult<Open> {
-        self.lock().clone().ok_or_else(|| Error::config("the decoder is closed")).raised(py)
+    fn open(&self) -> Result<Open> {
+        self.shared.process.check()?;
+        self.lock().clone().ok_or_else(|| Error::config("the decoder is closed"))
     }
 }
 
@@ -56,57 +64,67 @@ impl DecoderCore {
     /// Opens a decoder. `device` is the number of a CUDA device, and `stream` an address of a stream
     /// of its primary context; without a device batches are in host memory.
     #[new]
-    #[pyo3(signature = (options, copy=None, device=None, stream=0))]
+    #[pyo3(signature = (options, max_queued, copy=None, device=None, stream=0))]
     fn new(
         py: Python<'_>,
         options: &Bound<'_, PyDict>,
+        max_queued: usize,
         copy: Option<bool>,
         device: Option<usize>,
         stream: usize,
     ) -> PyResult<Self> {
-        let loader = options::set_all(Loader::requests(), options)?;
-        let open = py.detach(|| match device {
+        let loader = options::set_all(Loader::requests(), options)?.max_queued(max_queued);
+        let open = aside(py, move |_| match device {
             None => Ok(Open::Host(Arc::new(loader.decoder()?))),
             Some(ordinal) => on_device(loader, ordinal, stream),
-        });
-        Ok(DecoderCore { open: Mutex::new(Some(open.raised(py)?)), copy, process: std::process::id() })
+        })?;
+        let lending = Lending::new(copy, &of!(Open, &open, decoder => decoder.memory_plan()));
+        let process = Process::new("decoder", "open it after forking");
+        let shared = Arc::new(Shared { lending, caller: Caller::default(), process });
+        Ok(DecoderCore { open: Mutex::new(Some(open)), shared })
     }
 
-    /// Begins to decode `pictures`. On a device, the batch will be ordered on the stream `stream`.
-    #[pyo3(signature = (pictures, stream=0))]
-    fn submit(&self, py: Python<'_>, pictures: Vec<PyBackedBytes>, stream: usize) -> PyResult<Answer> {
+    /// Begins to decode `pictures`.
+    fn submit(&self, py: Python<'_>, pictures: Vec<Bound<'_, PyAny>>) -> PyResult<Answer> {
+        let open = self.open().raised(py)?;
+        let pictures = pictures.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
         let waits = py.detach(|| {
-            Ok(match self.lock().as_ref().ok_or_else(|| Error::config("the decoder is closed"))? {
+            Ok(match open {
                 Open::Host(decoder) => Waits::Host(decoder.submit(pictures)?),
                 #[cfg(feature = "cuda")]
                 Open::Cuda(decoder) => Waits::Cuda(decoder.submit(pictures)?),
             })
         });
-        Ok(Answer { waits: Mutex::new(Some(waits.raised(py)?)), copy: self.copy, stream })
+        let state = Mutex::new(State::Waits(waits.raised(py)?));
+        Ok(Answer { state, shared: self.shared.clone() })
     }
 
     /// The most pictures of a request.
     fn max_batch(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(of!(self.open(py)?, decoder => decoder.max_batch()))
+        Ok(of!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
 
     /// The memory plan as JSON, and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let plan = of!(self.open(py)?, decoder => decoder.memory_plan());
+        let plan = of!(Open, self.open().raised(py)?, decoder => decoder.memory_plan());
         Ok((json(&plan), plan.to_string()))
     }
 
     /// The statistics as JSON, and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let open = self.open(py)?;
-        let stats = py.detach(|| of!(open, decoder => decoder.stats()));
+        let open = self.open().raised(py)?;
+        let stats = py.detach(|| of!(Open, open, decoder => decoder.stats()));
         Ok((json(&stats), stats.to_string()))
     }
 
     /// Ends all threads. Batches that are held stay valid.
     fn close(&self, py: Python<'_>) {
-        if self.process == std::process::id() {
-            py.detach(|| drop(self.lock().take()));
+        if self.shared.process.is_this() {
+            py.detach(|| {
+                // The lock is free again before the threads are waited for.
+                let open = self.lock().take();
+                drop(open);
+            });
         }
     }
 }
@@ -114,12 +132,30 @@ impl DecoderCore {
 impl Drop for DecoderCore {
     fn drop(&mut self) {
         let mut open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.process == std::process::id() {
+        if self.shared.process.is_this() {
             Python::try_attach(|py| py.detach(|| drop(open.take())));
         }
         // After `fork` the threads are not here, and with the interpreter the process is about to end.
         std::mem::forget(open);
     }
+}
+
+/// The bytes of a picture: of `bytes` as they are, of others with a buffer in a copy.
+fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
+    if picture.is_instance_of::<PyBytes>() || picture.is_instance_of::<PyByteArray>() {
+        return Ok(picture.extract()?);
+    }
+    let view = picture.py().import("builtins")?.getattr("memoryview")?.call1((picture,)).map_err(|_| {
+        let kind = picture.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("a picture is {kind}; want the bytes of an encoded picture, or an array of them"))
+    })?;
+    let format: String = view.getattr("format")?.extract()?;
+    if !matches!(&*format, "B" | "b" | "c") {
+        return Err(PyTypeError::new_err(format!(
+            "a picture is a buffer of format {format:?}; want the bytes of an encoded picture, format \"B\""
+        )));
+    }
+    Ok(view.call_method0("tobytes")?.extract()?)
 }
 
 /// A batch that is being made.
@@ -130,51 +166,107 @@ enum Waits {
 }
 
 impl Waits {
-    fn is_ready_within(&self, timeout: Duration) -> bool {
-        match self {
-            Waits::Host(pending) => pending.is_ready_within(timeout),
-            #[cfg(feature = "cuda")]
-            Waits::Cuda(pending) => pending.is_ready_within(timeout),
-        }
-    }
-
-    fn wait(self) -> warpfeed::Result<Delivered> {
+    /// The batch, for use on the stream `stream` if it is on a device.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    #[allow(unsafe_code)]
+    fn taken(self, stream: usize) -> Result<Delivered> {
         Ok(match self {
             Waits::Host(pending) => Delivered::Host(Arc::new(pending.wait()?)),
             #[cfg(feature = "cuda")]
-            Waits::Cuda(pending) => Delivered::Cuda(Arc::new(pending.wait()?)),
+            // SAFETY: `warpfeed/_decoder.py` passes a stream of PyTorch's, which live as long as the
+            // process, or the legacy default stream.
+            Waits::Cuda(pending) => Delivered::Cuda(Arc::new(unsafe { pending.wait_on(stream) }?)),
         })
     }
+}
+
+/// Where a request stands.
+enum State {
+    Waits(Waits),
+    /// A thread or an event loop waits for it.
+    WaitedFor,
+    Taken,
+    Cancelled,
 }
 
 /// The answer to a request.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Answer {
-    waits: Mutex<Option<Waits>>,
-    copy: Option<bool>,
-    stream: usize,
+    state: Mutex<State>,
+    shared: Arc<Shared>,
+}
+
+impl Answer {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer, to wait for it. Nobody else may meanwhile.
+    fn begin(&self) -> Result<Waits> {
+        self.shared.process.check()?;
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::WaitedFor) {
+            State::Waits(waits) => Ok(waits),
+            other => {
+                let cause = match other {
+                    State::Cancelled => "the request was cancelled; submit it again",
+                    State::WaitedFor => "the batch is being waited for; one thread or task takes it",
+                    _ => "the batch was taken before; keep it where it was taken",
+                };
+                *state = other;
+                Err(Error::config(cause))
+            }
+        }
+    }
 }
 
 #[pymethods]
 impl Answer {
-    /// Waits for the batch, which can be taken once.
-    fn wait(&self, py: Python<'_>) -> PyResult<Batch> {
-        let taken = self.waits.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let waits = taken.ok_or_else(|| Error::config("the batch was taken before, or is waited for")).raised(py)?;
-        while !py.detach(|| waits.is_ready_within(SLICE)) {
-            if let Err(signal) = py.check_signals() {
-                *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = Some(waits);
-                return Err(signal);
+    /// Waits for the batch, which can be taken once. On a device the stream `stream` waits for it.
+    #[pyo3(signature = (stream=0))]
+    fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
+        let waits = self.begin().raised(py)?;
+        let ready = || of!(Waits, &waits, pending => pending.is_ready_within(SLICE)).then_some(());
+        if let Err(signal) = patiently(py, ready) {
+            // Unless it was cancelled meanwhile, it may be waited for again.
+            let mut state = self.lock();
+            if matches!(*state, State::WaitedFor) {
+                *state = State::Waits(waits);
+            }
+            return Err(signal);
+        }
+        let taken = py.detach(|| waits.taken(stream));
+        *self.lock() = State::Taken;
+        Ok(self.shared.lending.lend(taken.raised(py)?))
+    }
+
+    /// Lets `callback` be called on some thread when `wait` would return at once. False if it would
+    /// already: then nothing is called.
+    fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
+        let waker = self.shared.caller.waker(callback).raised(py)?;
+        let mut waits = self.begin().raised(py)?;
+        let mut context = Context::from_waker(&waker);
+        let pending = of!(Waits, &mut waits, pending => pending.poll_ready(&mut context).is_pending());
+        *self.lock() = State::Waits(waits);
+        Ok(pending)
+    }
+
+    /// Cancels the request, unless its batch was taken.
+    fn cancel(&self, py: Python<'_>) {
+        if self.shared.process.is_this() {
+            let mut state = self.lock();
+            if !matches!(*state, State::Taken) {
+                let before = std::mem::replace(&mut *state, State::Cancelled);
+                drop(state);
+                py.detach(|| drop(before));
             }
         }
-        let delivered = waits.wait().raised(py)?;
-        Ok(Batch { delivered, copy: self.copy, stream: self.stream })
     }
 }
 
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
-fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<Open> {
+fn on_device(loader: Loader, ordinal: usize, stream: usize) -> Result<Open> {
     // SAFETY: `warpfeed/_decoder.py` passes a stream of PyTorch's, which live as long as the
     // process, or the legacy default stream.
     let stream = unsafe { warpfeed::cuda::borrowed_stream(ordinal, stream) }?;
@@ -182,6 +274,6 @@ fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_device(_: Loader, _: usize, _: usize) -> warpfeed::Result<Open> {
+fn on_device(_: Loader, _: usize, _: usize) -> Result<Open> {
     Err(Error::new(warpfeed::ErrorKind::Cuda, "this build of the package has no CUDA; use device=\"cpu\""))
 }

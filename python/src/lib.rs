@@ -7,8 +7,10 @@
 //!    DLPack. `decoder`: the same batches, a request each.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`;
 //!    `words`: both name things as Python does.
-//! 4. `stats`: what is made of statistics, and the program's own spans; `pack`: packs a data set.
-//! 5. `program`: the command line, and what needs no loader.
+//! 4. `waiting`: waits that signals end; `wake`: event loops are told of answers; `lending`: which
+//!    batches are copied; `kept` and `thread_state`: Python objects and threads of the interpreter.
+//! 5. `stats`: what is made of statistics, and the program's own spans; `pack`: packs a data set.
+//! 6. `program`: the command line, and what needs no loader.
 
 mod augment;
 mod batch;
@@ -16,6 +18,8 @@ mod core;
 mod decoder;
 mod error;
 mod fields;
+mod kept;
+mod lending;
 mod log;
 mod options;
 mod order;
@@ -25,6 +29,10 @@ mod source;
 mod stats;
 #[allow(unsafe_code)]
 mod tensor;
+#[allow(unsafe_code)]
+mod thread_state;
+mod waiting;
+mod wake;
 mod words;
 
 /// The module `warpfeed._warpfeed`. It does not ask for the interpreter's lock: what several threads

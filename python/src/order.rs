@@ -1,8 +1,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use warpfeed::order::{Draw, Order};
+
+use crate::kept::Kept;
+use crate::thread_state::attached;
 
 /// Epochs whose order is kept.
 const KEPT: usize = 4;
@@ -11,13 +15,17 @@ const KEPT: usize = 4;
 ///
 /// The mutex is never held while the interpreter is waited for.
 pub(crate) struct PythonOrder {
-    function: Py<PyAny>,
+    function: Arc<Kept>,
     epochs: Mutex<VecDeque<(u64, Arc<[Draw]>)>>,
 }
 
 impl PythonOrder {
     pub(crate) fn new(function: Py<PyAny>) -> Self {
-        PythonOrder { function, epochs: Mutex::default() }
+        PythonOrder { function: Kept::new(function), epochs: Mutex::default() }
+    }
+
+    pub(crate) fn function(&self) -> &Kept {
+        &self.function
     }
 
     /// Asks the function now, so that an exception of it is that of the call that needs the epoch.
@@ -25,7 +33,8 @@ impl PythonOrder {
         if let Some(draws) = self.known(epoch) {
             return Ok(draws);
         }
-        let indices: Vec<u64> = self.function.call1(py, (epoch,))?.extract(py)?;
+        let function = self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader is garbage"))?;
+        let indices: Vec<u64> = function.call1((epoch,))?.extract()?;
         let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
         let draw = |index: u64| {
             let time = times.entry(index).or_default();
@@ -56,7 +65,7 @@ impl PythonOrder {
     /// With the function's exception. The loader makes it an error of the epoch.
     fn draws(&self, epoch: u64) -> Arc<[Draw]> {
         self.known(epoch).unwrap_or_else(|| {
-            let asked = Python::try_attach(|py| self.prepare(py, epoch).map_err(|e| format!("order: {e}")));
+            let asked = attached(|py| self.prepare(py, epoch).map_err(|e| format!("order: {e}")));
             asked.unwrap_or_else(|| Err("order: the interpreter is shutting down".to_owned())).expect("the order")
         })
     }

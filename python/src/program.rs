@@ -1,4 +1,5 @@
 use std::ffi::OsString;
+use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -7,6 +8,7 @@ use warpfeed::{Error, ErrorKind, Rank, order};
 
 use crate::error::Raised as _;
 use crate::source;
+use crate::waiting::aside;
 
 /// Runs the command line with `args`, of which the first is the program's name. Gives its exit
 /// code.
@@ -35,15 +37,18 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
     if !wanted {
         return Ok((source.len(), None));
     }
-    let read = |index: usize, scratch: &mut Vec<u8>| {
-        let label = source
-            .label(index, scratch)
-            .and_then(|label| label.ok_or_else(|| Error::new(ErrorKind::Source, "no label, which by_class needs")));
-        label.map_err(|e| blame(&*source, index, "", e))
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = source.len().div_ceil(threads).max(1);
-    let labels: warpfeed::Result<Vec<i64>> = py.detach(|| {
+    let labels = aside(py, move |stop| {
+        let read = |index: usize, scratch: &mut Vec<u8>| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::config("nobody waits for the labels any more"));
+            }
+            let label = source
+                .label(index, scratch)
+                .and_then(|label| label.ok_or_else(|| Error::new(ErrorKind::Source, "no label, which by_class needs")));
+            label.map_err(|e| blame(&*source, index, "", e))
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = source.len().div_ceil(threads).max(1);
         std::thread::scope(|scope| {
             let part = |begin: usize| {
                 let (read, end) = (&read, source.len().min(begin + share));
@@ -59,8 +64,8 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
             }
             Ok(labels)
         })
-    });
-    Ok((source.len(), Some(labels.raised(py)?)))
+    })?;
+    Ok((labels.len(), Some(labels)))
 }
 
 /// Divides `samples` at random into parts of these `shares`; with `labels`, each class by itself.

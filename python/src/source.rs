@@ -9,13 +9,17 @@ use warpfeed::source::{Coco, Concat, Options, Sample, Source, TableOptions, Voc,
 use warpfeed::{Error, Result};
 
 use crate::error::Raised as _;
+use crate::kept::{Kept, keep};
+use crate::thread_state::attached;
+use crate::waiting::aside;
 
 /// The source that `data` is: the data set at a path, a set of `warpfeed._sources`, or a Python
 /// object.
 pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
-        return py.detach(|| opening.open(path)).raised(py);
+        let opening = opening.clone();
+        return aside(py, move |_| opening.open(path));
     }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return described(describe.call0()?.cast::<PyDict>()?, opening);
@@ -30,7 +34,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
         Some(classes) => classes.extract().unwrap_or_default(),
         None => Vec::new(),
     };
-    Ok(Arc::new(PythonSource { object: data.clone().unbind(), len: data.len()?, classes }))
+    Ok(Arc::new(PythonSource { object: keep(data.clone().unbind()), len: data.len()?, classes }))
 }
 
 /// A data set as `warpfeed._sources` describes it: the name of its kind, and the options.
@@ -51,10 +55,10 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
         return Ok(Arc::new(joined.raised(py)?));
     }
     let path: PathBuf = get("path")?.extract()?;
-    let opened: Result<Arc<dyn Source>> = match &*kind {
+    match &*kind {
         "coco" => {
             let pictures: Option<PathBuf> = get("pictures")?.extract()?;
-            py.detach(|| {
+            aside(py, move |_| {
                 shared(match pictures {
                     Some(folder) => Coco::with_pictures(path, folder),
                     None => Coco::open(path),
@@ -63,17 +67,16 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
         }
         "yolo" => {
             let split: Option<String> = get("split")?.extract()?;
-            py.detach(|| {
+            aside(py, move |_| {
                 shared(match split {
                     Some(split) => Yolo::split(path, &split),
                     None => Yolo::open(path),
                 })
             })
         }
-        "voc" => py.detach(|| shared(Voc::open(path))),
-        other => return Err(PyTypeError::new_err(format!("no set {other:?}"))),
-    };
-    opened.raised(py)
+        "voc" => aside(py, move |_| shared(Voc::open(path))),
+        other => Err(PyTypeError::new_err(format!("no set {other:?}"))),
+    }
 }
 
 fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
@@ -107,7 +110,7 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
 /// A Python object as a source. A read holds the interpreter for the time of `__getitem__` and of a
 /// copy.
 struct PythonSource {
-    object: Py<PyAny>,
+    object: Arc<Kept>,
     len: usize,
     classes: Vec<String>,
 }
@@ -195,8 +198,9 @@ impl Source for PythonSource {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
-        let read = Python::try_attach(|py| {
-            let item = self.object.bind(py).get_item(index);
+        let read = attached(|py| {
+            let object = self.object.get(py).ok_or_else(|| Error::in_source("the loader is garbage"))?;
+            let item = object.get_item(index);
             item.and_then(|item| parts(&item, index, scratch)).map_err(|e| {
                 let cause = format!(
                     "{}: {}",

@@ -25,8 +25,14 @@ pub(crate) enum Memory {
     Host(Arc<HostBatch>),
     Own(Arc<Own>),
     #[cfg(feature = "cuda")]
-    Cuda(Arc<warpfeed::CudaBatch>, usize),
+    Cuda(Arc<warpfeed::CudaBatch>),
+    #[cfg(feature = "cuda")]
+    CudaOwn(Arc<warpfeed::device::CudaCopy>),
 }
+
+/// DLPack's default of a consumer that names no stream: the legacy default stream.
+#[cfg(feature = "cuda")]
+const DEFAULT_STREAM: usize = 0;
 
 /// A copy in memory of its own, aligned to 64 bytes.
 pub(crate) struct Own(Vec<Line>);
@@ -97,24 +103,32 @@ impl Tensor {
         Tensor { memory, address, device: DlDevice::Host, dtype, stored, axes }
     }
 
-    /// The field `tensor` of `batch`, for use on the stream `stream` unless it is asked for on
-    /// another one.
+    /// The field `tensor`, which is called `name`, of `batch`: shared, or with `own` copied.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<warpfeed::CudaBatch>,
+        name: &str,
         tensor: &warpfeed::device::Tensor<'_>,
-        stream: usize,
         channels_last: bool,
-    ) -> Self {
+        own: bool,
+    ) -> warpfeed::Result<Self> {
+        let (memory, address) = if own {
+            // SAFETY: the legacy default stream is there as long as the process.
+            let copy = unsafe { batch.copy_on(name, DEFAULT_STREAM) }?;
+            let copy = Arc::new(copy.expect("a field of this name was just found"));
+            (Memory::CudaOwn(copy.clone()), copy.device_ptr())
+        } else {
+            (Memory::Cuda(batch.clone()), tensor.device_ptr())
+        };
         let stored = tensor.shape().to_vec();
-        Tensor {
-            memory: Memory::Cuda(batch.clone(), stream),
-            address: tensor.device_ptr() as usize,
+        Ok(Tensor {
+            memory,
+            address: address as usize,
             device: DlDevice::Cuda(tensor.device()),
             dtype: tensor.dtype(),
             axes: shown(stored.len(), channels_last),
             stored,
-        }
+        })
     }
 
     fn exported(&self) -> DlpackTensor {
@@ -135,12 +149,15 @@ impl Tensor {
     /// Orders the tensor for a consumer that asks as DLPack has it: by the number of its stream.
     #[cfg(feature = "cuda")]
     fn order(&self, py: Python<'_>, asked: Option<isize>) -> PyResult<()> {
-        let Memory::Cuda(batch, stream) = &self.memory else { return Ok(()) };
         let stream = match asked {
-            // Nothing said: the stream of the iteration.
-            None => *stream,
-            // The consumer orders it by itself.
-            Some(-1) => return Ok(()),
+            None | Some(1) => DEFAULT_STREAM,
+            // The consumer orders it by itself, on streams that nobody names.
+            Some(-1) => {
+                if let Memory::Cuda(batch) = &self.memory {
+                    batch.use_anywhere();
+                }
+                return Ok(());
+            }
             Some(0) => {
                 return Err(PyBufferError::new_err(
                     "stream 0 is ambiguous; DLPack has 1 for the legacy default stream",
@@ -149,7 +166,14 @@ impl Tensor {
             Some(raw) => raw as usize,
         };
         // SAFETY: the consumer's stream lives as long as it uses the tensor, as DLPack demands.
-        unsafe { batch.use_on(stream) }.raised(py)
+        let used = unsafe {
+            match &self.memory {
+                Memory::Cuda(batch) => batch.use_on(stream),
+                Memory::CudaOwn(copy) => copy.use_on(stream),
+                Memory::Host(_) | Memory::Own(_) => Ok(()),
+            }
+        };
+        used.raised(py)
     }
 
     #[cfg(not(feature = "cuda"))]

@@ -3,13 +3,16 @@ written again only after its work. Skipped without a device."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import batches_of, bmp
-from warpfeed import Augment, Loader, MultiHot, Numbers, Rows, WarpfeedError
+from warpfeed import Augment, Decoder, Loader, MultiHot, Numbers, Rows, WarpfeedError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
@@ -275,3 +278,140 @@ def test_cupy_and_jax_are_not_needed_and_numpy_is_refused(packed: str) -> None:
     batch = next(iter(Loader(packed, device="cuda", output="dlpack", **OPTIONS)))
     with pytest.raises((AttributeError, BufferError, TypeError, ValueError, RuntimeError)):
         np.from_dlpack(batch.images)
+
+
+def encoded(mini: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(Path(mini).rglob("*")) if path.is_file()]
+
+
+SERVING: dict[str, Any] = {"max_batch": 16, "augment": Augment.eval(72, 64), "dtype": "f32", "normalize": "imagenet"}
+
+
+@pytest.mark.parametrize("decode_on", ["gpu", "cpu"])
+def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_on: str) -> None:
+    """Asked on the default stream, taken on another one, while the device is busy, many times."""
+    pictures = encoded(mini)
+    host = Decoder(**SERVING)
+    expected = [host.decode(pictures[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
+    decoder = Decoder(device="cuda", decode_on=decode_on, **SERVING)
+    streams, found = [torch.cuda.Stream() for _ in range(2)], []
+    for turn in range(200):
+        pending = decoder.submit(pictures[16 * (turn % 4) : 16 * (turn % 4) + 16])
+        # The default stream is far behind. Whoever waits for it is late, and whoever relies on it torn.
+        torch.cuda._sleep(200_000)
+        with torch.cuda.stream(streams[turn % 2]):
+            decoded = pending.wait()
+            torch.cuda._sleep(200_000)
+            found.append((turn % 4, decoded.images.clone()))
+            del decoded
+    torch.cuda.synchronize()
+    for turn, (number, images) in enumerate(found):
+        assert torch.equal(images.cpu(), expected[number]), f"request {turn}"
+
+
+def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: str) -> None:
+    pictures = encoded(mini)
+    expected = Decoder(**SERVING).decode(pictures[:16]).images.clone()
+    decoder, side = Decoder(device="cuda", **SERVING), torch.cuda.Stream()
+
+    async def ask(turn: int) -> Any:
+        pending = decoder.submit(pictures[:16])
+        torch.cuda._sleep(200_000)
+        decoded = await pending
+        with torch.cuda.stream(side):
+            side.wait_stream(torch.cuda.current_stream())
+            return decoded.images.clone()
+
+    async def serve() -> list[Any]:
+        return await asyncio.wait_for(asyncio.gather(*(ask(turn) for turn in range(64))), 60)
+
+    for images in asyncio.run(serve()):
+        assert torch.equal(images.cpu(), expected)
+
+
+def test_a_capture_of_the_users_stream_is_not_entered_by_a_decoder(mini: str) -> None:
+    """A graph is captured, again and again, while answers come."""
+    pictures = encoded(mini)
+    expected = Decoder(**SERVING).decode(pictures[:16]).images.clone()
+    decoder = Decoder(device="cuda", **SERVING)
+    static = torch.zeros(1 << 20, device="cuda")
+    for _ in range(100):
+        pending = [decoder.submit(pictures[:16]) for _ in range(3)]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(20):
+                static.add_(1)
+        graph.replay()
+        for answer in pending:
+            assert torch.equal(answer.wait().images.cpu(), expected)
+    graph = torch.cuda.CUDAGraph()
+    pending = decoder.submit(pictures[:16])
+    with torch.cuda.graph(graph):
+        static.add_(1)
+        with pytest.raises(WarpfeedError) as raised:
+            pending.wait()
+    assert raised.value.kind == "capturing"
+    assert torch.equal(decoder.decode(pictures[:16]).images.cpu(), expected)
+
+
+def test_a_replay_is_ordered_on_the_stream_where_its_batches_are_taken(packed: str) -> None:
+    expected = sums(Loader(packed, **OPTIONS), 2)
+    for turn in range(20):
+        loader, side = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream()
+        replay = loader.replay(2)
+        torch.cuda._sleep(2_000_000)
+        with torch.cuda.stream(side):
+            images, labels = next(replay)
+            found = images.to(torch.int64).sum(), labels.sum()
+            del images, labels
+        side.synchronize()
+        assert (int(found[0]), int(found[1])) == expected[0], f"turn {turn}"
+        del replay
+
+
+def test_a_consumer_that_orders_by_itself_is_waited_for(packed: str) -> None:
+    """DLPack's stream -1: the memory is written again after all work of the device."""
+    expected = sums(Loader(packed, **OPTIONS), 40)
+    loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
+    for batch in batches_of(loader, 40):
+        side.wait_stream(torch.cuda.default_stream())
+        with torch.cuda.stream(side):
+            images = torch.utils.dlpack.from_dlpack(batch.images.__dlpack__(stream=-1))
+            labels = torch.utils.dlpack.from_dlpack(batch.labels.__dlpack__(stream=-1))
+            del batch
+            torch.cuda._sleep(2_000_000)
+            found.append((images.to(torch.int64).sum(), labels.sum()))
+            del images, labels
+    torch.cuda.synchronize()
+    assert [(int(a), int(b)) for a, b in found] == expected
+
+
+@pytest.mark.parametrize("copy", [None, True])
+def test_dlpack_batches_that_are_kept_are_copies(packed: str, copy: bool | None) -> None:
+    loader = Loader(packed, device="cuda", output="dlpack", copy=copy, timeout=2, **OPTIONS)
+    kept = list(batches_of(loader, 40))
+    assert len({batch.images.data_ptr() for batch in kept}) == 40
+    for batch, (images, labels) in zip(kept, batches_of(Loader(packed, **OPTIONS), 40), strict=True):
+        assert torch.equal(torch.from_dlpack(batch.images).cpu(), images)
+        assert torch.equal(torch.from_dlpack(batch.labels).cpu(), labels)
+
+
+def test_jax_on_a_gpu_may_keep_every_batch(packed: str) -> None:
+    jax = pytest.importorskip("jax")
+    try:
+        jax.devices("gpu")
+    except RuntimeError:
+        pytest.skip("jax finds no GPU")
+    loader = Loader(packed, device="cuda", output="dlpack", timeout=2, **OPTIONS)
+    kept = [jax.dlpack.from_dlpack(batch.images) for batch in batches_of(loader, 40)]
+    for images, (expected, _) in zip(kept, batches_of(Loader(packed, **{**OPTIONS, "output": "numpy"}), 40), strict=True):
+        assert np.array_equal(np.asarray(images), expected)
+
+
+def test_a_decoder_whose_answers_are_all_kept_copies(mini: str) -> None:
+    pictures = encoded(mini)
+    expected = Decoder(**SERVING).decode(pictures[:16]).images.clone()
+    for output in ("torch", "dlpack"):
+        decoder = Decoder(device="cuda", output=output, layout="nchw", timeout=2, **SERVING)
+        kept = [decoder.decode(pictures[:16]) for _ in range(40)]
+        assert all(torch.equal(torch.from_dlpack(decoded.images).cpu(), expected) for decoded in kept)

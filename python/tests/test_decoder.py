@@ -4,11 +4,15 @@ threads and an event loop, and leaves batches valid when it is closed."""
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from conftest import bmp, ran
 from warpfeed import Augment, Decoder, Loader, WarpfeedError
 
 OPTIONS = {"augment": Augment.eval(72, 64), "dtype": "f32", "normalize": "imagenet", "output": "numpy"}
@@ -114,3 +118,232 @@ def test_on_a_device_it_is_ordered_on_the_current_stream(mini: str) -> None:
             del decoded
             assert np.array_equal(found.cpu().numpy(), pixels[first : first + 16])
     assert decoder.stats()["decoded_on_device"] > 0
+
+
+def small(count: int) -> list[bytes]:
+    """Small pictures, each of another colour."""
+    return [bmp(8, 8, (n % 256, n // 256, 7)) for n in range(count)]
+
+
+def colours(decoded: Any) -> list[tuple[int, int, int]]:
+    return [tuple(int(value) for value in picture[0, 0]) for picture in np.asarray(decoded.images)]
+
+
+SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "max_batch": 4}
+
+
+def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
+    """A decoder, and all of its batches."""
+    decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
+    return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
+
+
+def tasks() -> int:
+    """Threads of this process, Rust's too."""
+    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+
+
+def test_gather_over_more_requests_than_slots_finishes_without_a_thread_each(mini: str) -> None:
+    pictures, pixels = files(mini), expected(mini)
+
+    async def serve(decoder: Decoder) -> None:
+        await decoder.submit(pictures[:1])
+        before, most = tasks(), 0
+
+        async def ask(number: int) -> Any:
+            nonlocal most
+            answer = await decoder.submit(pictures[number % 48 : number % 48 + 16])
+            most = max(most, tasks())
+            return answer
+
+        answers = await asyncio.wait_for(asyncio.gather(*(ask(number) for number in range(64))), 120)
+        assert most <= before, "no thread for a request"
+        for number, answer in enumerate(answers):
+            assert np.array_equal(answer.images, pixels[number % 48 : number % 48 + 16])
+
+    with Decoder(max_batch=16, timeout=5, **OPTIONS) as decoder:
+        asyncio.run(serve(decoder))
+
+
+def test_a_server_holds_5000_results_and_the_decoder_stays_within_its_plan() -> None:
+    code = """
+        import asyncio, json, resource, sys
+        sys.path.insert(0, sys.argv[1])
+        from conftest import bmp
+        from warpfeed import Augment, Decoder
+        COUNT = 5000
+        decoder = Decoder(max_batch=1, augment=Augment.resize(64, 64), output="numpy", max_queued=COUNT, workers=2)
+        plan = decoder.memory_plan()
+        async def serve():
+            asked = [decoder.submit([bmp(8, 8, (n % 256, n // 256, 7))]) for n in range(COUNT)]
+            return await asyncio.gather(*asked)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        held = asyncio.run(serve())
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
+        for n, decoded in enumerate(held):
+            assert tuple(decoded.images[0, 5, 5]) == (n % 256, n // 256, 7), n
+        assert decoder.memory_plan() == plan
+        # The copies are the program's; 16 KiB a result are for Python's own objects.
+        print(grown - COUNT * (64 * 64 * 3 + (16 << 10)), plan["host_bytes"] + plan["scratch_bytes"])
+        """
+    beyond, plan = map(int, ran(code, str(Path(__file__).parent), timeout=300).split())
+    assert beyond < plan
+
+
+def test_a_task_that_is_cancelled_cancels_its_request() -> None:
+    decoder, held = all_held()
+    prepared = decoder.stats()["prepared"]
+
+    async def serve() -> None:
+        pending = [decoder.submit(small(4)) for _ in range(20)]
+        for answer in pending:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(answer, 0.01)
+        with pytest.raises(WarpfeedError, match="the request was cancelled"):
+            await pending[3]
+        task = asyncio.ensure_future(waited(decoder.submit(small(4))))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def waited(pending: Any) -> Any:
+        return await pending
+
+    asyncio.run(serve())
+    # Dropped, and cancelled by hand.
+    answers = [decoder.submit(small(4)) for _ in range(20)]
+    answers[0].cancel()
+    with pytest.raises(WarpfeedError, match="the request was cancelled"):
+        answers[0].wait()
+    del answers
+    held.clear()
+    assert colours(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
+    # What had begun before its slot was free may have been prepared.
+    assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 pictures were cancelled"
+
+
+def test_one_task_awaits_an_answer() -> None:
+    decoder, held = all_held()
+
+    async def waited(pending: Any) -> Any:
+        return await pending
+
+    async def serve() -> None:
+        pending = decoder.submit(small(1))
+        first = asyncio.ensure_future(waited(pending))
+        await asyncio.sleep(0.01)
+        with pytest.raises(WarpfeedError, match="being waited for"):
+            await pending
+        held.clear()
+        assert colours(await asyncio.wait_for(first, 30)) == [(0, 0, 7)]
+        with pytest.raises(WarpfeedError, match="taken before"):
+            await pending
+
+    asyncio.run(serve())
+
+
+def test_an_event_loop_that_is_closed_before_the_answer_comes_harms_nobody() -> None:
+    decoder, held = all_held()
+    loop = asyncio.new_event_loop()
+
+    async def waited(pending: Any) -> Any:
+        return await pending
+
+    kept = decoder.submit(small(1))
+    task = loop.create_task(waited(kept))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    held.clear()
+    assert colours(decoder.decode(small(2))) == [(0, 0, 7), (1, 0, 7)]
+    del task
+
+
+def test_a_full_queue_is_busy() -> None:
+    decoder, held = all_held(max_queued=3)
+    pending = []
+    with pytest.raises(WarpfeedError, match="and max_queued is 3") as raised:
+        while len(pending) < 20:
+            pending.append(decoder.submit(small(2)))
+            if len(pending) == 3:
+                time.sleep(0.1)
+    assert raised.value.kind == "busy" and 3 <= len(pending) < 8
+    del pending[-1]
+    pending.append(decoder.submit(small(2)))
+    held.clear()
+    for answer in pending:
+        assert colours(answer.wait()) == [(0, 0, 7), (1, 0, 7)]
+    with pytest.raises(WarpfeedError, match="max_queued"):
+        Decoder(max_queued=0)
+
+
+def test_pictures_are_anything_with_a_buffer_of_bytes() -> None:
+    decoder = Decoder(**SMALL)
+    picture = small(6)[5]
+    array = np.frombuffer(picture, np.uint8)
+    for given in (picture, bytearray(picture), memoryview(picture), array, np.repeat(array, 2)[::2], array.view(np.int8)):
+        decoded = decoder.decode([given])
+        assert not decoded.errors and colours(decoded) == [(5, 0, 7)], type(given)
+    for wrong in (array.astype(np.float32), [1, 2], 7, "text"):
+        with pytest.raises(TypeError, match="want the bytes of an encoded picture"):
+            decoder.decode([wrong])  # type: ignore[list-item]
+
+
+def test_a_picture_that_is_too_large_is_an_error_at_its_place() -> None:
+    decoder = Decoder(max_sample_bytes=1000, **SMALL)
+    decoded = decoder.decode([small(1)[0], bytes(1001), bytearray(5000)])
+    assert set(decoded.errors) == {1, 2}
+    assert str(decoded.errors[1]) == "sample 1: source: the picture has 1001 bytes, max_sample_bytes is 1000"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_an_answer_is_an_error_in_a_forked_child() -> None:
+    out = ran(
+        """
+        import os, signal, sys
+        sys.path.insert(0, sys.argv[1])
+        from conftest import bmp
+        from warpfeed import Augment, Decoder, WarpfeedError
+        decoder = Decoder(max_batch=1, augment=Augment.resize(8, 8), output="numpy", prefetch=1, copy=False)
+        held = [decoder.decode([bmp(8, 8, (1, 2, 3))]) for _ in range(3)]
+        pending = decoder.submit([bmp(8, 8, (1, 2, 3))])
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            for call in (pending.wait, lambda: decoder.submit([b""]), decoder.stats):
+                try:
+                    call()
+                    os._exit(1)
+                except WarpfeedError as e:
+                    assert "do not survive fork; open it after forking" in str(e), e
+            del pending, decoder, held
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+        held.clear()
+        assert pending.wait().images[0, 0, 0, 0] == 1
+        """,
+        str(Path(__file__).parent),
+    )
+    assert out == "0\n"
+
+
+def test_a_signal_handler_may_close_the_decoder_that_is_waited_for() -> None:
+    out = ran(
+        """
+        import signal, sys
+        sys.path.insert(0, sys.argv[1])
+        from conftest import bmp
+        from warpfeed import Augment, Decoder, WarpfeedError
+        decoder = Decoder(max_batch=1, augment=Augment.resize(8, 8), output="numpy", prefetch=1, copy=False)
+        held = [decoder.decode([bmp(8, 8, (1, 2, 3))]) for _ in range(3)]
+        signal.signal(signal.SIGALRM, lambda *_: decoder.close())
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            decoder.decode([bmp(8, 8, (1, 2, 3))])
+        except WarpfeedError as e:
+            print(e)
+        """,
+        str(Path(__file__).parent),
+        timeout=60,
+    )
+    assert "the decoder was dropped" in out

@@ -3,9 +3,15 @@ The free-threaded build stays free-threaded. `close` ends the waits of other thr
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 import sysconfig
+import textwrap
 import threading
 import time
+import weakref
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -247,3 +253,205 @@ def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCap
         at_once(lambda _: list(Loader(Bad(), **OPTIONS, on_error="skip", max_skipped=1, unlabelled=True)))
     told = [record.getMessage() for record in caplog.records if "the seventh is missing" in record.getMessage()]
     assert len(told) == THREADS
+
+
+#: A source whose samples from 8 on are slow, and a loader of it.
+SLOW = """
+import gc, signal, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import warpfeed
+from conftest import Pictures
+class Slow(Pictures):
+    def __getitem__(self, index):
+        if index >= 8:
+            time.sleep(0.5)
+        return super().__getitem__(index)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+options = dict(batch_size=4, workers=2, augment=warpfeed.Augment.train(32), output="numpy")
+def opened():
+    return warpfeed.Loader(Slow(400), **options)
+def interrupt(seconds=0.3):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+"""
+
+
+def slow(code: str) -> str:
+    return ran(SLOW + textwrap.dedent(code), str(Path(__file__).parent), timeout=60)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@pytest.mark.parametrize("call", ["loader.close()", "len(loader), loader.memory_plan()", "gc.collect()"])
+def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> None:
+    out = slow(
+        f"""
+        loader = opened()
+        # An older iterator that only the collector finds: its end is told to the loader.
+        class Cycle: pass
+        cycle = Cycle()
+        cycle.itself, cycle.iterator = cycle, iter(loader)
+        next(cycle.iterator)
+        it = iter(loader)
+        next(it), next(it)
+        gc.disable()
+        del cycle
+        def handle(*_):
+            {call}
+            print("handled", flush=True)
+        signal.signal(signal.SIGALRM, handle)
+        interrupt(0.2)
+        try:
+            print(next(it).number)
+        except warpfeed.WarpfeedError as e:
+            print("closed" in str(e))
+        """
+    )
+    assert out.split() == ["handled", "True" if "close" in call else "2"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "warpfeed.Loader(Slow(400), balanced=True, **options)",
+        "warpfeed.split(warpfeed.Concat([Slow(400), Slow(400)]), [0.5, 0.5], seed=1, by_class=True)",
+        "opened().replay(3)",
+    ],
+    ids=["opening", "split", "replay"],
+)
+def test_ctrl_c_works_in_every_long_call(call: str) -> None:
+    out = slow(
+        f"""
+        interrupt()
+        begun = time.monotonic()
+        try:
+            {call}
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - begun < 3)
+        """
+    )
+    assert out == "interrupted True\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+def test_ctrl_c_reaches_a_second_waiter_and_a_loader_goes_on_after_a_replay_was_left() -> None:
+    out = slow(
+        """
+        loader = opened()
+        it = iter(loader)
+        next(it), next(it)
+        other = threading.Thread(target=lambda: next(it), daemon=True)
+        other.start()
+        time.sleep(0.1)
+        interrupt()
+        try:
+            while True:
+                loader.replay(3)
+        except KeyboardInterrupt:
+            print("interrupted")
+        other.join()
+        loader.set_epoch(0)
+        print(next(iter(loader)).number)
+        """
+    )
+    assert out.split()[-2:] == ["interrupted", "0"]
+
+
+def test_a_timeout_counts_from_the_first_wait_however_often_signals_were_looked_for(packed: str) -> None:
+    loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, prefetch=2, timeout=0.4)
+    it, kept = iter(loader), []
+    begun = time.monotonic()
+    with pytest.raises(WarpfeedError, match="slots are held"):
+        while True:
+            kept.append(next(it))
+    assert 0.3 < time.monotonic() - begun < 20
+    # A wait of several slices is one wait.
+    loader = Loader(Waited(), batch_size=2, num_workers=1, augment=Augment.train(32), output="numpy")
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    assert stats["wait"]["count"] == 4 and stats["waited_seconds"] > 0.5 * 8 * 0.15
+
+
+class Waited(Pictures):
+    """A source that takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+
+    def __getitem__(self, index: int) -> object:
+        time.sleep(0.15)
+        return super().__getitem__(index)
+
+
+class Remembers(Pictures):
+    """A source that keeps something for each thread, as boto3, h5py and LMDB handles are kept."""
+
+    def __init__(self) -> None:
+        super().__init__(200)
+        self.local, self.lock, self.made, self.gone = threading.local(), threading.Lock(), 0, 0
+
+    def __getitem__(self, index: int) -> object:
+        if not hasattr(self.local, "handle"):
+            with self.lock:
+                self.made += 1
+            self.local.handle = Handle(self)
+        return super().__getitem__(index)
+
+
+class Handle:
+    def __init__(self, of: Remembers) -> None:
+        self.of = of
+
+    def __del__(self) -> None:
+        with self.of.lock:
+            self.of.gone += 1
+
+
+def test_what_a_source_keeps_for_each_thread_is_kept_from_sample_to_sample() -> None:
+    source = Remembers()
+    loader = Loader(source, **OPTIONS, num_workers=2)
+    for _ in range(3):
+        assert sum(len(images) for images, _ in loader) == 200
+    # Workers, those that read for them, and the thread that opened the loader.
+    assert 1 <= source.made <= 2 + 32 + 2, f"{source.made} for 600 samples"
+    loader.close()
+    assert source.gone == source.made, "a thread that ends lets go of what it kept"
+
+
+class Holds(Pictures):
+    """A data set that holds its own loader."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        source: Any = self if how == "data" else Pictures()
+        order = self.order if how == "order" else None
+        self.loader = Loader(source, **{**OPTIONS, "shuffle": False}, order=order, num_workers=2)
+
+    def order(self, epoch: int) -> list[int]:
+        return list(range(40))
+
+
+@pytest.mark.parametrize("how", ["data", "order"])
+@pytest.mark.parametrize("used", [False, True])
+def test_a_data_set_that_holds_its_own_loader_is_collected(how: str, used: bool) -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    held = Holds(how)
+    if used:
+        assert len(list(held.loader)) == 5
+        it = iter(held.loader)
+        next(it)
+        del it
+    gone = weakref.ref(held)
+    gc.collect()
+    assert gone() is not None and next(iter(held.loader)).number == 0
+    del held
+    gc.collect()
+    assert gone() is None
+    if before:
+        for _ in range(100):
+            if len(os.listdir("/proc/self/task")) <= before:
+                break
+            time.sleep(0.05)
+        assert len(os.listdir("/proc/self/task")) <= before, "its threads are gone"

@@ -8,6 +8,9 @@ from . import _options
 
 __all__ = ["Batch", "FieldBatch"]
 
+#: DLPack's number of CUDA devices.
+_CUDA = 2
+
 
 class _Facts:
     """What a batch knows of itself beside its fields."""
@@ -105,8 +108,13 @@ def to_torch(native: Any, name: str, channels_last: bool) -> Any:
     """The field as a torch tensor, which shares the batch's memory unless that is to be copied."""
     torch = _options.torch()
     field = native.tensor(name, channels_last)
-    # On a device the capsule orders the current stream; nothing is asked of the host.
-    tensor = torch.utils.dlpack.from_dlpack(field.__dlpack__())
+    kind, device = field.__dlpack_device__()
+    stream = None
+    if kind == _CUDA:
+        # The capsule orders the stream that is current here and now; nothing is asked of the host.
+        # DLPack's number of the default stream is 1.
+        stream = int(torch.cuda.current_stream(device).cuda_stream) or 1
+    tensor = torch.utils.dlpack.from_dlpack(field.__dlpack__(stream=stream))
     return tensor.clone() if native.clone_wanted(field.nbytes) else tensor
 
 
@@ -127,5 +135,6 @@ def to_numpy(native: Any, name: str, channels_last: bool) -> Any:
 
 
 def to_dlpack(native: Any, name: str, channels_last: bool) -> Any:
-    """The field as an object with ``__dlpack__``."""
-    return native.tensor(name, channels_last)
+    """The field as an object with ``__dlpack__``. It shares the batch's memory unless all fields are
+    to be copied."""
+    return native.tensor(name, channels_last, own=True)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Generator, Iterable, Union
 
 from . import _batch, _options, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
+from ._error import WarpfeedError
 from ._report import Report, Stats
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import numpy as np
+
+    #: An encoded picture: its bytes, or an array of them.
+    Picture = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]"]
 
 __all__ = ["Decoded", "Decoder", "Pending"]
 
@@ -35,25 +43,58 @@ class Decoded:
 
 
 class Pending:
-    """The answer to a request, while it is being made: ``pending.wait()`` or ``await pending``."""
+    """The answer to a request, while it is being made: ``pending.wait()`` or ``await pending``.
+
+    The batch can be taken once. On a device it is ordered on the stream that is torch's current one
+    where it is taken. Dropping the answer cancels the request, and so does the cancellation of the
+    task that awaits it: what is not decoded by then stays so.
+    """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
         self._decoder, self._answer = decoder, answer
+        self._awaited = False
 
     def wait(self) -> Decoded:
-        """Waits for the batch, which can be taken once. The interpreter is free meanwhile.
+        """Waits for the batch. The interpreter is free meanwhile.
 
         Raises:
-            WarpfeedError: as :meth:`Decoder.decode`.
+            WarpfeedError: of the kind ``"timeout"`` if all batches that the decoder has room for
+                are alive for longer than ``timeout``, ``"capturing"`` if the current stream is
+                being captured into a CUDA graph, ``"cuda"`` of the driver, and ``"config"`` if the
+                batch was taken, the request was cancelled, or the decoder is closed.
         """
-        return self._decoder._made(self._answer.wait())
+        return self._decoder._made(self._answer.wait(self._decoder._stream()))
+
+    def cancel(self) -> None:
+        """Cancels the request. A batch that was taken stays valid."""
+        self._answer.cancel()
 
     def __await__(self) -> Generator[Any, None, Decoded]:
         return self._wait().__await__()
 
     async def _wait(self) -> Decoded:
-        # The tensor is made on the thread that awaits, on the stream that is current there.
-        return self._decoder._made(await asyncio.to_thread(self._answer.wait))
+        import asyncio
+
+        if self._awaited:
+            raise WarpfeedError("config: the batch is being waited for; one task takes it", "config")
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        self._awaited = True
+        try:
+            if self._answer.when_ready(lambda: loop.call_soon_threadsafe(_finish, ready)):
+                await ready
+        except BaseException:
+            # The task was cancelled.
+            self._answer.cancel()
+            raise
+        finally:
+            self._awaited = False
+        return self.wait()
+
+
+def _finish(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 class Decoder:
@@ -75,14 +116,21 @@ class Decoder:
     Args:
         max_batch: the most pictures of a request.
         augment: what is done to each picture; ``Augment.eval(256, 224)`` by default.
-        device, dtype, normalize, layout, output, copy: as for :class:`Loader`.
+        device, dtype, normalize, layout, output, copy: as for :class:`Loader`. On a device batches are
+            ordered on the stream that is torch's current one where they are taken. If you keep as
+            many batches as the decoder has slots, further ones are copies. Copies are yours, and not
+            in :meth:`memory_plan`.
         workers: threads; 0 is one a core.
-        prefetch: requests under way at a time; 3 by default. ``prefetch`` + 1 batches may be alive on a
-            device, one more in host memory; a request beyond that waits for one to go.
+        prefetch: requests under way at a time; 3 by default. ``prefetch`` + 1 batches may share the
+            decoder's memory on a device, one more in host memory. Answers that nobody has taken yet
+            count, so take them about in the order of the requests, as ``asyncio.gather`` does.
+        max_queued: requests that may be queued. One more is a :class:`WarpfeedError` of the kind
+            ``"busy"``.
         decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded if ``device`` is one.
-        timeout: seconds that a request waits for a batch to go.
+        timeout: seconds that a request waits while all batches are alive; 30 by default.
         pinned: page-locked host memory.
-        memory_limit, max_pixels, max_sample_bytes: as for :class:`Loader`.
+        memory_limit, max_pixels, max_sample_bytes: as for :class:`Loader`. A picture of more bytes
+            than ``max_sample_bytes`` is let go at once, and is an error at its place.
 
     Raises:
         WarpfeedError: if an option cannot work.
@@ -101,6 +149,7 @@ class Decoder:
         copy: bool | None = None,
         workers: int = 0,
         prefetch: int = 0,
+        max_queued: int = 1024,
         decode_on: str = "gpu",
         timeout: float | None = None,
         pinned: bool = False,
@@ -126,7 +175,7 @@ class Decoder:
         self._output = output
         self._convert = {"torch": _batch.to_torch, "numpy": _batch.to_numpy, "dlpack": _batch.to_dlpack}[output]
         self._channels_last = layout == "channels_last"
-        self._core = _warpfeed.DecoderCore(options, copy, ordinal, self._stream())
+        self._core = _warpfeed.DecoderCore(options, max_queued, copy, ordinal, self._stream())
         close_at_exit(self)
 
     def _stream(self) -> int:
@@ -144,25 +193,28 @@ class Decoder:
         """The most pictures of a request."""
         return self._core.max_batch()
 
-    def decode(self, pictures: Iterable[bytes]) -> Decoded:
-        """Decodes ``pictures``, which are ``bytes`` or ``bytearray``, and waits for the batch. On a
-        device it is ordered on torch's current stream, whose own work is not waited for.
+    def decode(self, pictures: Iterable[Picture]) -> Decoded:
+        """Decodes ``pictures`` and waits for the batch: ``bytes``, or anything else with a buffer of
+        bytes, such as ``memoryview`` and NumPy's arrays of ``uint8``. ``bytes`` are not copied. On a
+        device the batch is ordered on torch's current stream, whose own work is not waited for.
 
         Raises:
-            WarpfeedError: for no picture, for more than ``max_batch``, if every batch that there is
-                room for is held for longer than ``timeout``, and of the driver. A bad picture is no
-                error of the batch.
+            WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at its
+                place, not of the batch.
         """
         return self.submit(pictures).wait()
 
-    def submit(self, pictures: Iterable[bytes]) -> Pending:
+    def submit(self, pictures: Iterable[Picture]) -> Pending:
         """Begins to decode ``pictures``, and returns at once. ``await decoder.submit(pictures)``
         leaves the event loop free.
 
         Raises:
-            WarpfeedError: for no picture, and for more than ``max_batch``.
+            WarpfeedError: of the kind ``"config"`` for no picture, for more than ``max_batch``, and
+                in another process than the decoder's; ``"busy"`` if ``max_queued`` requests are
+                queued.
+            TypeError: for what has no buffer of bytes.
         """
-        return Pending(self, self._core.submit(list(pictures), self._stream()))
+        return Pending(self, self._core.submit(list(pictures)))
 
     def stats(self) -> Stats:
         """What the decoder has done so far: a dict, which prints as a table."""

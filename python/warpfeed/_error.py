@@ -13,7 +13,7 @@ class WarpfeedError(RuntimeError):
 
     Attributes:
         kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
-            ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout`` or ``capturing``.
+            ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or ``busy``.
         sample: the sample's index in its source, or None.
         key: the sample's key, or None.
         path: the file or folder, or None.

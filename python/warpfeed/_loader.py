@@ -299,7 +299,7 @@ class Loader:
         Raises:
             WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if that is automatic).
         """
-        batches = self._core.replay(n, self._stream())
+        batches = self._core.replay(n)
         _say()
         return map(self._made, itertools.cycle(batches))
 
@@ -463,7 +463,7 @@ class _Epoch:
             with self._lock:
                 if self._turn is None:
                     self._turn = loader._begin(self._at)
-        native = loader._core.next(self._turn, loader._stream())
+        native = loader._core.next(self._turn)
         _say()
         if native is None:
             self._loader = None

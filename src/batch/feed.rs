@@ -40,4 +40,9 @@ pub(crate) trait Delivered {
 
     /// Number of samples.
     fn samples(&self) -> usize;
+
+    /// The consumer has taken the answer of a decoder, on the thread that uses it.
+    fn taken(&self) -> Result<()> {
+        Ok(())
+    }
 }

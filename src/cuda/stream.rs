@@ -173,6 +173,23 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the host", to.len()))
     }
 
+    /// Copies `bytes` bytes from `offset` in `from` to the start of `to`, asynchronously.
+    ///
+    /// # Safety
+    /// Both stay allocated until an event recorded in this stream after the call is done. Nothing
+    /// else on the device writes the source, or reads or writes the target, in between, other than
+    /// in the order that streams and events give.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn copy(&self, to: &Memory, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        let _here = self.same_context(from.context())?;
+        let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
+        // SAFETY: the ranges are checked (invariant 3); the rest is the caller's promise.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
+            .doing(|| format!("copying {bytes} bytes on the device"))
+    }
+
     /// Sets `bytes` bytes at `offset` in `memory` to zero, asynchronously.
     ///
     /// # Safety

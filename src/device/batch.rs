@@ -30,15 +30,19 @@ impl From<Held<Nvidia>> for CudaBatch {
 
 impl Delivered for CudaBatch {
     fn epoch(&self) -> u64 {
-        self.0.slot().epoch
+        Delivered::epoch(&self.0)
     }
 
     fn index(&self) -> u64 {
-        self.0.slot().number
+        Delivered::index(&self.0)
     }
 
     fn samples(&self) -> usize {
-        self.0.slot().picks.len()
+        self.0.samples()
+    }
+
+    fn taken(&self) -> Result<()> {
+        self.0.taken()
     }
 }
 
@@ -156,6 +160,23 @@ impl CudaBatch {
         self.0.use_on(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?)
     }
 
+    /// Uses the batch on streams that nobody names. The memory is written again after all work that
+    /// the device has been given when the batch is dropped. No stream waits for the batch: whoever
+    /// uses it orders that.
+    pub fn use_anywhere(&self) {
+        self.0.export();
+    }
+
+    /// A batch of a decoder is taken, for use on a stream of another library, by its handle.
+    ///
+    /// # Safety
+    /// As [`use_on`](CudaBatch::use_on).
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn take_on(&self, stream: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        self.0.take_on(Some(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?))
+    }
+
     fn spec(&self) -> &Spec {
         &self.0.shared.spec
     }
@@ -218,6 +239,11 @@ impl<'a> Tensor<'a> {
     /// The `CUdeviceptr`. It is valid for work queued in the loader's stream while the batch lives.
     pub fn device_ptr(&self) -> u64 {
         self.batch.0.shared.memory.at(self.offset, self.len() * self.dtype.bytes())
+    }
+
+    /// Where it begins in the ring's memory.
+    pub(super) fn offset(&self) -> usize {
+        self.offset
     }
 
     /// The device's number.

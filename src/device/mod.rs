@@ -10,7 +10,8 @@
 //! 4. `handoff`: page-locked host batches on their way back, which a device may still read.
 //! 5. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
 //! 6. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
-//! 7. `dlpack`: the same memory for other frameworks, without a copy.
+//! 7. `dlpack`: the same memory for other frameworks, without a copy; `copy`: a field in memory of
+//!    its own.
 //!
 //! The ring knows only the trait. So its order of waits is tested with a simulated device (`sim`),
 //! whose streams are threads with delays.
@@ -20,6 +21,8 @@
 
 #[cfg(feature = "cuda")]
 mod batch;
+#[cfg(feature = "cuda")]
+mod copy;
 #[cfg(feature = "cuda")]
 mod dlpack;
 mod gpu;
@@ -37,6 +40,8 @@ mod zoo;
 pub use crate::batch::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
 #[cfg(feature = "cuda")]
 pub use batch::{CudaBatch, Element, Tensor};
+#[cfg(feature = "cuda")]
+pub use copy::CudaCopy;
 pub(crate) use gpu::{Decode, Gpu, Job};
 pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]

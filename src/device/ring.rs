@@ -30,13 +30,16 @@
 //!    batches, and freeing waits for the device.
 //! 6. While the consumer's stream is captured into a graph, nothing is recorded in it and it waits
 //!    for nothing. A batch that is dropped meanwhile lies in `deferred` until the next call of
-//!    `next`.
+//!    `next`. In a ring that orders batches when they are taken, it lies there until another batch
+//!    is taken or dropped.
 //! 7. The consumer's thread never waits for the device's work, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring while its streams have work.
+//! 8. In a ring that orders batches when they are taken, only threads that take or drop a batch call
+//!    the device for a stream of the consumer. The thread that calls `next` never does.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -81,6 +84,8 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     run: u64,
     open: bool,
     timeout: Duration,
+    /// How long the next batch was waited for by calls that gave up, if there were any.
+    given_up: Option<Duration>,
     /// Marks the consumer's stream when a batch is asked for; changes places with the mark of the
     /// slot that is then handed over.
     asked: G::Event,
@@ -133,6 +138,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let shared = Arc::new(Shared {
             gpu,
             consumer,
+            when_taken: AtomicBool::new(false),
             memory,
             spec,
             places,
@@ -173,7 +179,19 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let thread = Some(thread);
         let starts = Some(starts);
         let delivers = PhantomData;
-        Ok(Ring { shared, starts, messages, thread, ended, run: 0, open: false, timeout, asked, delivers })
+        Ok(Ring {
+            shared,
+            starts,
+            messages,
+            thread,
+            ended,
+            run: 0,
+            open: false,
+            timeout,
+            given_up: None,
+            asked,
+            delivers,
+        })
     }
 
     /// What goes through it.
@@ -182,10 +200,18 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }
 
+    /// From now on no stream waits for a batch before it is taken.
+    pub(crate) fn order_when_taken(&self) {
+        self.shared.when_taken.store(true, Ordering::Relaxed);
+    }
+
     fn hand_over(&mut self, mut slot: Box<Slot<G>>) -> Result<Held<G>> {
         let shared = self.shared.clone();
         shared.check()?;
         shared.counters.held.fetch_add(1, Ordering::Relaxed);
+        if shared.is_ordered_when_taken() {
+            return Ok(Held::new(slot, shared));
+        }
         slot.handed_over = true;
         let waited = slot.waited.as_mut().expect("every batch that was sent has one");
         std::mem::swap(&mut waited.begin, &mut self.asked);
@@ -230,6 +256,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
 
     fn start(&mut self, epoch: u64, first: u64) {
         self.stop();
+        self.given_up = None;
         self.run += 1;
         self.open = true;
         self.shared.wanted.store(self.run, Ordering::Relaxed);
@@ -246,8 +273,9 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         if !self.open {
             return None;
         }
-        if self.shared.failure().is_none() {
-            match self.shared.ask(&self.asked) {
+        let when_taken = self.shared.is_ordered_when_taken();
+        if !when_taken && self.shared.failure().is_none() {
+            match self.shared.ask(&self.asked, self.given_up.is_some()) {
                 Ok(()) => {}
                 // The capture and the ring go on.
                 Err(e) if e.kind() == ErrorKind::Capturing => return Some(Err(e)),
@@ -258,9 +286,14 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                 }
             }
         }
-        let since = Instant::now();
+        let (before, begun) = (self.given_up.take().unwrap_or_default(), Instant::now());
         loop {
-            match self.messages.recv_timeout(idle()?.min(TICK)) {
+            let waited = before + begun.elapsed();
+            let Some(wait) = idle() else {
+                self.given_up = Some(waited);
+                return None;
+            };
+            match self.messages.recv_timeout(wait.min(TICK)) {
                 Ok((run, message)) if run != self.run => self.shared.take_back(message),
                 Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot).map(B::from)),
                 Ok((_, Some(Err(e)))) => {
@@ -275,22 +308,23 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                     return None;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Err(e) = self.shared.release_deferred() {
+                    let released = if when_taken { Ok(()) } else { self.shared.release_deferred() };
+                    if let Err(e) = released {
                         self.open = false;
                         self.shared.fail(&e);
                         return Some(Err(e));
                     }
                     let held = self.shared.counters.held.load(Ordering::Relaxed);
                     let deferred = self.shared.deferred.lock().expect("nothing panics while holding it").len();
-                    if deferred > 0 && held + deferred == self.shared.plan.slots && since.elapsed() > CAPTURE {
+                    if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
                         let cause = format!(
                             "no batch can be copied: a stream is being captured into a CUDA graph, and until then {deferred} slots that \
                              another framework had cannot be marked; end the capture before asking for more, or raise prefetch"
                         );
                         return Some(Err(Error::new(ErrorKind::Capturing, cause)));
                     }
-                    if held == self.shared.plan.slots && since.elapsed() > self.timeout {
-                        let waited = since.elapsed().as_secs_f64();
+                    if held == self.shared.plan.slots && waited > self.timeout {
+                        let waited = waited.as_secs_f64();
                         let cause = format!(
                             "no batch can be copied: all {held} slots on the device are held by batches that are still alive, for \
                              {waited:.0} s; drop them before asking for more, or raise prefetch"

@@ -43,7 +43,7 @@ impl<B> Batches<B> {
         B: Delivered,
     {
         let first = shared.position();
-        let feed = Box::new(Metered { feed, run: shared.run.clone() });
+        let feed = Box::new(Metered { feed, run: shared.run.clone(), given_up: None });
         Batches { feed: Some(feed), shared, process: std::process::id(), first, resume }
     }
 
@@ -218,6 +218,15 @@ impl<B> Batches<B> {
     /// `n` is 0 or exceeds the room of the loader. The room is the
     /// [prefetch](crate::Loader::prefetch) that was set plus 1, or 3 if it is automatic.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
+        Ok(self.replay_while(n, &mut || Some(TICK))?.expect("it never gives up"))
+    }
+
+    /// As [`replay`](Batches::replay); none where `idle` gives up.
+    pub(super) fn replay_while(
+        &mut self,
+        n: usize,
+        idle: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Result<Option<Replay<B>>> {
         let room = self.shared.room;
         if n == 0 || n > room {
             return Err(Error::config(format!(
@@ -226,14 +235,23 @@ impl<B> Batches<B> {
         }
         // No cursor takes the batches: a measurement does not move the position of the run.
         let Cursor { end, .. } = self.begin(0, 0);
-        let taken = (0..end.min(n as u64)).map_while(|_| self.next(&mut || Some(TICK)));
+        let mut given_up = false;
+        let mut idle = || {
+            let wait = idle();
+            given_up = wait.is_none();
+            wait
+        };
+        let taken = (0..end.min(n as u64)).map_while(|_| self.next(&mut idle));
         let batches = taken.map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
         self.stop();
         let batches = batches?;
+        if given_up {
+            return Ok(None);
+        }
         if batches.is_empty() {
             return Err(Error::config("replay: the epoch has no batches"));
         }
-        Ok(Replay { batches, next: 0 })
+        Ok(Some(Replay { batches, next: 0 }))
     }
 
     /// Number of batches in `epoch`.

@@ -2,14 +2,33 @@ use std::sync::Arc;
 
 use crossbeam::channel::Sender;
 
-use super::{Delivery, Engine};
+use super::{Delivery, Engine, Pending};
 use crate::batch::{Free, Full, Home, Role};
 use crate::cuda::SampleOps;
-use crate::device::FullSlot;
+use crate::device::{CudaBatch, FullSlot};
 use crate::error::{Error, Result};
 use crate::order::Pick;
 use crate::recipe::Recipe;
 use crate::transform::Mixing;
+
+impl Pending<CudaBatch> {
+    /// As [`wait`](Pending::wait), for use on a stream of another library, by its handle: that stream
+    /// waits for the batch in place of the decoder's. The memory is written again after the work
+    /// that the stream has been given when the batch is dropped.
+    ///
+    /// # Safety
+    /// As [`CudaBatch::use_on`].
+    ///
+    /// # Errors
+    /// As [`wait`](Pending::wait).
+    #[allow(unsafe_code)]
+    pub unsafe fn wait_on(self, stream: usize) -> Result<CudaBatch> {
+        let batch = self.batch()?;
+        // SAFETY: the caller's promise.
+        unsafe { batch.take_on(stream) }?;
+        Ok(batch)
+    }
+}
 
 impl Delivery<Crossing> {
     /// A full slot is on its way to a device.

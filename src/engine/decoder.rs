@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::memory::MemoryPlan;
 use super::monitor::Shared;
-use super::requests::{Reply, Requests};
-use crate::batch::Feed;
+use super::reply::Reply;
+use super::requests::Requests;
+use crate::batch::{Delivered, Feed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::recipe::guarded;
 use crate::trace::Stats;
 
 /// How often a wait for a batch looks whether the decoder is still wanted.
@@ -56,12 +56,20 @@ const TICK: Duration = Duration::from_millis(20);
 ///   request is on the device, workers already prepare the next. Answers come in the order of the
 ///   requests.
 /// - **No waiting.** [`submit`](Decoder::submit) returns at once, and gives a [`Pending`] that is
-///   waited for, or awaited as a future.
+///   waited for, or awaited as a future. Dropping the [`Pending`] cancels the request.
+/// - **Overload.** If [`max_queued`](crate::Loader::max_queued) requests are queued, the next is
+///   refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). A picture of more than
+///   [`max_sample_bytes`](crate::Loader::max_sample_bytes) is let go at once, and is an error at its
+///   place.
+/// - **Streams.** On a device, batches are ordered on the stream that the decoder was opened with.
+///   Its own threads never touch that stream: the thread that takes an answer makes it wait.
 /// - **Memory** is allocated on opening and reused; [`memory_plan`](Decoder::memory_plan) says how
-///   much. The bytes of a request are kept until it is answered.
+///   much. The bytes of a request are yours, and are kept until it is answered.
 ///   [`prefetch`](crate::Loader::prefetch) sets the number of requests under way, 3 by default. On
-///   a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. If you
-///   hold all of them, a request waits, and is an error after [`timeout`](crate::Loader::timeout).
+///   a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. Answers
+///   that nobody has taken yet count. If all of them are alive, a request waits, and is an error
+///   after [`timeout`](crate::Loader::timeout). So take answers about in the order of the requests,
+///   and copy what you keep.
 /// - **Large pictures** are decoded by the device too, as far as those of a request have room there
 ///   together: 10,240 blocks of 64 samples for each of the
 ///   [`batch_size`](crate::Loader::batch_size) pictures, and 327,680 at least. That is a photograph
@@ -74,18 +82,26 @@ pub struct Decoder<B> {
     requests: Arc<Requests<B>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// What becomes of a batch where it is taken.
+    taken: fn(&B) -> Result<()>,
     process: u32,
 }
 
 impl<B: Send + 'static> Decoder<B> {
     /// Answers `requests` with batches of `feed`, which is asked for what these say.
-    pub(crate) fn new(requests: Arc<Requests<B>>, feed: Box<dyn Feed<Batch = B>>, shared: Arc<Shared>) -> Result<Self> {
-        let server = Server { requests: requests.clone(), feed };
+    pub(crate) fn new(requests: Arc<Requests<B>>, feed: Box<dyn Feed<Batch = B>>, shared: Arc<Shared>) -> Result<Self>
+    where
+        B: Delivered,
+    {
+        let MemoryPlan { slots, device_slots, .. } = shared.memory;
+        let room = if device_slots > 0 { device_slots } else { slots };
+        let server = Server { requests: requests.clone(), feed, room };
         let thread = std::thread::Builder::new()
             .name("warpfeed-answer".into())
             .spawn(move || server.serve())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
-        Ok(Decoder { requests, shared, thread: Some(thread), process: std::process::id() })
+        let (taken, process) = (B::taken as fn(&B) -> _, std::process::id());
+        Ok(Decoder { requests, shared, thread: Some(thread), taken, process })
     }
 
     /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it waits until
@@ -96,12 +112,8 @@ impl<B: Send + 'static> Decoder<B> {
     /// by the calling thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for no picture, and for more than
-    /// [`max_batch`](Decoder::max_batch). [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all
-    /// batches that the decoder has room for are alive.
-    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
-    /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver. A bad picture is
-    /// no error of the batch.
+    /// Those of [`submit`](Decoder::submit) and of [`Pending::wait`]. A bad picture is an error at
+    /// its place, not of the batch.
     pub fn decode<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -109,8 +121,8 @@ impl<B: Send + 'static> Decoder<B> {
         self.submit(pictures)?.wait()
     }
 
-    /// Begins to decode `pictures`, and returns at once. If the answer is dropped, the batch is still
-    /// made, and its memory is used again.
+    /// Begins to decode `pictures`, and returns at once. Dropping the [`Pending`] cancels the
+    /// request.
     ///
     /// ```
     /// # fn main() -> warpfeed::Result<()> {
@@ -125,29 +137,27 @@ impl<B: Send + 'static> Decoder<B> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for no picture, for more than
     /// [`max_batch`](Decoder::max_batch), and in another process than the one that opened the
-    /// decoder. All other errors are those of the answer.
+    /// decoder. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if
+    /// [`max_queued`](crate::Loader::max_queued) requests are queued.
     pub fn submit<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<Pending<B>>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
-        if std::process::id() != self.process {
-            let (process, here) = (self.process, std::process::id());
-            return Err(Error::config(format!(
-                "the decoder was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
-            )));
-        }
+        check_process(self.process)?;
         let pictures = pictures.into_iter().map(|picture| Box::new(picture) as Box<_>).collect();
-        Ok(Pending(self.requests.ask(pictures)?))
+        let (ticket, reply) = self.requests.ask(pictures)?;
+        Ok(Pending { reply, requests: self.requests.clone(), ticket, taken: self.taken, process: self.process })
     }
 }
 
 impl<B> Decoder<B> {
     /// The most pictures of a request: [`batch_size`](crate::Loader::batch_size).
     pub fn max_batch(&self) -> usize {
-        self.requests.most()
+        self.requests.limits().pictures
     }
 
-    /// The memory that the decoder holds.
+    /// The memory that the decoder holds. The bytes of requests that wait, and batches that you
+    /// copy, are yours, and not in the plan.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.shared.memory
     }
@@ -175,17 +185,50 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
+/// An error in another process than `process`, where no thread answers, and locks may be held for
+/// good.
+fn check_process(process: u32) -> Result<()> {
+    let here = std::process::id();
+    if here == process {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "the decoder was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
+    )))
+}
+
 /// The answer to a request of a [`Decoder`], while it is being made. It is a future too.
-#[must_use = "dropping it throws the batch away"]
-pub struct Pending<B>(Arc<Reply<B>>);
+///
+/// Dropping it cancels the request: pictures that nobody has begun to decode are not decoded.
+#[must_use = "dropping it cancels the request"]
+pub struct Pending<B> {
+    reply: Arc<Reply<B>>,
+    requests: Arc<Requests<B>>,
+    ticket: u64,
+    taken: fn(&B) -> Result<()>,
+    process: u32,
+}
 
 impl<B> Pending<B> {
-    /// Waits for the batch.
+    /// Waits for the batch. On a device, the decoder's stream waits for it from here on.
     ///
     /// # Errors
-    /// As [`Decoder::decode`], and if the decoder is dropped before.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all batches that the decoder has room
+    /// for are alive, for longer than [`timeout`](crate::Loader::timeout).
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
+    /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the decoder is dropped before, and in
+    /// another process than the one that opened it.
     pub fn wait(self) -> Result<B> {
-        self.0.wait()
+        let batch = self.batch()?;
+        (self.taken)(&batch)?;
+        Ok(batch)
+    }
+
+    /// The batch, which is not taken yet.
+    pub(super) fn batch(&self) -> Result<B> {
+        check_process(self.process)?;
+        self.reply.wait()
     }
 
     /// Whether [`wait`](Pending::wait) would return at once.
@@ -196,7 +239,13 @@ impl<B> Pending<B> {
     /// Waits for the batch, at most for `timeout`. Whether [`wait`](Pending::wait) would now return
     /// at once.
     pub fn is_ready_within(&self, timeout: Duration) -> bool {
-        self.0.is_given(timeout)
+        check_process(self.process).is_err() || self.reply.is_given(timeout)
+    }
+
+    /// Whether [`wait`](Pending::wait) would return at once. If not, the waker of `context` is woken
+    /// when it would. The waker of an earlier call is forgotten.
+    pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        if check_process(self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
     }
 }
 
@@ -204,7 +253,24 @@ impl<B> Future for Pending<B> {
     type Output = Result<B>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<B>> {
-        self.0.poll(context)
+        if let Err(e) = check_process(self.process) {
+            return Poll::Ready(Err(e));
+        }
+        match self.reply.poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                let batch = self.reply.take().expect("ready, and polled by one thread at a time");
+                Poll::Ready(batch.and_then(|batch| (self.taken)(&batch).map(|()| batch)))
+            }
+        }
+    }
+}
+
+impl<B> Drop for Pending<B> {
+    fn drop(&mut self) {
+        if std::process::id() == self.process {
+            self.requests.cancel(self.ticket);
+        }
     }
 }
 
@@ -214,32 +280,36 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// Takes batches and hands them to who asked for them.
+/// Takes batches and hands them to who asked for them. It touches no stream of the user's: that is
+/// done where the answer is taken.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     feed: Box<dyn Feed<Batch = B>>,
+    /// Batches that may be alive at once.
+    room: usize,
 }
 
 impl<B> Server<B> {
     fn serve(mut self) {
         self.feed.start(0, 0);
-        while let Some(number) = self.requests.next() {
+        while self.requests.wait() {
             let requests = &self.requests;
             let came = self.feed.next(&mut || (!requests.is_closed()).then_some(TICK));
-            let batch = came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended")));
             if requests.is_closed() {
                 break;
             }
-            let failed = batch.is_err();
-            // Who is woken is the user's code.
-            let _ = guarded(|| {
-                requests.answer(batch);
-                Ok(())
-            });
-            if failed {
-                // What was under way for the requests behind it is begun again.
-                let epoch = requests.begin_anew();
-                self.feed.start(epoch, number + 1);
+            match came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
+                // The run goes on, with what is prepared.
+                Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {
+                    requests.give_up_late(self.room, &e);
+                }
+                Err(e) => {
+                    requests.answer(Err(e));
+                    // What was under way for the requests behind it is begun again.
+                    let (epoch, number) = requests.begin_run();
+                    self.feed.start(epoch, number);
+                }
+                batch => requests.answer(batch),
             }
         }
     }

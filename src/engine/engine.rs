@@ -63,6 +63,9 @@ pub(crate) struct Engine {
     number: u64,
     next: u64,
     end: u64,
+    /// How long batch `next` was waited for by calls that gave up, and when that was last logged.
+    waited: Duration,
+    logged: Duration,
     asked: bool,
     on_error: OnError,
     faults: Arc<Mutex<Faults>>,
@@ -102,6 +105,9 @@ impl Engine {
         let pool = Pool::new(settings.workers, settings, reports.clone())?;
         let parts = count * parts_per_batch;
         let stage = ReadStage::new(&recipe, &run, &reports, parts);
+        if is_asked {
+            stage.waits.never();
+        }
         let (crew, given) = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
         let crew = Giver { crew, given, pool: pool.spawner() };
         let giver = crew.clone();
@@ -147,6 +153,8 @@ impl Engine {
             number: 0,
             next: 0,
             end: 0,
+            waited: Duration::ZERO,
+            logged: Duration::ZERO,
             asked: is_asked,
             on_error,
             faults: Arc::default(),
@@ -195,6 +203,7 @@ impl Engine {
         self.number += 1;
         self.run.want(self.number);
         self.next = first;
+        (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
         match length::batches(&self.schedule, epoch) {
             Ok(end) => {
                 self.end = end;
@@ -249,6 +258,9 @@ impl Engine {
         };
         // Its error comes with the next call.
         let _ = keeper.map(|keeper| keeper.wanted(false));
+        if came.is_some() {
+            (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
+        }
         let batch = match came? {
             Ok(batch) => batch.and_then(|full| self.judge(full)),
             // Nothing came. Whoever drops a batch may go on.
@@ -268,9 +280,11 @@ impl Engine {
 
     /// The next batch as it came, good or not; an error of its own if none comes.
     fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
-        let since = Instant::now();
-        let mut logged = since;
+        let begun = Instant::now();
+        let before = self.waited;
         loop {
+            let waited = before + begun.elapsed();
+            self.waited = waited;
             if let Some(error) = &self.lost {
                 return Some(Ok(Err(error.clone())));
             }
@@ -294,7 +308,7 @@ impl Engine {
                     }
                     let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
                     if held + kept >= self.run.settings.slots_in_use()
-                        && since.elapsed() > CAPTURE
+                        && waited > CAPTURE
                         && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
                     {
                         let cause = format!(
@@ -304,22 +318,22 @@ impl Engine {
                         );
                         return Some(Err(Error::new(ErrorKind::Capturing, cause)));
                     }
-                    if held >= self.run.settings.slots_in_use() && since.elapsed() > self.timeout {
+                    if held >= self.run.settings.slots_in_use() && waited > self.timeout {
                         return Some(Err(Error::new(
                             ErrorKind::Timeout,
                             format!(
                                 "batch {} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
                                  before asking for more, or raise prefetch",
                                 self.next,
-                                since.elapsed().as_secs_f64()
+                                waited.as_secs_f64()
                             ),
                         )));
                     }
-                    if logged.elapsed() > STALL {
-                        logged = Instant::now();
+                    if waited - self.logged > STALL {
+                        self.logged = waited;
                         tracing::warn!(
                             batch = self.next,
-                            waited_seconds = since.elapsed().as_secs(),
+                            waited_seconds = waited.as_secs(),
                             slots_held_by_the_consumer = held,
                             slots_that_a_device_may_read = kept,
                             "waiting for a batch: {}",

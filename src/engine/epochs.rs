@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::batches::{Cursor, TICK};
-use super::{Batches, Checkpoint};
+use super::{Batches, Checkpoint, Replay};
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
 
@@ -79,6 +79,16 @@ impl<B> Epochs<B> {
     /// As the items of [`Epoch`](crate::Epoch), which says after which of them the epoch goes on.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         self.cursor.as_mut()?.next(&mut self.batches, idle)
+    }
+
+    /// The first `n` batches of epoch 0 again and again, as [`Batches::replay`]. The epoch that has
+    /// begun is ended. `idle` is called before each wait, as for [`next`](Epochs::next); where it
+    /// gives up, the result is `None`.
+    ///
+    /// # Errors
+    /// As [`Batches::replay`].
+    pub fn replay(&mut self, n: usize, idle: &mut dyn FnMut() -> Option<Duration>) -> Result<Option<Replay<B>>> {
+        self.batches_mut().replay_while(n, idle)
     }
 
     /// Ends the epoch that has begun. What was prepared ahead is discarded.

@@ -39,6 +39,8 @@ pub struct MemoryPlan {
     pub pinned_bytes: usize,
     /// Bytes on the device, all together.
     pub device_bytes: usize,
+    /// Batches that the device has room for. 0 for batches in host memory.
+    pub device_slots: usize,
     /// How many of `device_bytes` hold images before they are converted.
     pub staging_bytes: usize,
     /// The most bytes of host memory that workers and readers take beside the slots, all together.
@@ -72,11 +74,14 @@ impl fmt::Display for MemoryPlan {
         }
         write!(
             f,
-            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large pictures and {:.1} MiB to read ahead",
+            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large pictures",
             mib(self.scratch_bytes),
             mib(self.worker_scratch_bytes),
-            mib(self.shared_scratch_bytes),
-            mib(self.ahead_bytes)
-        )
+            mib(self.shared_scratch_bytes)
+        )?;
+        if self.ahead_bytes > 0 {
+            write!(f, " and {:.1} MiB to read ahead", mib(self.ahead_bytes))?;
+        }
+        Ok(())
     }
 }

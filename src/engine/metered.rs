@@ -11,22 +11,32 @@ use crate::trace::{self, WAIT};
 pub(super) struct Metered<F> {
     pub(super) feed: F,
     pub(super) run: Arc<Run>,
+    /// How long the batch that comes next was waited for by calls that gave up, if there were any.
+    pub(super) given_up: Option<Duration>,
 }
 
 impl<F: Feed<Batch: Delivered>> Feed for Metered<F> {
     type Batch = F::Batch;
 
     fn start(&mut self, epoch: u64, first: u64) {
+        self.given_up = None;
         self.run.begin();
         self.feed.start(epoch, first);
     }
 
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<F::Batch>> {
         let _range = trace::range(WAIT);
-        let asked = self.run.counters.asked(self.feed.ready());
-        let batch = self.feed.next(idle)?;
+        let asked = match self.given_up {
+            None => self.run.counters.asked(self.feed.ready()),
+            Some(_) => Instant::now(),
+        };
+        let Some(batch) = self.feed.next(idle) else {
+            *self.given_up.get_or_insert_default() += asked.elapsed();
+            return None;
+        };
+        let before = self.given_up.take().unwrap_or_default();
         if let Ok(batch) = &batch {
-            let since = self.feed.held_up_since(asked);
+            let since = self.feed.held_up_since(asked.checked_sub(before).unwrap_or(asked));
             self.run.delivered(batch.epoch(), batch.index(), batch.samples(), since);
         }
         Some(batch)

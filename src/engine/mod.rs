@@ -20,8 +20,8 @@
 //! 12. `length`: how many batches an epoch has, asked of an order that may be the user's.
 //! 13. `balance`: whether workers or the device decode.
 //! 14. `faults`: what happens to a sample that fails for good, and the list of those.
-//! 15. `requests`: pictures as somebody asks for them, a batch a request; `decoder`: what the user
-//!     asks.
+//! 15. `requests`: pictures as somebody asks for them, a batch a request; `reply`: where the answer
+//!     to one lies; `decoder`: what the user asks.
 
 mod balance;
 mod batches;
@@ -44,6 +44,7 @@ mod metered;
 mod monitor;
 mod pool;
 mod readers;
+mod reply;
 mod requests;
 mod resume;
 mod run;
@@ -65,7 +66,7 @@ pub(crate) use length::some_batches;
 pub use memory::MemoryPlan;
 pub use monitor::Monitor;
 pub(crate) use monitor::Shared;
-pub(crate) use requests::{Asked, Requests};
+pub(crate) use requests::{Asked, Limits, Requests};
 pub use resume::Checkpoint;
 pub(crate) use resume::Position;
 pub(crate) use run::{READERS, Run};

@@ -53,6 +53,7 @@ impl Shared {
         let settings = &run.settings;
         let mut stats = run.counters.stats();
         stats.workers = settings.workers;
+        stats.on_request = self.recipe.blank;
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
         (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
         stats.worker_seconds = stats.seconds * stats.workers as f64;

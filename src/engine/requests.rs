@@ -1,16 +1,28 @@
 //! Pictures as somebody asks for them: a request is a batch.
+//!
+//! A request is first *queued*. When a slot is filled for it, it has *begun*, and is one batch of the
+//! run. A request that nobody waits for any more leaves the queue. If it has begun, its batch goes
+//! on without its pictures, so that the batches behind it keep their numbers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use super::reply::Reply;
+use crate::error::{Error, ErrorKind, Result};
 use crate::order::Pick;
+use crate::recipe::guarded;
 use crate::source::{Sample, Source};
 
-/// Encoded pictures, in whatever their owner keeps bytes.
-pub(crate) type Pictures = Box<[Box<dyn AsRef<[u8]> + Send + Sync>]>;
+/// An encoded picture, in whatever its owner keeps bytes.
+pub(super) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A picture of a request.
+enum Picture {
+    Kept(Owned),
+    /// It has more bytes than a picture may have, this many. They are not kept.
+    TooLarge(usize),
+}
 
 /// Says what goes into a batch when somebody asks for one.
 pub(crate) trait Asked: Send + Sync {
@@ -19,94 +31,203 @@ pub(crate) trait Asked: Send + Sync {
     fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>);
 }
 
-/// The requests that are not answered yet, oldest first. As a source it has their pictures.
+/// How much may be asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Pictures of a request.
+    pub(crate) pictures: usize,
+    /// Bytes of a picture.
+    pub(crate) picture_bytes: u64,
+    /// Requests that are queued.
+    pub(crate) queued: usize,
+    /// How long a request waits while all batches are held.
+    pub(crate) timeout: Duration,
+}
+
+/// The requests that are not answered yet. As a source it has the pictures of those that have begun.
 pub(crate) struct Requests<B> {
-    most: usize,
+    limits: Limits,
     state: Mutex<State<B>>,
     /// A request came, the run changed, or no more is wanted.
     changed: Condvar,
 }
 
 struct State<B> {
-    waiting: VecDeque<Request<B>>,
-    /// Number of the first that waits.
+    /// By their tickets, which grow.
+    queued: BTreeMap<u64, Request<B>>,
+    /// The batches of the run from `number` on.
+    begun: VecDeque<Begun<B>>,
     number: u64,
+    /// The ticket of the next request.
+    ticket: u64,
     /// The source index of the next picture.
     next: u64,
-    /// The run: after an error another one begins.
+    /// The run: after an error that ended one another begins.
     epoch: u64,
     closed: bool,
 }
 
 struct Request<B> {
-    /// The source index of its first picture.
-    first: u64,
-    pictures: Arc<Pictures>,
+    since: Instant,
+    pictures: Arc<[Picture]>,
     reply: Arc<Reply<B>>,
 }
 
-impl<B> Requests<B> {
-    /// Requests of at most `most` pictures.
-    pub(crate) fn new(most: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), number: 0, next: 0, epoch: 0, closed: false };
-        Requests { most, state: Mutex::new(state), changed: Condvar::new() }
+struct Begun<B> {
+    ticket: u64,
+    /// The source index of its first picture.
+    first: u64,
+    count: u64,
+    /// None once nobody waits for it.
+    request: Option<Request<B>>,
+}
+
+impl<B> State<B> {
+    /// The place in `begun` of the request with this ticket.
+    fn place(&self, ticket: u64) -> Option<usize> {
+        self.begun.binary_search_by_key(&ticket, |begun| begun.ticket).ok()
     }
 
-    pub(super) fn most(&self) -> usize {
-        self.most
+    /// Begins the oldest request of the queue.
+    fn begin_next(&mut self) -> Option<&Begun<B>> {
+        let (ticket, request) = self.queued.pop_first()?;
+        let (first, count) = (self.next, request.pictures.len() as u64);
+        self.next += count;
+        self.begun.push_back(Begun { ticket, first, count, request: Some(request) });
+        self.begun.back()
+    }
+}
+
+impl<B> Requests<B> {
+    /// The field of a sample that is its picture.
+    pub(crate) const FIELD: &'static str = "picture";
+
+    pub(crate) fn new(limits: Limits) -> Self {
+        let state = State {
+            queued: BTreeMap::new(),
+            begun: VecDeque::new(),
+            number: 0,
+            ticket: 0,
+            next: 0,
+            epoch: 0,
+            closed: false,
+        };
+        Requests { limits, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().expect("nothing panics while holding it")
     }
 
-    /// Asks for a batch of `pictures`.
+    /// Asks for a batch of `pictures`. Gives the ticket, and where the batch will be.
     ///
     /// # Errors
-    /// For no picture, and for too many.
-    pub(super) fn ask(&self, pictures: Pictures) -> Result<Arc<Reply<B>>> {
-        let (count, most) = (pictures.len(), self.most);
+    /// For no picture, for too many, and for a full queue.
+    pub(super) fn ask(&self, pictures: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
+        let Limits { pictures: most, picture_bytes, queued, .. } = self.limits;
+        let count = pictures.len();
         if count == 0 || count > most {
             return Err(Error::config(format!("a request of {count} pictures; the decoder takes from 1 to {most}")));
         }
-        let reply = Arc::new(Reply::default());
+        let pictures = pictures.into_iter().map(|picture| {
+            // Its code is the user's. Where it panics, the picture fails when it is read.
+            match guarded(|| Ok((*picture).as_ref().len())) {
+                Ok(bytes) if bytes as u64 > picture_bytes => Picture::TooLarge(bytes),
+                _ => Picture::Kept(picture),
+            }
+        });
+        let (reply, pictures) = (Arc::new(Reply::default()), pictures.collect());
         let mut state = self.state();
-        let request = Request { first: state.next, pictures: Arc::new(pictures), reply: reply.clone() };
+        let ticket = state.ticket;
         if state.closed {
+            drop(state);
             reply.give(Err(ended()));
-        } else {
-            state.next += count as u64;
-            state.waiting.push_back(request);
+            return Ok((ticket, reply));
         }
+        if state.queued.len() >= queued {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "{queued} requests are queued, and max_queued is {queued}; ask again later, or raise max_queued"
+                ),
+            ));
+        }
+        state.ticket += 1;
+        state.queued.insert(ticket, Request { since: Instant::now(), pictures, reply: reply.clone() });
         drop(state);
         self.changed.notify_all();
-        Ok(reply)
+        Ok((ticket, reply))
     }
 
-    /// Waits for the next request that is not answered. Its number; none if no more is wanted.
-    pub(super) fn next(&self) -> Option<u64> {
-        let ready = |state: &mut State<B>| state.waiting.is_empty() && !state.closed;
-        let state = self.changed.wait_while(self.state(), ready).expect("nothing panics while holding it");
-        (!state.closed).then_some(state.number)
+    /// Nobody waits any more for the request with this ticket.
+    pub(super) fn cancel(&self, ticket: u64) {
+        let mut state = self.state();
+        let queued = state.queued.remove(&ticket);
+        let begun = state.place(ticket).and_then(|place| state.begun[place].request.take());
+        drop(state);
+        // The pictures are dropped without the lock: their code is the user's.
+        drop((queued, begun));
+    }
+
+    /// Waits until there is a request to answer; false if no more is wanted.
+    pub(super) fn wait(&self) -> bool {
+        let idle = |state: &mut State<B>| state.queued.is_empty() && state.begun.is_empty() && !state.closed;
+        !self.changed.wait_while(self.state(), idle).expect("nothing panics while holding it").closed
     }
 
     /// Answers the oldest request.
     pub(super) fn answer(&self, batch: Result<B>) {
         let mut state = self.state();
-        let oldest = state.waiting.pop_front();
-        state.number += u64::from(oldest.is_some());
+        let oldest = match state.begun.pop_front() {
+            Some(Begun { request, .. }) => {
+                state.number += 1;
+                request
+            }
+            // An error that came before any batch was begun.
+            None if batch.is_err() => state.queued.pop_first().map(|(_, request)| request),
+            None => None,
+        };
         drop(state);
         if let Some(Request { reply, .. }) = oldest {
             reply.give(batch);
         }
     }
 
-    /// Ends the run. Gives the number of the one that begins.
-    pub(super) fn begin_anew(&self) -> u64 {
+    /// No batch can be made, since all that there is `room` for are held, or for `cause`. Answers the
+    /// requests that have waited for too long with an error. What was prepared for the others stays.
+    pub(super) fn give_up_late(&self, room: usize, cause: &Error) {
+        let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
+        let mut late = Vec::new();
+        let mut state = self.state();
+        late.extend(state.begun.iter_mut().filter_map(|begun| begun.request.take_if(|request| is_late(request))));
+        while state.queued.first_entry().is_some_and(|first| is_late(first.get())) {
+            late.extend(state.queued.pop_first().map(|(_, request)| request));
+        }
+        drop(state);
+        for Request { since, reply, .. } in late {
+            let text = || {
+                format!(
+                    "the request waited {:.1} s for a batch: all {room} that the decoder has room for are alive; drop them before asking for \
+                     more, or raise prefetch",
+                    since.elapsed().as_secs_f64()
+                )
+            };
+            let is_held = cause.kind() == ErrorKind::Timeout;
+            reply.give(Err(if is_held { Error::new(ErrorKind::Timeout, text()) } else { cause.clone() }));
+        }
+    }
+
+    /// Ends the run. Gives the number of the run that begins, and that of its first batch.
+    pub(super) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;
+        state.begun.retain(|begun| begun.request.is_some());
         self.changed.notify_all();
-        state.epoch
+        (state.epoch, state.number)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -121,8 +242,12 @@ impl<B> Requests<B> {
 
     /// Answers all requests with an error: nobody works on them any more.
     pub(super) fn give_up(&self) {
-        self.close();
-        let waiting = std::mem::take(&mut self.state().waiting);
+        let mut state = self.state();
+        state.closed = true;
+        let begun = std::mem::take(&mut state.begun).into_iter().filter_map(|begun| begun.request);
+        let waiting: Vec<_> = begun.chain(std::mem::take(&mut state.queued).into_values()).collect();
+        drop(state);
+        self.changed.notify_all();
         waiting.into_iter().for_each(|request| request.reply.give(Err(ended())));
     }
 }
@@ -134,96 +259,49 @@ fn ended() -> Error {
 impl<B: Send> Asked for Requests<B> {
     fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
         picks.clear();
-        let ended = |state: &State<B>| state.closed || state.epoch != epoch;
-        let place = |state: &State<B>| number.checked_sub(state.number).map(|place| place as usize);
-        let request = |state: &State<B>| place(state).is_none_or(|place| place < state.waiting.len());
-        let waits = |state: &mut State<B>| !ended(state) && !request(state);
-        let state = self.changed.wait_while(self.state(), waits).expect("nothing panics while holding it");
-        let found = place(&state).filter(|_| !ended(&state)).and_then(|place| state.waiting.get(place));
-        if let Some(Request { first, pictures, .. }) = found {
-            let ids = *first..first + pictures.len() as u64;
-            picks.extend(ids.map(|sample| Pick { sample, variant: 0, valid: true }));
-        }
+        let mut state = self.state();
+        let Begun { first, count, .. } = loop {
+            let Some(place) = number.checked_sub(state.number).filter(|_| !state.closed && state.epoch == epoch) else {
+                return;
+            };
+            let found =
+                if (place as usize) < state.begun.len() { state.begun.get(place as usize) } else { state.begin_next() };
+            if let Some(begun) = found {
+                break begun;
+            }
+            state = self.changed.wait(state).expect("nothing panics while holding it");
+        };
+        picks.extend((*first..first + count).map(|sample| Pick { sample, variant: 0, valid: true }));
     }
 }
 
 impl<B: Send> Source for Requests<B> {
     fn len(&self) -> usize {
-        if self.most == 0 { 0 } else { usize::MAX }
+        if self.limits.pictures == 0 { 0 } else { usize::MAX }
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let index = index as u64;
         let state = self.state();
-        let after = state.waiting.partition_point(|request| request.first <= index);
-        let request = after.checked_sub(1).and_then(|place| state.waiting.get(place));
-        let found = request.map(|Request { first, pictures, .. }| (index - first, pictures.clone()));
+        let after = state.begun.partition_point(|begun| begun.first <= index);
+        let begun = after.checked_sub(1).and_then(|place| state.begun.get(place));
+        let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.pictures.clone())));
         drop(state);
         let picture = found.as_ref().and_then(|(place, pictures)| pictures.get(*place as usize));
-        let picture = picture.ok_or_else(|| Error::in_source("the request was answered before"))?;
-        scratch.clear();
-        scratch.extend_from_slice((**picture).as_ref());
-        Sample::new("").with_field(Self::FIELD, scratch)
+        match picture.ok_or_else(|| Error::in_source("nobody waits for the request any more"))? {
+            Picture::Kept(picture) => {
+                scratch.clear();
+                scratch.extend_from_slice((**picture).as_ref());
+                Sample::new("").with_field(Self::FIELD, scratch)
+            }
+            Picture::TooLarge(bytes) => {
+                let most = self.limits.picture_bytes;
+                Err(Error::in_source(format!("the picture has {bytes} bytes, max_sample_bytes is {most}")))
+            }
+        }
     }
 
     fn kind(&self) -> &'static str {
         "requests"
-    }
-}
-
-impl<B> Requests<B> {
-    /// The field of a sample that is its picture.
-    pub(crate) const FIELD: &'static str = "picture";
-}
-
-/// Where the answer to a request lies until it is taken.
-pub(super) struct Reply<B> {
-    state: Mutex<(Option<Result<B>>, Option<Waker>)>,
-    given: Condvar,
-}
-
-impl<B> Default for Reply<B> {
-    fn default() -> Self {
-        Reply { state: Mutex::new((None, None)), given: Condvar::new() }
-    }
-}
-
-impl<B> Reply<B> {
-    fn state(&self) -> MutexGuard<'_, (Option<Result<B>>, Option<Waker>)> {
-        self.state.lock().expect("nothing panics while holding it")
-    }
-
-    fn give(&self, batch: Result<B>) {
-        let mut state = self.state();
-        state.0 = Some(batch);
-        let waker = state.1.take();
-        drop(state);
-        self.given.notify_all();
-        // It is the user's, and may panic.
-        waker.into_iter().for_each(Waker::wake);
-    }
-
-    pub(super) fn wait(&self) -> Result<B> {
-        let waits = |state: &mut (Option<Result<B>>, Option<Waker>)| state.0.is_none();
-        let mut state = self.given.wait_while(self.state(), waits).expect("nothing panics while holding it");
-        state.0.take().expect("waited for above")
-    }
-
-    /// Whether it is given within `timeout`.
-    pub(super) fn is_given(&self, timeout: Duration) -> bool {
-        let waits = |state: &mut (Option<Result<B>>, Option<Waker>)| state.0.is_none();
-        let state = self.given.wait_timeout_while(self.state(), timeout, waits);
-        state.expect("nothing panics while holding it").0.0.is_some()
-    }
-
-    pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Result<B>> {
-        let mut state = self.state();
-        match state.0.take() {
-            Some(batch) => Poll::Ready(batch),
-            None => {
-                state.1 = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
     }
 }

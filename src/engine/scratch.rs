@@ -41,6 +41,11 @@ impl ScratchPlan {
         ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD }
     }
 
+    /// The same where nothing is read ahead.
+    pub(crate) fn without_readers(self) -> Self {
+        ScratchPlan { ahead: 0, ..self }
+    }
+
     pub(crate) fn total(&self) -> usize {
         self.workers
             .saturating_mul(self.fixed.saturating_add(self.own))

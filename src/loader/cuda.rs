@@ -88,6 +88,7 @@ impl Loader {
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
         let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         let decoding = leaves.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS });
+        let is_asked = self.asked.is_some();
         let mut parts = self.open(host, Some(Device { records, decoding }), true, beside)?;
 
         let spec = spec(&parts.schema);
@@ -99,6 +100,7 @@ impl Loader {
         let memory = MemoryPlan {
             pinned_bytes: parts.memory.host_bytes,
             device_bytes: device.total(),
+            device_slots: device.slots,
             staging_bytes: device.staging * device.staging_bytes,
             ..parts.memory
         };
@@ -109,6 +111,9 @@ impl Loader {
         let (shared, run, resume) = (engine.shared(memory, prefetch + 1), engine.run().clone(), engine.resume);
         let times = run.counters.clone();
         let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
+        if is_asked {
+            ring.order_when_taken();
+        }
         begin_trace(trace, &run)?;
         let device = Some(ring.gauge());
         Ok(OnDevice { ring, shared: Arc::new(Shared { device, ..shared }), resume })

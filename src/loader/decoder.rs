@@ -1,15 +1,17 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Loader;
 use super::input::Input;
 use super::sampling::Sampling;
 use super::share::{Place, Share};
+use crate::batch::Delivered;
 use crate::batch::HostBatch;
 #[cfg(feature = "cuda")]
 use crate::cuda::cudarc::driver::CudaStream;
 #[cfg(feature = "cuda")]
 use crate::device::CudaBatch;
-use crate::engine::{Asked, Batches, DecodeOn, Decoder, Requests};
+use crate::engine::{Asked, Batches, DecodeOn, Decoder, Limits, Requests};
 use crate::error::{Error, Result};
 use crate::field::Image;
 use crate::source::Source;
@@ -43,7 +45,8 @@ impl Loader {
     /// [`DecodeOn::Gpu`] here. Options that choose and order samples, add fields or share batches
     /// between ranks are refused.
     pub fn requests() -> Self {
-        let nothing = Input::Source(Arc::new(Requests::<HostBatch>::new(0)));
+        let nobody = Limits { pictures: 0, picture_bytes: 0, queued: 0, timeout: Duration::ZERO };
+        let nothing = Input::Source(Arc::new(Requests::<HostBatch>::new(nobody)));
         Loader { retries: 0, decode_on: DecodeOn::Gpu, ..Self::from_input(nothing) }
     }
 
@@ -77,7 +80,10 @@ impl Loader {
         self.decoder_of(|loader| loader.cuda(stream))
     }
 
-    fn decoder_of<B: Send + 'static>(self, open: impl FnOnce(Loader) -> Result<Batches<B>>) -> Result<Decoder<B>> {
+    fn decoder_of<B: Delivered + Send + 'static>(
+        self,
+        open: impl FnOnce(Loader) -> Result<Batches<B>>,
+    ) -> Result<Decoder<B>> {
         let (loader, requests) = self.for_requests()?;
         let (feed, shared) = open(loader)?.into_parts();
         Decoder::new(requests, feed, shared)
@@ -91,12 +97,16 @@ impl Loader {
             ("shuffle", *shuffle || window.is_some()),
             ("order", order.is_some()),
             ("subset", subset.is_some()),
-            ("weights", weights.is_some() || *balanced),
-            ("by_class_name and keep_labels", *by_class_name || *keep_labels),
-            ("repeat and skip", repeat.is_some() || *skip > 0),
+            ("weights", weights.is_some()),
+            ("balanced", *balanced),
+            ("by_class_name", *by_class_name),
+            ("keep_labels", *keep_labels),
+            ("repeat", repeat.is_some()),
+            ("skip", *skip > 0),
             ("rank", !matches!(self.place, Place::Given { rank: 0, world: 1 })),
             ("global_batch_size", matches!(self.batch, Share::Global(_))),
-            ("field and without", !self.fields.is_empty() || !self.without.is_empty()),
+            ("field", !self.fields.is_empty()),
+            ("without", !self.without.is_empty()),
             ("soft_labels", self.soft_labels.is_some()),
             ("resume", self.resume.is_some()),
             ("augment with a mix", self.augment.mixes()),
@@ -104,11 +114,22 @@ impl Loader {
         if let Some((option, _)) = refused.into_iter().find(|(_, is_set)| *is_set) {
             return Err(Error::config(format!("{option}: a decoder has no use for it")));
         }
-        let requests = Arc::new(Requests::new(self.batch.of_all(1)? as usize));
+        if self.max_queued == 0 {
+            return Err(Error::config("max_queued(0): the queue has room for one request at least; say 1 or more"));
+        }
+        let limits = Limits {
+            pictures: self.batch.of_all(1)? as usize,
+            picture_bytes: self.max_sample_bytes,
+            queued: self.max_queued,
+            timeout: self.timeout,
+        };
+        let requests = Arc::new(Requests::new(limits));
         let source: Arc<dyn Source> = requests.clone();
         let asked: Arc<dyn Asked> = requests.clone();
         let ahead = if self.prefetch == 0 { AHEAD } else { self.prefetch };
-        let loader = Loader { input: Input::Source(source), asked: Some(asked), retries: 0, ..self };
+        // Each request has a time of its own; it is looked at this often while no batch is free.
+        let timeout = self.timeout / 4;
+        let loader = Loader { input: Input::Source(source), asked: Some(asked), retries: 0, timeout, ..self };
         let loader = loader.prefetch(ahead).without("label").field("image", Image::of(Requests::<B>::FIELD));
         Ok((loader, requests))
     }

@@ -60,7 +60,7 @@ impl Loader {
     /// The most bytes that all stored fields of a sample may have together; 2^31 by default. A
     /// sample that has more fails before it is decoded.
     ///
-    /// Mapped sources (tar and LMDB) are checked before any copy. Sources that read files are
+    /// Mapped sources (tar and LMDB) and requests are checked before any copy. Sources that read files are
     /// checked after reading, at most 2 GiB: folders, and tar shards with
     /// [`mmap(false)`](Loader::mmap).
     ///
@@ -70,6 +70,20 @@ impl Loader {
     /// ```
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
         self.max_sample_bytes = bytes;
+        self
+    }
+
+    /// The most requests that may be queued in a [`Decoder`](crate::Decoder); 1,024 by default. A
+    /// request beyond that is refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). Requests
+    /// that were dropped do not count. At least one is allowed.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let decoder = Loader::requests().max_queued(64).decoder()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn max_queued(mut self, requests: usize) -> Self {
+        self.max_queued = requests;
         self
     }
 

@@ -133,6 +133,8 @@ impl Loader {
         let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
         let mixing = if self.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
         let scratch = ScratchPlan::ample(workers, processors, image + mixing);
+        // The pictures of requests lie in memory.
+        let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match self.prefetch {
             0 => room.automatic_prefetch(pinned, &schema, &scratch, &beside),
             n => Bounds::exactly(n),
@@ -170,6 +172,7 @@ impl Loader {
                 host_bytes,
                 pinned_bytes: 0,
                 device_bytes: 0,
+                device_slots: 0,
                 staging_bytes: 0,
                 scratch_bytes: scratch.total(),
                 worker_scratch_bytes: scratch.fixed + scratch.own,

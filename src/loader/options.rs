@@ -51,7 +51,7 @@ use crate::transform::{Augment, Transform};
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
 /// | opening | [`host`](Loader::host), `cuda` |
-/// | pictures in requests | [`requests`](Loader::requests), [`decoder`](Loader::decoder), `cuda_decoder` |
+/// | pictures in requests | [`requests`](Loader::requests), [`max_queued`](Loader::max_queued), [`decoder`](Loader::decoder), `cuda_decoder` |
 #[must_use = "a loader does nothing until it is opened with `host` or iterated"]
 #[derive(Clone)]
 pub struct Loader {
@@ -89,6 +89,8 @@ pub struct Loader {
     pub(super) trace: Option<(PathBuf, trace::Schedule)>,
     pub(super) soft_labels: Option<(usize, f32)>,
     pub(super) unlabelled: bool,
+    /// Requests that may be queued.
+    pub(super) max_queued: usize,
     /// Who says what goes into a batch, in place of the order.
     pub(super) asked: Option<Arc<dyn Asked>>,
 }
@@ -216,6 +218,7 @@ impl Loader {
             trace: None,
             soft_labels: None,
             unlabelled: false,
+            max_queued: 1024,
             asked: None,
         }
     }

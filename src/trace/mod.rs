@@ -8,7 +8,8 @@
 //! 4. `timeline`: [`Interval`], the run cut into equal intervals.
 //! 5. `process`: [`ProcessStats`], the operating system's counts.
 //! 6. `stats`: [`Stats`], all numbers together, with the slowest samples.
-//! 7. `verdict`: [`Verdict`], the stage that limits the loader and what would lift the limit.
+//! 7. `verdict`: [`Verdict`], the stage that limits the loader and what would lift the limit;
+//!    `serving`: the same for a decoder.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
 //! 9. `chrome`: the spans of the traced batches, and their file of Chrome trace events.
 //! 10. `span`: [`span()`], the program's own spans in that file.
@@ -19,6 +20,7 @@ mod counters;
 mod nvtx;
 mod process;
 mod schedule;
+mod serving;
 mod span;
 mod stage;
 mod stats;

@@ -13,6 +13,8 @@ use super::{Interval, ProcessStats, Stage, StageMap, StageStats};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
+    /// Whether the batches are answers to requests, as those of a [`Decoder`](crate::Decoder).
+    pub on_request: bool,
     /// Worker threads.
     pub workers: usize,
     /// The workers' time within epochs, in seconds: the number of workers times

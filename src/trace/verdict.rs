@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::StageStats;
 use super::stats::ratio;
-use super::{Stage, Stats, Straggler};
+use super::{Stage, Stats, Straggler, serving};
 
 /// A wait below this share of the time is too short to matter.
-const STALLED: f64 = 0.05;
+pub(super) const STALLED: f64 = 0.05;
 /// Workers that are busy for this share of the time are saturated.
-const SATURATED: f64 = 0.75;
+pub(super) const SATURATED: f64 = 0.75;
 /// A copy or convert stream that is busy for this share of the time is saturated.
-const STREAM_SATURATED: f64 = 0.8;
+pub(super) const STREAM_SATURATED: f64 = 0.8;
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
 /// How many times as fast random crops of packed photographs decode, compared with plain ones. On
@@ -21,7 +21,7 @@ const PACKING: f64 = 2.0;
 /// With this many reads under way on average, reading is the bottleneck.
 const READS: f64 = 2.0;
 /// The verdict needs at least this many batches.
-const LEAST_BATCHES: u64 = 4;
+pub(super) const LEAST_BATCHES: u64 = 4;
 
 /// The stage that limits a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,6 +83,9 @@ pub enum Limit {
 ///    other times the consumer waited, and hardly ever had to wait for a processor:
 ///    [`Slots`](Limit::Slots).
 /// 9. [`Unclear`](Limit::Unclear).
+///
+/// A [`Decoder`](crate::Decoder) is judged by the rules 1, 2, 4 (the device's decoding), 5, 8 and 9,
+/// in this order. Its text speaks of requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
@@ -131,7 +134,7 @@ impl Verdict {
         let busy = stats.busy_fraction();
         let step_waited = format!("the step waited {:.0} % of the time", 100.0 * waited);
         let evidence = Evidence { stats, waited, busy, step_waited };
-        let (limit, text) = evidence.judge();
+        let (limit, text) = if stats.on_request { serving::judge(stats, waited, busy) } else { evidence.judge() };
         // Without the wait, only the step remains.
         let max_skipped = (waited < 0.98).then(|| 1.0 / (1.0 - waited));
         Verdict { limit, max_skipped, text }

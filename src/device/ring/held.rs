@@ -1,15 +1,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::shared::{Shared, Slot, Used};
+use crate::batch::Delivered;
 use crate::device::Gpu;
 use crate::error::Result;
 
-/// A batch that the consumer holds. Dropping it marks the consumer's stream: the slot is written
-/// again after that mark.
+/// A batch that the consumer holds. Dropping it marks the stream that it was taken on: the slot is
+/// written again after that mark.
 pub(crate) struct Held<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
+    /// The stream that it was taken on, if that is not the consumer's. Unset, no stream has seen it.
+    taken: OnceLock<Option<G::Stream>>,
     /// Whether another framework has its address.
     exported: AtomicBool,
     /// Other streams than the consumer's that it is used on. If there are any, it is used on these
@@ -19,7 +22,21 @@ pub(crate) struct Held<G: Gpu> {
 
 impl<G: Gpu> Held<G> {
     pub(super) fn new(slot: Box<Slot<G>>, shared: Arc<Shared<G>>) -> Self {
-        Held { slot: Some(slot), shared, exported: AtomicBool::new(false), users: Mutex::default() }
+        let (taken, exported) = (OnceLock::new(), AtomicBool::new(false));
+        Held { slot: Some(slot), shared, taken, exported, users: Mutex::default() }
+    }
+
+    /// The batch is taken for use on `stream`, or on the consumer's: that stream waits for it. For a
+    /// ring that orders batches when they are taken. It is called once.
+    pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
+        let Shared { gpu, consumer, .. } = &*self.shared;
+        self.shared.check()?;
+        let on = stream.as_ref().unwrap_or(consumer);
+        self.shared.refuse_capture(on)?;
+        self.shared.release_deferred()?;
+        gpu.wait(on, &self.slot().ready)?;
+        let _ = self.taken.set(stream);
+        Ok(())
     }
 
     /// Another framework is given the batch's address: nobody knows on which streams it is used.
@@ -37,7 +54,11 @@ impl<G: Gpu> Held<G> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("nothing panics while holding it");
         if !users.contains(&stream) {
-            self.shared.gpu.wait(&stream, &self.slot().ready)?;
+            let waits = self.taken.get().and_then(Option::as_ref).is_some_and(|on| *on == stream);
+            if !waits {
+                self.shared.refuse_capture(&stream)?;
+                self.shared.gpu.wait(&stream, &self.slot().ready)?;
+            }
             users.push(stream);
         }
         Ok(())
@@ -49,10 +70,11 @@ impl<G: Gpu> Held<G> {
         self.users.lock().unwrap().push(stream);
     }
 
-    /// Marks the end of the work with the slot, in the streams that it was used on.
-    fn mark(&self, slot: &Slot<G>, users: &[G::Stream]) -> Result<()> {
-        let Shared { gpu, consumer, .. } = &*self.shared;
-        let Some((first, others)) = users.split_first() else { return gpu.record(&slot.released, consumer) };
+    /// Marks the end of the work with the slot, in the streams that it was used on: `users`, or
+    /// `taken_on` if there are none.
+    fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
+        let gpu = &self.shared.gpu;
+        let Some((first, others)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
         for other in others {
             let joined = gpu.event()?;
             gpu.record(&joined, other)?;
@@ -69,28 +91,60 @@ impl<G: Gpu> Held<G> {
     pub(super) fn wait(&self) -> Result<()> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
+        let _ = self.taken.set(None);
         gpu.record(&slot.waited.as_ref().expect("every batch that was sent has one").end, consumer)
+    }
+}
+
+impl<G: Gpu> Delivered for Held<G> {
+    fn epoch(&self) -> u64 {
+        self.slot().epoch
+    }
+
+    fn index(&self) -> u64 {
+        self.slot().number
+    }
+
+    fn samples(&self) -> usize {
+        self.slot().picks.len()
+    }
+
+    fn taken(&self) -> Result<()> {
+        self.take_on(None)
     }
 }
 
 impl<G: Gpu> Drop for Held<G> {
     fn drop(&mut self) {
-        let Some(slot) = self.slot.take() else { return };
+        let Some(mut slot) = self.slot.take() else { return };
         let Shared { gpu, consumer, counters, deferred, .. } = &*self.shared;
+        let Some(taken) = self.taken.take() else {
+            // No stream has seen it.
+            slot.taken_back = true;
+            self.shared.release(slot);
+            counters.held.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
         if self.shared.failure().is_none() {
+            let taken_on = taken.as_ref().unwrap_or(consumer);
             let users = std::mem::take(self.users.get_mut().expect("nothing panics while holding it"));
             let capturing = || {
-                let mut streams = std::iter::once(consumer).chain(&users);
+                let mut streams = std::iter::once(taken_on).chain(&users);
                 streams.try_fold(false, |any, stream| Ok(any || gpu.is_capturing(stream)?))
             };
             let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
             match capturing() {
                 Ok(capturing) if capturing || used == Used::Anywhere => {
-                    // Of several streams only a mark of all work covers each.
-                    let used = if users.is_empty() { used } else { Used::Anywhere };
+                    // Of another stream, or of several, only a mark of all work covers each.
+                    let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
                     deferred.lock().expect("nothing panics while holding it").push((slot, used));
+                    if self.shared.is_ordered_when_taken()
+                        && let Err(e) = self.shared.release_deferred()
+                    {
+                        self.shared.fail(&e);
+                    }
                 }
-                capturing => match capturing.and_then(|_| self.mark(&slot, &users)) {
+                capturing => match capturing.and_then(|_| self.mark(&slot, &users, taken_on)) {
                     Ok(()) => self.shared.release(slot),
                     // Without the mark nobody knows when the slot may be written: it stays out of
                     // use.

@@ -1,6 +1,6 @@
 //! What ring, thread and batches share. The invariants are those of `ring`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) trait FullSlot: Send + 'static {
 pub(crate) struct Shared<G: Gpu> {
     pub(crate) gpu: G,
     pub(crate) consumer: G::Stream,
+    /// Batches are ordered where they are taken; see [`Held::take_on`](super::Held::take_on).
+    pub(super) when_taken: AtomicBool,
     pub(crate) memory: G::Memory,
     pub(crate) spec: Spec,
     pub(crate) places: Places,
@@ -121,15 +123,25 @@ impl<G: Gpu> Shared<G> {
         let _ = self.free.send(slot);
     }
 
-    /// Marks in the consumer's stream that it asks for a batch.
-    pub(super) fn ask(&self, asked: &G::Event) -> Result<()> {
-        if self.gpu.is_capturing(&self.consumer)? {
-            let cause = "the loader's stream is being captured into a CUDA graph; take the batch before the capture, copy it into a \
-                         buffer that the graph keeps, and replay the graph for each batch";
+    /// Marks in the consumer's stream that it asks for a batch, unless it has asked `before`.
+    pub(super) fn ask(&self, asked: &G::Event, before: bool) -> Result<()> {
+        self.refuse_capture(&self.consumer)?;
+        self.release_deferred()?;
+        if before { Ok(()) } else { self.gpu.record(asked, &self.consumer) }
+    }
+
+    /// An error if `stream`, which is about to wait for a batch, is being captured.
+    pub(super) fn refuse_capture(&self, stream: &G::Stream) -> Result<()> {
+        if self.gpu.is_capturing(stream)? {
+            let cause = "the stream that is to wait for the batch is being captured into a CUDA graph; take the batch before the capture, \
+                         copy it into a buffer that the graph keeps, and replay the graph for each batch";
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
-        self.release_deferred()?;
-        self.gpu.record(asked, &self.consumer)
+        Ok(())
+    }
+
+    pub(super) fn is_ordered_when_taken(&self) -> bool {
+        self.when_taken.load(Ordering::Relaxed)
     }
 
     /// Marks what was dropped while that was impossible.

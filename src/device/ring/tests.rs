@@ -10,6 +10,7 @@ use crate::order::Rng;
 
 mod host;
 mod streams;
+mod taken;
 
 /// The consumer asks, and waits as long as it takes.
 fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
@@ -287,6 +288,26 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
     kept.clear();
     assert_eq!(next(&mut ring).unwrap().unwrap().slot().number, SLOTS as u64);
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
+}
+
+/// As bindings wait, which look for signals in between.
+#[test]
+fn a_wait_in_slices_is_one_wait() {
+    let sim = Sim::new(Mistake::None, 0);
+    let mut ring = open(&sim, CONVERTED, 0).unwrap();
+    ring.start(0, 0);
+    let _kept = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
+    let (since, mut slices) = (Instant::now(), 0);
+    let error = loop {
+        let until = Instant::now() + Duration::from_millis(30);
+        match ring.next(&mut || until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())) {
+            None => slices += 1,
+            Some(batch) => break batch.err().unwrap(),
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "the timeout is 200 ms");
+    };
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(slices >= 2, "{slices}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Loaders whose device is simulated: its kernels are plain Rust that reads what the kernels read.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
@@ -10,6 +10,7 @@ use super::*;
 use crate::batch::Feed;
 use crate::device::sim::{Mistake, Sim};
 use crate::engine::{Decoder, OnError};
+use crate::error::ErrorKind;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
 use crate::transform::Augment;
@@ -174,8 +175,12 @@ fn pictures_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
 
 /// A decoder on the simulated device.
 fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
+    decoder_with(sim, |options| options)
+}
+
+fn decoder_with(sim: &Sim, with: impl Fn(Loader) -> Loader) -> Decoder<Held<Sim>> {
     let options = Loader::requests().batch_size(8).workers(2).augment(Augment::eval(40, 36));
-    let (loader, requests) = options.for_requests().unwrap();
+    let (loader, requests) = with(options).for_requests().unwrap();
     let OnDevice { ring, shared, .. } =
         loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
     Decoder::new(requests, Box::new(ring), shared).unwrap()
@@ -233,6 +238,40 @@ fn a_request_of_one_large_picture_is_decoded_by_the_device() {
     let expected = on_host(Loader::source(samples), 0);
     assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
     assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has room for more than a usual picture");
+}
+
+/// A picture that counts how often it is looked at.
+#[derive(Clone)]
+struct Counted(Vec<u8>, Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        self.1.fetch_add(1, Relaxed);
+        &self.0
+    }
+}
+
+#[test]
+fn a_client_that_holds_every_batch_costs_the_others_nothing_that_is_prepared() {
+    let (pictures, reads, sim) = (pictures(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
+    let expected =
+        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+    let decoder = decoder_with(&sim, |options| options.prefetch(2).timeout(Duration::from_millis(400)));
+    assert_eq!(decoder.memory_plan().device_slots, 3);
+    let held: Vec<_> = (0..3).map(|_| decoder.decode(pictures[..8].to_vec()).unwrap()).collect();
+    let counted: Vec<_> = pictures[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();
+    let first = decoder.submit(counted.clone()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let behind = [(); 2].map(|()| decoder.submit(counted.clone()).unwrap());
+    let error = first.wait().err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.to_string().contains("all 3 that the decoder has room for are alive"), "{error}");
+    drop(held);
+    for answer in behind {
+        assert!(pixels(&sim, &answer.wait().unwrap()) == expected[0]);
+    }
+    // Its length is asked for once, and its bytes are read once.
+    assert_eq!(reads.load(Relaxed), 3 * 8 * 2);
 }
 
 #[test]

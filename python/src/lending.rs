@@ -1,0 +1,56 @@
+//! Which batches are copied, so that whoever keeps many goes on.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use warpfeed::{HostBatch, MemoryPlan};
+
+use crate::batch::{Batch, Delivered};
+
+/// A batch that may still be in the consumer's hands.
+enum Lent {
+    Host(Weak<HostBatch>),
+    #[cfg(feature = "cuda")]
+    Cuda(Weak<warpfeed::CudaBatch>),
+}
+
+impl Lent {
+    fn is_held(&self) -> bool {
+        match self {
+            Lent::Host(batch) => batch.strong_count() > 0,
+            #[cfg(feature = "cuda")]
+            Lent::Cuda(batch) => batch.strong_count() > 0,
+        }
+    }
+}
+
+/// The batches that share a slot, of as many slots as there are.
+pub(crate) struct Lending {
+    /// Whether batches get memory of their own. Left open: those that no slot is left for.
+    copy: Option<bool>,
+    /// Slots that a consumer may hold batches in, one of them to be filled meanwhile.
+    slots: usize,
+    lent: Mutex<Vec<Lent>>,
+}
+
+impl Lending {
+    /// The batches of what has this `plan`.
+    pub(crate) fn new(copy: Option<bool>, plan: &MemoryPlan) -> Self {
+        let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
+        Lending { copy, slots, lent: Mutex::default() }
+    }
+
+    /// The batch as the user gets it.
+    pub(crate) fn lend(&self, delivered: Delivered) -> Batch {
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        lent.retain(Lent::is_held);
+        let copy = self.copy.or((lent.len() + 1 >= self.slots).then_some(true));
+        if copy != Some(true) {
+            lent.push(match &delivered {
+                Delivered::Host(batch) => Lent::Host(Arc::downgrade(batch)),
+                #[cfg(feature = "cuda")]
+                Delivered::Cuda(batch) => Lent::Cuda(Arc::downgrade(batch)),
+            });
+        }
+        Batch { delivered, copy }
+    }
+}

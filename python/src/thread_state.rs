@@ -1,0 +1,49 @@
+//! One thread state of the interpreter for each thread of ours that runs Python code.
+//!
+//! The interpreter forgets a thread of Rust's when it detaches, and with it its `threading.local`:
+//! files and connections that a data set keeps for each thread. So a thread keeps its state until it
+//! ends.
+//!
+//! **Invariants**
+//! 1. A thread has a `Stays` only if Python knew nothing of it before. Threads of Python's own end
+//!    their states themselves.
+//! 2. `Stays` is made with one `PyGILState_Ensure` that stays open. It is thread-local, so its `drop`
+//!    runs on that thread, once, and closes it.
+
+use std::cell::RefCell;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// The state of this thread, kept.
+struct Stays;
+
+thread_local! {
+    static STAYS: RefCell<Option<Stays>> = const { RefCell::new(None) };
+}
+
+/// Runs `call` attached to the interpreter. `None` while the interpreter shuts down.
+pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    // SAFETY: it only looks into thread-local storage.
+    let unknown = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
+    Python::try_attach(|py| {
+        if unknown {
+            // SAFETY: the thread is attached. What counts up here is counted down in `Stays::drop`,
+            // so the state outlives the `try_attach` around it (invariant 2).
+            unsafe { ffi::PyGILState_Ensure() };
+            STAYS.set(Some(Stays));
+        }
+        call(py)
+    })
+}
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        // Nothing while the interpreter shuts down: the state goes with it.
+        Python::try_attach(|_| {
+            // SAFETY: it closes the `PyGILState_Ensure` of `attached`, at which this thread was attached
+            // already (invariant 2). The one of `try_attach` is the last, and ends the state.
+            unsafe { ffi::PyGILState_Release(ffi::PyGILState_STATE::PyGILState_LOCKED) };
+        });
+    }
+}
