@@ -199,10 +199,31 @@ pub mod source;
 pub mod trace;
 pub mod transform;
 
-/// The code of README.md, run as doctests.
+/// The code of README.md and of the pages in `docs`, run as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    macro_rules! page {
+        ($name:ident, $path:literal) => {
+            #[doc = include_str!($path)]
+            struct $name;
+        };
+    }
+
+    page!(Readme, "../README.md");
+    page!(GettingStarted, "../docs/getting-started.md");
+    page!(YourData, "../docs/your-data.md");
+    page!(Augmentation, "../docs/augmentation.md");
+    page!(MasksAndBoxes, "../docs/masks-and-boxes.md");
+    page!(OnTheGpu, "../docs/on-the-gpu.md");
+    page!(SeveralGpus, "../docs/several-gpus.md");
+    page!(Resuming, "../docs/resuming.md");
+    page!(Serving, "../docs/serving.md");
+    page!(Frameworks, "../docs/frameworks.md");
+    page!(WhereDoesTheTimeGo, "../docs/where-does-the-time-go.md");
+    page!(Packing, "../docs/packing.md");
+    page!(ComingFrom, "../docs/coming-from.md");
+    page!(Extending, "../docs/extending.md");
+}
 
 #[cfg(test)]
 #[path = "../tests/fuzz/mod.rs"]
