@@ -4,6 +4,7 @@
 mod support;
 
 use support::{Content, Draw, Numbers, loader, no_hang, reference};
+use warpfeed::order::{Order, Shuffled};
 use warpfeed::{Augment, LastBatch, Loader};
 
 fn all(loader: Loader, epoch: u64) -> Vec<Content> {
@@ -71,4 +72,19 @@ fn the_last_batch_is_kept_dropped_or_padded() {
     assert_eq!(lens(LastBatch::Keep), [vec![1; 7], vec![1; 7], vec![1; 3]]);
     assert_eq!(lens(LastBatch::Drop), [vec![1; 7], vec![1; 7]]);
     assert_eq!(lens(LastBatch::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
+}
+
+/// The epoch has 2^40 samples: what takes time for each batch before the first one would not end.
+#[test]
+fn a_batch_far_into_an_epoch_comes_without_those_before_it() {
+    no_hang(|| {
+        let (source, first) = (Numbers::new(1 << 40), 100_000_000_000);
+        let mut batches = loader(source.clone()).shuffle(9).workers(2).prefetch(2).host().unwrap();
+        let batch = batches.epoch_from(4, first).next().unwrap().unwrap();
+        let order = Shuffled::new(1 << 40, 9);
+        let expected: Vec<u64> = (0..7).map(|i| order.index(4, first * 7 + i)).collect();
+        assert_eq!(batch.ids().collect::<Vec<_>>(), expected);
+        drop((batch, batches));
+        assert!(source.reads() <= 7 * 8, "{} samples were read for one batch of 7", source.reads());
+    });
 }

@@ -4,8 +4,8 @@
     gpu.py CLASS_FOLDERS PEER... [--workers 16] [--batches 300] [--batch 256]
 
 CLASS_FOLDERS holds a folder for each class. Each peer prints one line: images a second after a
-warm-up. Long runs matter: the torch loader begins with 64 batches that are made already. The exit
-code is 1 if a peer failed.
+warm-up. Long runs matter: the torch loader's workers make 4 batches each in advance. The exit code is
+1 if a peer failed.
 """
 
 import argparse

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Measures the figures of the README, and writes them there. Needs Python 3.10 and nothing else.
+
+    python3 benches/figures measure host --photographs DIR     a machine without a GPU: 4 minutes
+    python3 benches/figures bundle OUT --photographs DIR       what a GPU machine without Rust needs
+    python3 benches/figures measure device requests training --bundle OUT      on that machine: 8 minutes
+    python3 benches/figures render                             writes the tables into the Markdown
+    python3 benches/figures check                              fails if a table is not what was measured
+
+`measure` stores every round in benches/figures/GROUP.json, with machine, date and commit. Tables lie
+between `<!-- figures:NAME -->` and `<!-- /figures -->`. `check` also fails if a page states a rate, a
+latency or a speed-up outside of these tables. DIR is any folder of JPEGs. Rivals are measured where
+their packages are installed: `--python` is the interpreter that has them.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import bundle
+import host
+import device
+import pages
+
+GROUPS = {
+    "host": host.measure,
+    "device": device.measure,
+    "requests": device.requests,
+    "training": device.train,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="python3 benches/figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help="fail if a table is not what was measured")
+    commands.add_parser("render", help="write the tables into the Markdown")
+    one = commands.add_parser("bundle", help="build and collect what a machine without Rust needs")
+    one.add_argument("out", type=pathlib.Path)
+    one.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
+    one.add_argument("--count", type=int, default=250, help="photographs to take along")
+    one = commands.add_parser("measure", help="measure groups of figures")
+    one.add_argument("groups", nargs="+", choices=GROUPS, metavar="group", help=", ".join(GROUPS))
+    one.add_argument("--photographs", type=pathlib.Path, help="host: a folder of JPEGs")
+    one.add_argument("--bundle", type=pathlib.Path, help="on a device: what `bundle` has made")
+    one.add_argument("--python", default=sys.executable, help="interpreter that has the rivals' packages")
+    one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
+    one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="for data sets")
+    one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="where GROUP.json goes")
+    one.add_argument("--rounds", type=int, default=0, help="default: 3, and 2 for device and training")
+    one.add_argument("--limit", type=float, default=600, help="seconds after which no step is begun")
+    options = parser.parse_args()
+    if options.command == "check":
+        sys.exit(pages.check())
+    if options.command == "render":
+        sys.exit(pages.render())
+    if options.command == "bundle":
+        sys.exit(bundle.make(options))
+    for group in options.groups:
+        needed = "photographs" if group == "host" else "bundle"
+        if getattr(options, needed) is None:
+            parser.error(f"measure {group} needs --{needed}")
+    options.work.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    sys.exit(max(GROUPS[group](options) for group in options.groups))
+
+
+if __name__ == "__main__":
+    main()

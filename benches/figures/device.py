@@ -1,0 +1,128 @@
+"""Figures of a machine with a GPU: batches in device memory, requests, and training.
+
+Everything runs from what `bundle` has collected, so neither Rust nor a network is needed.
+"""
+
+import json
+import os
+import re
+import zipfile
+
+from record import ROOT, Record, class_folders, described, installed, rival, run
+
+COPIES = 40
+# Seconds until a rival that hangs is given up.
+LONGEST = 90
+PEERS = ROOT / "benches" / "peers"
+
+
+class Setup:
+    """The bundle, unpacked; the class folders, and the LMDB that is packed from them."""
+
+    def __init__(self, group, options):
+        self.bundle, self.python = options.bundle.resolve(), options.python
+        build = json.loads((self.bundle / "bundle.json").read_text())["commit"]
+        site = options.work.resolve() / "site"
+        [wheel] = self.bundle.glob("*.whl")
+        zipfile.ZipFile(wheel).extractall(site)
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = f"{site}{os.pathsep}{before}" if before else str(site)
+        for program in ("decode_gpu", "decoder"):
+            (self.bundle / program).chmod(0o755)
+        self.photographs = self.bundle / "photographs"
+        self.folder = class_folders(self.photographs, options.work.resolve(), COPIES)
+        self.packed = self.folder.with_suffix(".lmdb")
+        if not self.packed.exists():
+            run([self.python, "-m", "warpfeed", "pack", self.folder, self.packed])
+        self.record = Record(group, options, described(self.photographs, COPIES), build)
+        available = len(os.sched_getaffinity(0))
+        self.cores = [n for n in (16, 4, 1) if n <= available] or [available]
+
+    def add_versions(self):
+        script = "import torch, torchvision; print(torch.__version__, torchvision.__version__)"
+        found = run([self.python, "-c", script]).split()
+        self.record.about["versions"].update(zip(("torch", "torchvision"), found))
+
+
+def measure(options):
+    setup = Setup("device", options)
+    for _ in range(options.rounds or 2):
+        for cores in setup.cores:
+            setup.record.step(f"warpfeed, cores: {cores}", lambda: loaders(setup, cores))
+            setup.record.step(f"torch, cores: {cores}", lambda: peer(setup, "torch", "torchvision", cores))
+            if installed(setup.python, "nvidia.dali"):
+                setup.record.step(f"DALI, cores: {cores}", lambda: peer(setup, "dali", "dali_mixed", cores))
+    return 0 if setup.record.figures else 1
+
+
+def loaders(setup, cores):
+    """One turn of benches/decode_gpu.rs: both stores, each way to decode."""
+    out = run([setup.bundle / "decode_gpu", setup.packed, setup.folder, "--seconds", 1, "--turns", 1], cores)
+    store = {str(setup.packed): "packed", str(setup.folder): "folder"}
+    path = None
+    for line in out.splitlines():
+        path = store.get(line.strip(), path)
+        if found := re.match(r"\s+(Cpu|Gpu|Auto)\s+(\d+)\s+([\d.]+)", line):
+            name = f"{path}/{found[1].lower()}/{cores}"
+            setup.record.add(name, "images/s", int(found[2]))
+            if found[1] == "Gpu":
+                setup.record.add(f"{path}/device-time/{cores}", "ms", float(found[3]))
+
+
+def peer(setup, name, which, cores):
+    # Longer than what the workers have made in advance.
+    command = [setup.python, PEERS / "gpu.py", setup.folder, which, "--workers", cores, "--batches", 8 + 8 * cores]
+    rival(setup.record, f"{name}/{cores}", run(command, cores, timeout=LONGEST))
+
+
+def requests(options):
+    setup = Setup("requests", options)
+    setup.add_versions()
+    for _ in range(options.rounds or 3):
+        setup.record.step("warpfeed", lambda: decoder(setup))
+        setup.record.step("nvJPEG", lambda: nvjpeg(setup))
+    return 0 if setup.record.figures else 1
+
+
+def decoder(setup):
+    """One turn of benches/decoder.rs: requests decoded by the device, one at a time and four under way."""
+    out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
+    for line in out.splitlines():
+        if found := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):
+            latency(setup.record, "warpfeed", *found.groups()[:4])
+            setup.record.add(f"warpfeed/{found[1]}/four", "images/s", int(found[5]))
+
+
+def nvjpeg(setup):
+    out = run([setup.python, PEERS / "decoder.py", setup.photographs, "--seconds", 0.5], timeout=LONGEST)
+    for line in out.splitlines():
+        if found := re.match(r"batch\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)", line):
+            latency(setup.record, "nvjpeg", *found.groups())
+
+
+def latency(record, name, size, median, late, rate):
+    record.add(f"{name}/{size}/ms", "ms", float(median))
+    record.add(f"{name}/{size}/99", "ms", float(late))
+    record.add(f"{name}/{size}/rate", "images/s", int(rate))
+
+
+def train(options):
+    setup = Setup("training", options)
+    feeds = ["repeated", "warpfeed", "warpfeed auto", "torch"]
+    feeds += ["dali 0.9"] if installed(setup.python, "nvidia.dali") else []
+    result = options.work.resolve() / "train.json"
+
+    def once(cores):
+        command = [setup.python, ROOT / "python/benches/train.py", "--data", setup.packed, "--folder", setup.folder]
+        command += ["--models", "resnet18", "--feeds", ",".join(feeds), "--rounds", 1, "--window", 3]
+        result.unlink(missing_ok=True)
+        run([*command, "--seconds", 90, "--json", result], cores, timeout=2 * LONGEST)
+        for name, found in json.loads(result.read_text()).items():
+            for rate in found["rates"]:
+                setup.record.add(f"{name}/{cores}", "images/s", round(rate))
+
+    setup.add_versions()
+    for _ in range(options.rounds or 2):
+        for cores in [n for n in setup.cores if n > 1]:
+            setup.record.step(f"ResNet-18, cores: {cores}", lambda: once(cores))
+    return 0 if setup.record.figures else 1

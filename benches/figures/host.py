@@ -1,0 +1,47 @@
+"""Figures of a machine without a GPU: images a second into host memory, beside other loaders."""
+
+import json
+import os
+
+from record import ROOT, Record, class_folders, described, installed, rival, run
+
+COPIES, SECONDS, BATCH = 6, 4, 64
+# Seconds until a rival that hangs is given up.
+LONGEST = 180
+
+# Name of the figure, peer of benches/peers/cpu.py, the packages that it needs.
+RIVALS = [
+    ("torch", "torchvision_u8", ["torch", "torchvision"]),
+    ("ffcv", "ffcv", ["ffcv"]),
+    ("dali", "dali", ["nvidia.dali"]),
+]
+
+
+def measure(options):
+    program = options.program
+    if program is None:
+        run(["cargo", "build", "--release", "-p", "warpfeed-cli"], cwd=ROOT)
+        program = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / "warpfeed"
+    folder = class_folders(options.photographs, options.work, COPIES)
+    packed = options.work / f"images-{COPIES}.lmdb"
+    run([program, "pack", folder, packed, "--force"])
+    record = Record("host", options, described(options.photographs, COPIES))
+    workers = len(os.sched_getaffinity(0))
+    rivals = [(name, peer) for name, peer, modules in RIVALS if installed(options.python, *modules)]
+
+    def ours(name, path):
+        command = [program, "bench", path, "--batch-size", BATCH, "--augment", "train", "--workers", workers]
+        out = run([*command, "--seconds", SECONDS, "--warmup", 1.5, "--json"])
+        record.add(name, "images/s", round(json.loads(out)["samples_per_second"]))
+
+    def theirs(name, peer):
+        command = [options.python, ROOT / "benches/peers/cpu.py", options.photographs, options.work, peer]
+        command += ["--workers", workers, "--seconds", SECONDS, "--batch", BATCH, "--copies", COPIES]
+        rival(record, name, run(command, timeout=LONGEST))
+
+    for _ in range(options.rounds or 3):
+        record.step("warpfeed, packed LMDB", lambda: ours("packed", packed))
+        for name, peer in rivals:
+            record.step(peer, lambda: theirs(name, peer))
+        record.step("warpfeed, class folders", lambda: ours("folder", folder))
+    return 0 if record.figures else 1

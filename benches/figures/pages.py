@@ -1,0 +1,224 @@
+"""The tables of the Markdown pages, rendered from benches/figures/*.json."""
+
+import json
+import pathlib
+import re
+import statistics
+import sys
+import textwrap
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = ROOT / "benches" / "figures"
+PAGES = ["README.md", "python/README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"<!-- figures:(\w+) -->\n(.*?)<!-- /figures -->", re.S)
+# A rate, a latency or a speed-up, as prose states it.
+CLAIM = re.compile(
+    r"\d[\d,.]*\s*(?:(?:images|samples|batches)(?:/s|\sa\ssecond)|(?:ms|µs|us|ns)\b|[GM]B/s)"
+    r"|\d[\d,.]*\s+times\s+(?:as|the|faster)|\bhalf\s+as\s+(?:fast|many)",
+)
+
+
+def number(value, unit):
+    if unit == "images/s":
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 20 else f"{value:.2f}"
+
+
+class Group:
+    """The figures of one record. A figure that was not measured is None."""
+
+    def __init__(self, name):
+        self.about = json.loads((HERE / f"{name}.json").read_text())
+        for key, figure in self.about["figures"].items():
+            rounds = figure["rounds"]
+            said = [figure["median"], figure["min"], figure["max"]]
+            found = [statistics.median(rounds), min(rounds), max(rounds)]
+            if said != found:
+                raise SystemExit(f"{name}.json: {key}: median, min, max are {said}, but the rounds give {found}")
+
+    def rounds(self, key):
+        return self.about["figures"].get(key, {}).get("rounds")
+
+    def unit(self, key):
+        return self.about["figures"][key]["unit"]
+
+    def most_cores(self):
+        return max(int(key.rsplit("/", 1)[1]) for key in self.about["figures"])
+
+    def median(self, key):
+        rounds = self.rounds(key)
+        return number(statistics.median(rounds), self.unit(key)) if rounds else ""
+
+    def cell(self, key):
+        rounds = self.rounds(key)
+        if not rounds:
+            return ""
+        middle = self.median(key)
+        low, high = (number(value, self.unit(key)) for value in (min(rounds), max(rounds)))
+        return middle if low == high else f"{middle} ({low} to {high})"
+
+    def ratio(self, key, base, of="{:.1f}"):
+        """The median of the ratios, round by round."""
+        ours, theirs = self.rounds(key), self.rounds(base)
+        if not ours or not theirs:
+            return ""
+        return of.format(statistics.median(a / b for a, b in zip(ours, theirs)))
+
+    def caption(self, measured):
+        about = self.about
+        where = ", ".join(filter(None, [about["gpu"], about["machine"]]))
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(about["versions"].items()))
+        most = max(len(figure["rounds"]) for figure in about["figures"].values())
+        spread = f" Medians of {most} rounds in turns, lowest and highest in brackets." if most > 1 else ""
+        load = f"load {about['load']} before" if about["load"] else ""
+        run = ", ".join(filter(None, [where, load, about["data"], versions, about["date"], f"commit {about['commit']}"]))
+        note = f" {about['note']}" if "note" in about else ""
+        text = f"{measured}{spread}{note} {run}. Command: `{about['command']}`."
+        return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def table(head, rows):
+    """Rows without a figure are left out."""
+    lines = [head, ["---"] * len(head), *(row for row in rows if any(row[1:]))]
+    return "\n".join("".join(f"| {cell} " if cell else "| " for cell in line) + "|" for line in lines)
+
+
+def host():
+    group = Group("host")
+    rows = [
+        ("**warpfeed**, packed LMDB", "packed"),
+        ("**warpfeed**, class folders", "folder"),
+        ("torch `DataLoader` + torchvision", "torch"),
+        ("FFCV, its own JPEGs of quality 90", "ffcv"),
+        ("DALI, on the CPU", "dali"),
+    ]
+    body = [[label, group.cell(key), group.ratio(key, "torch")] for label, key in rows]
+    caption = group.caption(
+        "Random-resized crop 224 and flip, `u8` batches of 64 in host memory, one worker a core."
+        " The ratio is the median of the ratios of each round."
+    )
+    return table(["batches in host memory", "images/s", "times torch's rate"], body) + "\n\n" + caption
+
+
+def device():
+    group = Group("device")
+    cores = [n for n in (16, 4, 1) if group.rounds(f"packed/gpu/{n}")]
+    rows = [
+        ("**warpfeed**, packed LMDB, decoded by the GPU", "packed/gpu"),
+        ("**warpfeed**, class folders, decoded by the GPU", "folder/gpu"),
+        ("**warpfeed**, packed LMDB, decoded by the workers", "packed/cpu"),
+        ("**warpfeed**, class folders, decoded by the workers", "folder/cpu"),
+        ("DALI, `mixed` decoder", "dali"),
+        ("torch `DataLoader` + torchvision", "torch"),
+    ]
+    body = [[label, *(group.cell(f"{key}/{n}") for n in cores)] for label, key in rows]
+    for store, label in (("packed", "packed LMDB"), ("folder", "class folders")):
+        key = f"{store}/device-time"
+        body.append([f"GPU time to decode and convert a batch, {label}, ms", *(group.cell(f"{key}/{n}") for n in cores)])
+    caption = group.caption(
+        "Random-resized crop 224 and flip, batches of 256, normalised `f16` NCHW on the device, one worker a core."
+    )
+    return table(["images/s, with", *(f"{n} cores" if n > 1 else "1 core" for n in cores)], body) + "\n\n" + caption
+
+
+def requests():
+    group = Group("requests")
+    sizes = [n for n in (1, 8, 64, 256) if group.rounds(f"warpfeed/{n}/ms")]
+    rows = [
+        ("**warpfeed** `Decoder`, one request at a time: median, ms", "warpfeed", "ms"),
+        ("torchvision's `decode_jpeg(device=\"cuda\")` and transforms: median, ms", "nvjpeg", "ms"),
+        ("**warpfeed** `Decoder`: 99th percentile, ms", "warpfeed", "99"),
+        ("torchvision: 99th percentile, ms", "nvjpeg", "99"),
+        ("**warpfeed** `Decoder`, one request at a time: images/s", "warpfeed", "rate"),
+        ("torchvision, one request at a time: images/s", "nvjpeg", "rate"),
+        ("**warpfeed** `Decoder`, four requests under way: images/s", "warpfeed", "four"),
+    ]
+    body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in rows]
+    caption = group.caption(
+        "JPEGs in memory to centre crops of 224 pixels, normalised `f16` NCHW on the device, on all cores."
+        " torchvision has no way to keep several requests under way."
+    )
+    return table(["pictures in a request", *map(str, sizes)], body) + "\n\n" + caption
+
+
+def training():
+    group = Group("training")
+    cores = [n for n in (16, 8, 4, 2) if group.rounds(f"resnet18/repeated/{n}")]
+    rows = [
+        ("one batch on the device, repeated", "repeated"),
+        ("**warpfeed**, packed LMDB", "warpfeed"),
+        ("**warpfeed**, packed LMDB, `decode_on=\"auto\"`", "warpfeed auto"),
+        ("DALI, `mixed` decoder", "dali 0.9"),
+        ("torch `DataLoader` + torchvision", "torch"),
+    ]
+
+    def cell(feed, n):
+        share = group.ratio(f"resnet18/{feed}/{n}", f"resnet18/repeated/{n}", "{:.1%}").replace("%", " %")
+        rate = group.cell(f"resnet18/{feed}/{n}")
+        return f"{rate}, {share}" if rate and feed != "repeated" else rate
+
+    body = [[label, *(cell(feed, n) for n in cores)] for label, feed in rows]
+    caption = group.caption(
+        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256; each feed's share of the repeated batch's rate."
+    )
+    return table(["training, images/s, with", *(f"{n} cores" for n in cores)], body) + "\n\n" + caption
+
+
+def summary():
+    """The table of the README: one row of each group, medians alone."""
+    groups = Group("host"), Group("device"), Group("training")
+    gpus = [(group.about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ") for group in groups]
+    most = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
+    repeated = groups[2].median(f"resnet18/repeated/{most[2]}")
+    rows = [
+        (f"{most[0]} cores, `u8` batches in host memory", ["packed", "torch", "ffcv", "dali"]),
+        (
+            f"{gpus[1]} and {most[1]} cores, `f16` batches on the GPU, JPEGs decoded by the GPU",
+            [f"{name}/{most[1]}" for name in ("packed/gpu", "torch", "ffcv", "dali")],
+        ),
+        (
+            f"ResNet-18 training in PyTorch, {gpus[2]} and {most[2]} cores ({repeated} without loading)",
+            [f"resnet18/{name}/{most[2]}" for name in ("warpfeed", "torch", "ffcv", "dali 0.9")],
+        ),
+    ]
+    body = [[label, *map(group.median, keys)] for group, (label, keys) in zip(groups, rows)]
+    head = ["", "warpfeed", "torch + torchvision", "FFCV", "DALI"]
+    kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
+    return table([head[i] for i in kept], [[row[i] for i in kept] for row in body])
+
+
+TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training}
+
+
+def rendered(text):
+    """A page with all of its tables rendered."""
+    return BLOCK.sub(lambda m: f"<!-- figures:{m[1]} -->\n{TABLES[m[1]]()}\n<!-- /figures -->", text)
+
+
+def claims(text):
+    """Figures of a page outside of its tables and its code, with their lines."""
+    blank = lambda m: re.sub(r"[^\n]", " ", m[0])  # noqa: E731
+    prose = re.sub(r"^```.*?^```", blank, BLOCK.sub(blank, text), flags=re.S | re.M)
+    return [(prose.count("\n", 0, m.start()) + 1, " ".join(m[0].split())) for m in CLAIM.finditer(prose)]
+
+
+def render():
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(rendered(path.read_text()))
+    return 0
+
+
+def check():
+    bad = []
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        if text != rendered(text):
+            bad.append(f"{page}: a table differs from benches/figures/*.json: run `python3 benches/figures render`")
+        for line, claim in claims(text):
+            bad.append(f"{page}:{line}: `{claim}` is stated outside of a measured table")
+    shown = {name for page in PAGES for name, _ in BLOCK.findall((ROOT / page).read_text())}
+    for name in sorted(set(TABLES) - shown):
+        bad.append(f"no page shows the table `{name}`")
+    print("\n".join(bad) or "every figure of the pages is a measured one", file=sys.stderr if bad else sys.stdout)
+    return 1 if bad else 0

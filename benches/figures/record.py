@@ -1,0 +1,139 @@
+"""What one measurement found: every round of every figure, with machine, date and commit."""
+
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BEGAN = time.monotonic()
+# Before anything of ours runs: what other programs take of the machine.
+LOAD = round(os.getloadavg()[0], 1)
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def gpu():
+    """Name and driver of the first GPU, or None."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+    return found.replace(", ", ", driver ")
+
+
+def commit():
+    """The commit that is measured, with `+` if the sources differ from it."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
+        sources = ["src", "cli", "python/src", "Cargo.toml", "Cargo.lock"]
+        changed = subprocess.run([*git, "status", "--porcelain", "--", *sources], capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+class Record:
+    """Figures by name. `add` appends the value of a round; `save` writes all of them."""
+
+    def __init__(self, group, options, data, build=None):
+        self.path, self.limit, self.failed = options.out / f"{group}.json", options.limit, set()
+        source = "--photographs DIR" if group == "host" else "--bundle OUT"
+        self.about = {
+            "group": group,
+            "date": datetime.date.today().isoformat(),
+            "commit": build or commit(),
+            "machine": f"{len(os.sched_getaffinity(0))} cores ({processor()}), Linux {platform.release()}",
+            "gpu": None if group == "host" else gpu(),
+            "load": LOAD,
+            "data": data,
+            "command": f"python3 benches/figures measure {group} {source}",
+            "versions": {},
+        }
+        self.figures = {}
+
+    def add(self, name, unit, value):
+        figure = self.figures.setdefault(name, {"unit": unit, "rounds": []})
+        figure["rounds"].append(value)
+        print(f"    {name}: {value:,.2f} {unit}", flush=True)
+
+    def step(self, name, run):
+        """Runs one step, if there is time. A step that fails is reported and not tried again."""
+        took = time.monotonic() - BEGAN
+        if took > self.limit or name in self.failed:
+            why = "failed before" if name in self.failed else "no time is left"
+            print(f"  {name}: left out, {why} ({took:.0f} s)", flush=True)
+            return
+        print(f"  {name} ({took:.0f} s)", flush=True)
+        try:
+            run()
+        except subprocess.CalledProcessError as e:
+            self.failed.add(name)
+            print(f"    failed: {' '.join(map(str, e.cmd))}\n{e.stdout}\n{e.stderr}", flush=True)
+        except Exception as e:  # the figures of other steps are worth keeping
+            self.failed.add(name)
+            print(f"    failed: {type(e).__name__}: {e}", flush=True)
+        self.save()
+
+    def save(self):
+        for figure in self.figures.values():
+            rounds = figure["rounds"]
+            figure.update(median=statistics.median(rounds), min=min(rounds), max=max(rounds))
+        text = json.dumps({**self.about, "figures": self.figures}, indent=1)
+        # One line a list of rounds.
+        text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text)
+        self.path.write_text(text + "\n")
+
+
+def run(command, cores=None, **more):
+    """The output of a command, on the first `cores` processors this process may use."""
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    pinned = (lambda: os.sched_setaffinity(0, allowed)) if cores else None
+    command = [str(part) for part in command]
+    return subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=pinned, **more).stdout
+
+
+def installed(python, *modules):
+    """Whether an interpreter has these modules."""
+    test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))"
+    return subprocess.run([python, "-c", test, *modules], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def rival(record, name, output):
+    """Adds the figure of a `RESULT` line of benches/peers, and the versions it names."""
+    for line in output.splitlines():
+        if found := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
+            record.about["versions"].update(part.rsplit(" ", 1) for part in found[1].split(", "))
+            record.add(name, "images/s", int(found[2]))
+            return
+    raise RuntimeError(f"no figure in the output: {output}")
+
+
+def class_folders(photographs, work, copies):
+    """The photographs as ten class folders with `copies` links to each: what all loaders read."""
+    sys.path.insert(0, str(ROOT / "benches" / "peers"))
+    import argparse
+
+    import cpu
+
+    return cpu.class_folders(argparse.Namespace(photographs=photographs, work=work, copies=copies))
+
+
+def described(folder, copies):
+    """Number and mean size of the JPEGs below a folder."""
+    sizes = [p.stat().st_size for p in folder.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg")]
+    return f"{len(sizes)} photographs (mean {sum(sizes) / len(sizes) / 1000:.0f} KB), {copies} links to each"
