@@ -44,8 +44,9 @@ impl Loader {
     /// Delivers labels also as f32 rows of (N, `classes`); see
     /// [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Off by default.
     ///
-    /// The rows are mixed as the images are ([`Augment::mix`](crate::Augment::mix)). `smoothing`, 0
-    /// to 1, is the share of each row that is spread evenly over the classes.
+    /// The rows are mixed as the images are ([`Augment::mix`](crate::Augment::mix), which is an error
+    /// without them unless `label` is left out). `smoothing`, 0 to 1, is the share of each row that
+    /// is spread evenly over the classes.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};

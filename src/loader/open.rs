@@ -64,6 +64,7 @@ impl Loader {
             return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
         }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);
+        normalize.check_scale()?;
         Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
     }
 
