@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Generator, Iterable
 
-from . import _batch, _options, _warpfeed
+from . import _batch, _checks, _options, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
 from ._report import Report, Stats
@@ -52,6 +51,9 @@ class Pending:
         return self._wait().__await__()
 
     async def _wait(self) -> Decoded:
+        # Its import takes longer than that of this package.
+        import asyncio
+
         # The tensor is made on the thread that awaits, on the stream that is current there.
         return self._decoder._made(await asyncio.to_thread(self._answer.wait))
 
@@ -108,6 +110,7 @@ class Decoder:
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
     ) -> None:
+        _checks.check(locals(), ("copy", "output", "timeout", "memory_limit", "max_pixels", "max_sample_bytes"))
         output, ordinal, layout = _options.delivery(output, device, layout)
         if augment is not None and not isinstance(augment, Augment):
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment")

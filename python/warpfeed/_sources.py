@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
+from ._error import ConfigError
 from ._options import Path, path_text
 
 __all__ = ["Coco", "Concat", "TableOptions", "Voc", "Yolo"]
@@ -47,6 +48,10 @@ class Yolo:
 class Voc:
     """Pictures with the annotations of Pascal VOC: its folder, or one of the lists in ``ImageSets``.
 
+    Corners in the files count pixels from 1, and the right and lower edge is the last pixel of the
+    box. 1 is subtracted from the left and upper edge, so that a box is (left, upper, right, lower)
+    in pixels from 0 and its width is right - left. Do not subtract it again.
+
     The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
     ``mask`` for :class:`Mask`, whose 0 is the background, c + 1 the class c of the boxes, and 255
     the outline.
@@ -77,7 +82,7 @@ class Concat:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
         if self.by_class_name and self.keep_labels:
-            raise ValueError("by_class_name and keep_labels: each decides on the labels; set one of them")
+            raise ConfigError("by_class_name and keep_labels: each decides on the labels; set one of them")
 
     def _describe_source(self) -> dict[str, Any]:
         labels = "by_class_name" if self.by_class_name else "keep_labels" if self.keep_labels else "as they are"
@@ -122,7 +127,7 @@ class TableOptions:
         gather = self.gather.items() if isinstance(self.gather, Mapping) else self.gather
         object.__setattr__(self, "gather", tuple((name, tuple(columns)) for name, columns in gather))
         if self.delimiter is not None and (len(self.delimiter) != 1 or not self.delimiter.isascii()):
-            raise ValueError(f"delimiter={self.delimiter!r}: want one ASCII character")
+            raise ConfigError(f"delimiter={self.delimiter!r}: want one ASCII character")
 
     def _describe(self) -> dict[str, Any]:
         described = {name: value for name, value in vars(self).items() if value is not None and value is not False}
