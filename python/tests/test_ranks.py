@@ -115,8 +115,8 @@ def test_accelerate_gives_shares_and_refuses_who_does_not_say(mini: str, torch: 
         note_shares(untold=untold)
         dist.destroy_process_group()
     """
-    launcher = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no")
-    check(noted(tmp_path, mini, code, *launcher, "--dynamo_backend=no", "--main_process_port=0"), mini)
+    launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1")
+    check(noted(tmp_path, mini, code, *launcher, "--mixed_precision=no", "--dynamo_backend=no"), mini)
 
 
 def test_lightning_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
