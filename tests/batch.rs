@@ -113,7 +113,8 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
         loader(source.clone()).shuffle(2).into_iter().map(|b| support::Content::from(&b.unwrap())).collect();
     for (mix, cut) in [(Mix::mixup(0.4), false), (Mix::cutmix(1.0), true)] {
         for workers in [1, 4] {
-            let make = loader(source.clone()).shuffle(2).augment(Augment::train(16).mix(mix.clone())).workers(workers);
+            let make = loader(source.clone()).shuffle(2).augment(Augment::train(16).mix(mix.clone()));
+            let make = make.soft_labels(40, 0.0).workers(workers);
             for (batch, plain) in make.into_iter().zip(&plain) {
                 let batch = batch.unwrap();
                 let mixing = *batch.mixing().unwrap();
@@ -165,7 +166,8 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
             let augment = Augment::train(SIDE as u32).erase(erasing.clone());
-            let open = loader(source.clone()).dtype(dtype).layout(layout).augment(augment.clone().mix(mix.clone()));
+            let open = loader(source.clone()).dtype(dtype).layout(layout).without("label");
+            let open = open.augment(augment.clone().mix(mix.clone()));
             let open = if dtype == Dtype::U8 { open } else { open.normalize(Normalize::IMAGENET) };
             let mut batches = open.shuffle(SEED).workers(2).host().unwrap();
             for epoch in 0..3 {
@@ -247,6 +249,26 @@ fn soft_labels_that_cannot_be_are_errors() {
     assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, soft_labels is for 4 classes, from 0"));
 }
 
+/// A label names one picture, and a mixed picture shows two.
+#[test]
+fn mixing_without_soft_labels_is_refused_and_says_the_ways_out() {
+    let open = |mix| loader(Numbers::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
+    for mix in [Mix::mixup(0.4), Mix::cutmix(1.0), Mix::either(0.4, 1.0).probability(0.1)] {
+        let e = open(mix.clone()).host().err().unwrap();
+        assert_eq!(e.kind(), warpfeed::ErrorKind::Config);
+        for way in [".soft_labels(classes, smoothing)", "Label::soft", ".without(\"label\")"] {
+            assert!(e.cause().contains(way), "{e}");
+        }
+        let hard = field::Label::new();
+        assert!(open(mix.clone()).field("label", hard).host().is_err());
+        open(mix.clone()).field("label", hard.soft(10, 0.1)).host().unwrap();
+        open(mix.clone()).soft_labels(10, 0.1).host().unwrap();
+        open(mix.clone()).without("label").host().unwrap();
+        let emb = field::Numbers::new(Dtype::F32, [2]);
+        open(mix).without("image").field("emb", emb).host().unwrap(); // no picture is mixed
+    }
+}
+
 /// A batch of one has no partner, so neither its picture nor its labels are mixed, and the batch
 /// says so.
 #[test]
@@ -263,7 +285,8 @@ fn a_batch_of_one_is_not_mixed() {
 #[test]
 fn a_mixed_batch_takes_no_more_memory_than_another() {
     for dtype in DTYPES {
-        let plan = |augment| loader(Numbers::new(20)).augment(augment).dtype(dtype).host().unwrap().memory_plan();
+        let open = || loader(Numbers::new(20)).without("label").dtype(dtype);
+        let plan = |augment| open().augment(augment).host().unwrap().memory_plan();
         let (plain, mixed) = (plan(Augment::train(16)), plan(Augment::train(16).mix(Mix::mixup(0.4))));
         assert_eq!(plain.host_bytes, mixed.host_bytes);
     }
@@ -294,6 +317,7 @@ fn a_stand_in_is_mixed_with_what_was_erased_in_it() {
         .codec(Holes)
         .on_error(OnError::Skip { max_skipped: 100 })
         .augment(augment.clone().mix(mix.clone()))
+        .without("label")
         .dtype(Dtype::F16)
         .host()
         .unwrap();

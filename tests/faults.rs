@@ -351,6 +351,8 @@ fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
     refused(make().dtype(Dtype::I64), "int64");
     refused(make().dtype(Dtype::U8).normalize(Normalize::IMAGENET), "normalize needs dtype");
     refused(make().normalize(Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] }), "no std may be 0");
+    let bytes = Normalize { mean: [123.0, 116.0, 103.0], std: [58.0, 57.0, 57.0] };
+    refused(make().normalize(bytes), "mean [0.482, 0.455, 0.404] and std [0.227, 0.224, 0.224]");
     let twice = || Numeric::new(Dtype::F32, [1]);
     refused(make().field("emb", twice()).field("emb", twice()), "duplicate field");
     refused(make().without("emb"), "without(\"emb\")");

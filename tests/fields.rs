@@ -117,7 +117,8 @@ fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
 fn pictures_are_found_by_name_and_mixed_each_with_its_own() {
     no_hang(|| {
         let mix = warpfeed::transform::Mix::mixup(0.4);
-        let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).field("right", Image::of("right.npy"));
+        let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).without("label");
+        let loader = loader.field("right", Image::of("right.npy"));
         for batch in all(loader) {
             let n = batch.len();
             let (left, right) = (batch.images(), batch.field("right").unwrap());

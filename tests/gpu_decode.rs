@@ -118,7 +118,7 @@ fn what_the_device_decodes_it_also_erases_mixes_and_normalises() {
     for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let augment = Augment::train(64).erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
-            let loader = loader(&pictures).augment(augment).dtype(dtype).layout(layout);
+            let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
             compare(&loader, &stream, DecodeOn::Gpu, &format!("{dtype:?} {layout:?}"));
             let erased = loader.augment(Augment::train(64).erase(RandomErasing::new(0.5)));

@@ -39,7 +39,7 @@ def python(args: argparse.Namespace, output: str) -> float:
     loader = warpfeed.Loader(
         args.path,
         batch_size=args.batch,
-        shuffle=0,
+        shuffle=True,
         augment=warpfeed.Augment.train(224),
         unlabelled=True,
         **where(output),

@@ -4,6 +4,8 @@ use pyo3::types::PyTuple;
 use warpfeed::Augment;
 use warpfeed::transform::{ColorJitter, Mix, RandomErasing};
 
+use crate::error::of_call;
+
 /// Calls as `warpfeed._augment` records them: names with arguments.
 fn calls<'py>(recorded: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Bound<'py, PyTuple>)>> {
     recorded.getattr("_calls")?.extract()
@@ -18,7 +20,14 @@ pub(crate) fn augment(recorded: &Bound<'_, PyAny>) -> PyResult<Augment> {
     let mut calls = calls(recorded)?.into_iter();
     let (name, args) =
         calls.next().ok_or_else(|| PyTypeError::new_err("an Augment begins with train, eval or another"))?;
-    let mut augment = match &*name {
+    let begun = begin(&name, &args).map_err(|e| of_call("Augment", &name, &args, e))?;
+    calls.try_fold(begun, |augment, (name, args)| {
+        then(augment, &name, &args).map_err(|e| of_call("Augment", &name, &args, e))
+    })
+}
+
+fn begin(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Augment> {
+    Ok(match name {
         "train" => Augment::train(args.extract::<(_,)>()?.0),
         "eval" => {
             let (shorter, side) = args.extract()?;
@@ -46,31 +55,31 @@ pub(crate) fn augment(recorded: &Bound<'_, PyAny>) -> PyResult<Augment> {
             Augment::iou_crop(width, height)
         }
         other => return no_call("Augment", other),
-    };
-    for (name, args) in calls {
-        augment = match &*name {
-            "output" => {
-                let (width, height) = args.extract()?;
-                augment.output(width, height)
-            }
-            "scale" => {
-                let (low, high) = args.extract()?;
-                augment.scale(low, high)
-            }
-            "ratio" => {
-                let (low, high) = args.extract()?;
-                augment.ratio(low, high)
-            }
-            "flip" => augment.flip(args.extract::<(_,)>()?.0),
-            "vertical_flip" => augment.vertical_flip(args.extract::<(_,)>()?.0),
-            "fill" => augment.fill(args.extract::<([u8; 3],)>()?.0),
-            "jitter" => augment.jitter(jitter(&args.get_item(0)?)?),
-            "erase" => augment.erase(erasing(&args.get_item(0)?)?),
-            "mix" => augment.mix(mix(&args.get_item(0)?)?),
-            other => return no_call("Augment", other),
-        };
-    }
-    Ok(augment)
+    })
+}
+
+fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Augment> {
+    Ok(match name {
+        "output" => {
+            let (width, height) = args.extract()?;
+            augment.output(width, height)
+        }
+        "scale" => {
+            let (low, high) = args.extract()?;
+            augment.scale(low, high)
+        }
+        "ratio" => {
+            let (low, high) = args.extract()?;
+            augment.ratio(low, high)
+        }
+        "flip" => augment.flip(args.extract::<(_,)>()?.0),
+        "vertical_flip" => augment.vertical_flip(args.extract::<(_,)>()?.0),
+        "fill" => augment.fill(args.extract::<([u8; 3],)>()?.0),
+        "jitter" => augment.jitter(jitter(&args.get_item(0)?)?),
+        "erase" => augment.erase(erasing(&args.get_item(0)?)?),
+        "mix" => augment.mix(mix(&args.get_item(0)?)?),
+        other => return no_call("Augment", other),
+    })
 }
 
 fn jitter(recorded: &Bound<'_, PyAny>) -> PyResult<ColorJitter> {

@@ -1,6 +1,7 @@
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyTuple, PyType};
 use warpfeed::{Error, ErrorKind};
 
 use crate::words::in_python;
@@ -9,6 +10,12 @@ use crate::words::in_python;
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
+}
+
+/// The function that picks the class of an error by its kind.
+fn error_of(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    FUNCTION.import(py, "warpfeed._error", "error_of")
 }
 
 /// The kind as Python spells it: `decode`, `too_many_skipped`.
@@ -26,8 +33,12 @@ fn kind(kind: ErrorKind) -> String {
 /// The Python exception of an error of the loader. An exception of a Python source is its cause.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
-    let args = (in_python(&error.to_string()), kind(error.kind()), error.sample(), error.key(), path, error.os_code());
-    let exception = class(py).and_then(|class| class.call1(args));
+    // Names in the place are the user's own.
+    let whole = error.to_string();
+    let place = whole.strip_suffix(error.cause()).unwrap_or_default();
+    let text = format!("{place}{}", in_python(error.cause()));
+    let args = (text, kind(error.kind()), error.sample(), error.key(), path, error.os_code());
+    let exception = error_of(py).and_then(|error_of| error_of.call1(args));
     let raised = exception.map_or_else(|e| e, PyErr::from_value);
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -48,5 +59,45 @@ pub(crate) trait Raised<T> {
 impl<T> Raised<T> for warpfeed::Result<T> {
     fn raised(self, py: Python<'_>) -> PyResult<T> {
         self.map_err(|e| raised(py, &e))
+    }
+}
+
+/// The exception for an option whose value is known to be wrong.
+pub(crate) fn refused(py: Python<'_>, message: String) -> PyErr {
+    error_of(py).and_then(|error_of| error_of.call1((message, "config"))).map_or_else(|e| e, PyErr::from_value)
+}
+
+/// `error` with the name and the value of the option that it is about, unless it names one already.
+pub(crate) fn of_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    at_place(value.py(), &format!("{name}={}", shown(value)), error)
+}
+
+/// `error` with the call that it is about, unless it names a place already.
+pub(crate) fn of_call(of: &str, name: &str, args: &Bound<'_, PyTuple>, error: PyErr) -> PyErr {
+    let args_shown: Vec<_> = args.iter().map(|arg| shown(&arg)).collect();
+    at_place(args.py(), &format!("{of}.{name}({})", args_shown.join(", ")), error)
+}
+
+/// A value as a message shows it.
+fn shown(value: &Bound<'_, PyAny>) -> String {
+    const MOST: usize = 80;
+    let mut shown = value.repr().map_or_else(|_| "...".to_owned(), |repr| repr.to_string());
+    if let Some((end, _)) = shown.char_indices().nth(MOST) {
+        shown.replace_range(end.., "...");
+    }
+    shown
+}
+
+fn at_place(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
+    if class(py).is_ok_and(|class| error.is_instance(py, class)) {
+        return error;
+    }
+    let message = format!("{place}: {}", error.value(py));
+    if error.is_instance_of::<PyTypeError>(py) {
+        PyTypeError::new_err(message)
+    } else if error.is_instance_of::<PyOverflowError>(py) || error.is_instance_of::<PyValueError>(py) {
+        refused(py, message)
+    } else {
+        error
     }
 }

@@ -4,6 +4,7 @@ use pyo3::types::PyDict;
 use warpfeed::Dtype;
 use warpfeed::field::{BoxFormat, Boxes, FieldKind, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows};
 
+use crate::error::of_option;
 use crate::options::{dtype, unknown};
 
 /// What `warpfeed._fields` says of a field: values by name.
@@ -14,24 +15,30 @@ impl<'py> Described<'py> {
         self.0.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("a field without {name}")))
     }
 
+    /// The value `name`. An error of its type or size names it.
+    fn value<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
+        let value = self.get(name)?;
+        value.extract::<T>().map_err(Into::into).map_err(|e: PyErr| of_option(name, &value, e))
+    }
+
     fn is_set(&self, name: &str) -> PyResult<bool> {
-        self.get(name)?.extract()
+        self.value(name)
     }
 
     fn text(&self, name: &str) -> PyResult<Option<String>> {
-        self.get(name)?.extract()
+        self.value(name)
     }
 
     fn shape(&self, name: &str) -> PyResult<Vec<usize>> {
-        self.get(name)?.extract()
+        self.value(name)
     }
 
     fn dtype(&self) -> PyResult<Dtype> {
-        dtype(self.get("dtype")?.extract()?)
+        dtype(&self.get("dtype")?)
     }
 
     fn pairs(&self) -> PyResult<Vec<(usize, usize)>> {
-        self.get("flip_pairs")?.extract()
+        self.value("flip_pairs")
     }
 }
 
@@ -47,7 +54,7 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
         },
         "label" => {
             let mut label = Label::new().unlabelled(described.is_set("unlabelled")?);
-            if let Some((classes, smoothing)) = described.get("soft")?.extract()? {
+            if let Some((classes, smoothing)) = described.value("soft")? {
                 label = label.soft(classes, smoothing);
             }
             label.into()
@@ -55,7 +62,7 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
         "mask" => mask(&described)?.into(),
         "map" => map(&described)?.into(),
         "points" => {
-            let mut points = Points::new(described.get("count")?.extract()?).flip_pairs(described.pairs()?);
+            let mut points = Points::new(described.value("count")?).flip_pairs(described.pairs()?);
             if described.is_set("visibility")? {
                 points = points.visibility();
             }
@@ -65,13 +72,13 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
         "multi_hot" => multi_hot(&described)?.into(),
         other => {
             let known = "Boxes, Image, Label, Map, Mask, MultiHot, Numbers, Points and Rows";
-            return Err(unknown("field", other, known));
+            return Err(unknown(kind.py(), "field", other, known));
         }
     })
 }
 
 fn rows(described: &Described<'_>) -> PyResult<Rows> {
-    let most = described.get("most")?.extract()?;
+    let most = described.value("most")?;
     if described.is_set("plain")? {
         let rows = Rows::bytes(most);
         return Ok(if described.is_set("truncated")? { rows.truncated() } else { rows });
@@ -94,45 +101,46 @@ fn rows(described: &Described<'_>) -> PyResult<Rows> {
 }
 
 fn mask(described: &Described<'_>) -> PyResult<Mask> {
-    let mut mask = Mask::new(described.dtype()?).fill(described.get("fill")?.extract()?);
+    let mut mask = Mask::new(described.dtype()?).fill(described.value("fill")?);
     if let Some(name) = described.text("of")? {
         mask = mask.of(name);
     }
-    if let Some(classes) = described.get("classes")?.extract()? {
+    if let Some(classes) = described.value("classes")? {
         mask = mask.classes(classes);
     }
     Ok(mask)
 }
 
 fn map(described: &Described<'_>) -> PyResult<Map> {
-    let map = match described.get("channels")?.extract()? {
+    let map = match described.value("channels")? {
         _ if described.is_set("flow")? => Map::flow(),
         Some(channels) => Map::of_channels(channels),
         None => Map::new(),
     };
-    let map = map.fill(described.get("fill")?.extract()?);
+    let map = map.fill(described.value("fill")?);
     Ok(if described.is_set("nearest")? { map.nearest() } else { map })
 }
 
 fn box_format(described: &Described<'_>, option: &str) -> PyResult<BoxFormat> {
-    Ok(match described.get(option)?.extract::<&str>()? {
+    let format = described.get(option)?;
+    Ok(match format.extract::<&str>()? {
         "xyxy" => BoxFormat::Xyxy,
         "xywh" => BoxFormat::Xywh,
         "cxcywh" => BoxFormat::Cxcywh,
-        other => return Err(unknown(option, other, "\"xyxy\", \"xywh\" and \"cxcywh\"")),
+        other => return Err(unknown(format.py(), option, other, "\"xyxy\", \"xywh\" and \"cxcywh\"")),
     })
 }
 
 fn boxes(described: &Described<'_>) -> PyResult<Boxes> {
-    let mut boxes = Boxes::new(described.get("most")?.extract()?)
+    let mut boxes = Boxes::new(described.value("most")?)
         .from(box_format(described, "from_")?)
         .to(box_format(described, "to")?)
-        .min_visible(described.get("min_visible")?.extract()?)
-        .min_size(described.get("min_size")?.extract()?);
-    for (name, of) in described.get("columns")?.extract::<Vec<(String, String)>>()? {
+        .min_visible(described.value("min_visible")?)
+        .min_size(described.value("min_size")?);
+    for (name, of) in described.value::<Vec<(String, Bound<'_, PyAny>)>>("columns")? {
         boxes = boxes.column(name, dtype(&of)?);
     }
-    if let Some(count) = described.get("points")?.extract()? {
+    if let Some(count) = described.value("points")? {
         boxes = boxes.points(count);
     }
     let pairs = described.pairs()?;
@@ -158,7 +166,7 @@ fn multi_hot(described: &Described<'_>) -> PyResult<MultiHot> {
         Err(_) => MultiHot::new(classes.extract::<Vec<String>>()?),
     };
     hot = hot.dtype(described.dtype()?);
-    if let Some(separator) = described.get("separator")?.extract()? {
+    if let Some(separator) = described.value("separator")? {
         hot = hot.separator(separator);
     }
     Ok(hot)

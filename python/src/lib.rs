@@ -50,7 +50,7 @@ mod _warpfeed {
     #[pymodule_export]
     use super::pack::pack;
     #[pymodule_export]
-    use super::program::{labels, rank_from_env, run_program, split, version};
+    use super::program::{in_python, labels, rank_from_env, run_program, split, version};
     #[pymodule_export]
     use super::stats::{Span, report, stats_since, verdict_of};
     #[pymodule_export]

@@ -11,6 +11,7 @@ use warpfeed::trace::Schedule;
 use warpfeed::{Checkpoint, DecodeOn, Dtype, Exif, LastBatch, Loader, Normalize, OnError};
 
 use crate::augment::augment;
+use crate::error::{of_option, refused};
 use crate::fields::field;
 use crate::order::PythonOrder;
 use crate::source;
@@ -31,7 +32,11 @@ pub(crate) fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResu
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
         if name != "data" && name != "order" {
-            loader = set(loader, &name, &value)?;
+            loader = set(loader, &name, &value).map_err(|e| match &*name {
+                // They name what is wrong in them.
+                "augment" | "fields" => e,
+                _ => of_option(&name, &value, e),
+            })?;
         }
     }
     Ok(loader)
@@ -80,8 +85,9 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             "keep" => LastBatch::Keep,
             "drop" => LastBatch::Drop,
             "pad" => LastBatch::Pad,
-            other => return Err(unknown("last_batch", other, "\"keep\", \"drop\" or \"pad\"")),
+            other => return Err(unknown(value.py(), "last_batch", other, "\"keep\", \"drop\" or \"pad\"")),
         }),
+        "local_world_size" => loader.local_world_size(value.extract()?),
         "rank" => {
             let (rank, world_size) = value.extract()?;
             loader.rank(rank, world_size)
@@ -104,7 +110,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             "cpu" => DecodeOn::Cpu,
             "gpu" => DecodeOn::Gpu,
             "auto" => DecodeOn::Auto,
-            other => return Err(unknown("decode_on", other, "\"cpu\", \"gpu\" and \"auto\"")),
+            other => return Err(unknown(value.py(), "decode_on", other, "\"cpu\", \"gpu\" and \"auto\"")),
         }),
         "decode_share" => loader.decode_share(value.extract()?),
         "mmap" => loader.mmap(value.extract()?),
@@ -112,7 +118,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "table" => loader.table(source::columns(value)?),
         "classes" => loader.classes(value.extract::<Vec<String>>()?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
-        "dtype" => loader.dtype(dtype(value.extract()?)?),
+        "dtype" => loader.dtype(dtype(value)?),
         "layout" => loader.layout(match value.extract::<&str>()? {
             "nchw" => Layout::Nchw,
             _ => Layout::Nhwc,
@@ -125,7 +131,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "fields" => {
             let mut loader = loader;
             for (name, kind) in value.cast::<PyDict>()?.iter() {
-                loader = loader.field(name.extract()?, field(&kind)?);
+                let made = field(&kind).map_err(|e| of_option("fields", &kind, e))?;
+                loader = loader.field(name.extract()?, made);
             }
             loader
         }
@@ -142,10 +149,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "unlabelled" => loader.unlabelled(value.extract()?),
         "max_skipped" => loader.on_error(OnError::Skip { max_skipped: value.extract()? }),
         "retries" => loader.retries(value.extract()?),
-        "timeout" => loader.timeout(
-            Duration::try_from_secs_f64(value.extract()?)
-                .map_err(|e| PyValueError::new_err(format!("timeout: {e}")))?,
-        ),
+        "timeout" => loader
+            .timeout(Duration::try_from_secs_f64(value.extract()?).map_err(|e| PyValueError::new_err(e.to_string()))?),
         "memory_limit" => loader.memory_limit(value.extract()?),
         "max_pixels" => loader.max_pixels(value.extract()?),
         "max_sample_bytes" => loader.max_sample_bytes(value.extract()?),
@@ -158,13 +163,13 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
     })
 }
 
-pub(crate) fn unknown(option: &str, value: &str, known: &str) -> PyErr {
-    PyValueError::new_err(format!("{option}={value:?}: known are {known}"))
+pub(crate) fn unknown(py: Python<'_>, option: &str, value: &str, known: &str) -> PyErr {
+    refused(py, format!("{option}={value:?}: known are {known}"))
 }
 
 /// The element type of this name.
-pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
-    Ok(match name {
+pub(crate) fn dtype(name: &Bound<'_, PyAny>) -> PyResult<Dtype> {
+    Ok(match name.extract::<&str>()? {
         "u8" => Dtype::U8,
         "f32" => Dtype::F32,
         "f16" => Dtype::F16,
@@ -175,6 +180,7 @@ pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
         "u16" => Dtype::U16,
         other => {
             return Err(unknown(
+                name.py(),
                 "dtype",
                 other,
                 "\"u8\", \"f32\", \"f16\", \"bf16\" and, of fields, \"i16\", \"i32\", \"i64\" and \"u16\"",
@@ -185,5 +191,5 @@ pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
 
 /// A state as `state_dict` gives it.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {
-    serde_json::from_str(json).map_err(|e| PyValueError::new_err(format!("not a state of a loader: {e}")))
+    serde_json::from_str(json).map_err(|e| Python::attach(|py| refused(py, format!("not a state of a loader: {e}"))))
 }

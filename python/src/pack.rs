@@ -113,7 +113,9 @@ fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
         ("max_side", Some(side), _) => Recode::MaxSide(side),
         ("raw", Some(shorter), None) => Recode::Raw(RawSize::Shorter(shorter)),
         ("raw", Some(width), Some(height)) => Recode::Raw(RawSize::Exact(decode::Size::new(width, height))),
-        (other, ..) => return Err(unknown("recode", other, "keep_bytes, lossless, quality, max_side and raw")),
+        (other, ..) => {
+            return Err(unknown(value.py(), "recode", other, "keep_bytes, lossless, quality, max_side and raw"));
+        }
     })
 }
 

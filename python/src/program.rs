@@ -1,12 +1,11 @@
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warpfeed::source::{Options, blame};
 use warpfeed::{Error, ErrorKind, Rank, order};
 
-use crate::error::Raised as _;
+use crate::error::{Raised as _, refused};
 use crate::source;
 use crate::waiting::aside;
 
@@ -23,10 +22,18 @@ pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Rank, number of ranks, and rank on this machine, by the launcher's environment.
+/// Rank, number of ranks, and both on this machine, by the launcher's environment.
 #[pyfunction]
-pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>)>> {
-    Ok(Rank::from_env().raised(py)?.map(|rank| (rank.rank, rank.world_size, rank.local_rank)))
+#[allow(clippy::type_complexity)]
+pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
+    let found = Rank::from_env().raised(py)?;
+    Ok(found.map(|rank| (rank.rank, rank.world_size, rank.local_rank, rank.local_world_size)))
+}
+
+/// A message of the crate in Python's spelling.
+#[pyfunction]
+pub(crate) fn in_python(message: &str) -> String {
+    crate::words::in_python(message)
 }
 
 /// The number of samples of a data set; with `wanted`, the label of each.
@@ -90,7 +97,7 @@ pub(crate) fn split(
                     };
                     Ok(parts.raised(py)?.into())
                 })*
-                n => Err(PyValueError::new_err(format!("split into {n} parts; from 1 to 8 are possible"))),
+                n => Err(refused(py, format!("shares: {n} parts; from 1 to 8 are possible"))),
             }
         };
     }

@@ -1,23 +1,113 @@
-/// What the crate's messages call by its name in Rust, and its name here.
-const NAMES: [(&str, &str); 12] = [
+//! Python spelling in the crate's messages.
+//!
+//! The crate's messages show options as its users write them: `unlabelled(true)`,
+//! `.soft_labels(classes, smoothing)`. A call of a setter becomes a keyword argument by one rule,
+//! whatever its values. Only other names are listed. `python/tests/test_words.py` reads every
+//! message in the crate's source and fails for one that still has Rust spelling.
+
+/// Setters that are keyword arguments of the same name.
+const OPTIONS: [&str; 35] = [
+    "balanced",
+    "batch_size",
+    "by_class_name",
+    "classes",
+    "classes_file",
+    "decode_share",
+    "distributed",
+    "force",
+    "global_batch_size",
+    "index",
+    "keep_bad",
+    "keep_labels",
+    "local_world_size",
+    "max_pixels",
+    "max_queued",
+    "max_sample_bytes",
+    "memory_limit",
+    "mmap",
+    "normalize",
+    "pinned",
+    "prefetch",
+    "repeat",
+    "retries",
+    "seed",
+    "shard_size",
+    "shuffle",
+    "shuffle_window",
+    "skip",
+    "soft_labels",
+    "strict",
+    "truncated",
+    "unlabelled",
+    "weights",
+    "without",
+    "workers",
+]; // fmt: skip
+
+/// Other names, with the longer ones first.
+const NAMES: [(&str, &str); 32] = [
     ("use .host() for", "use device=\"cpu\" for"),
+    ("asks for page-locked memory alone has called .host() already", "asks for page-locked memory alone has no device"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
     (
         "Loader::annotations_follow(Exif::Stored) or (Exif::Upright)",
         "annotations_follow=\"stored\" or \"upright\"",
     ),
-    ("pinned(true)", "pin_memory=True"),
-    (".pinned(false)", "pin_memory=False"),
-    ("`.force(true)`", "force=True"),
+    ("rank(rank, world_size)", "rank=... and world_size=..."),
+    ("DecodeOn::Auto", "decode_on=\"auto\""),
     ("Loader::classes or Loader::classes_file", "classes=[...] or classes_file=\"...\""),
-    ("`Loader::trace`", "`trace=`"),
+    ("Loader::trace", "trace="),
     ("Coco::with_pictures takes another folder", "warpfeed.Coco(json, pictures=...) takes another folder"),
     ("TableOptions::picture(", "TableOptions(picture="),
     ("TableOptions::file(", "TableOptions(files="),
+    ("open one of the two with `Tar::open` or `Folder::open`, or move them apart", "move them apart"),
+    ("Label::soft for a field of your own", "Label(soft=(classes, smoothing)) for a field of your own"),
+    ("; `Lmdb::with_layout` reads others", ""),
+    (". For an order within each source, use order::Mixture::of", ""),
+    (", make the stream with warpfeed::cuda::stream, or give the batch back with release_on", ""),
+    ("source::Concat", "warpfeed.Concat"),
+    ("LastBatch::Keep", "last_batch=\"keep\""),
+    ("LastBatch::Drop", "last_batch=\"drop\""),
+    ("LastBatch::Pad", "last_batch=\"pad\""),
+    ("OnError::Skip", "on_error=\"skip\""),
+    ("lower batch, or", "lower batch_size, or"),
+    ("Boxes::new(", "Boxes("),
+    ("Rows::new(", "Rows("),
+    ("field::Boxes", "warpfeed.Boxes"),
     ("Augment::", "Augment."),
+    ("Rows::", "Rows."),
+    ("Boxes::", "Boxes."),
+    ("MultiHot::", "MultiHot."),
+    ("Mask::", "Mask."),
+    ("Label::", "Label."),
+    ("TableOptions::", "TableOptions."),
 ];
 
 /// A message of the crate for users of Python.
 pub(crate) fn in_python(message: &str) -> String {
-    NAMES.iter().fold(message.to_owned(), |message, (rust, python)| message.replace(rust, python))
+    let message = NAMES.iter().fold(message.to_owned(), |message, (rust, python)| message.replace(rust, python));
+    let mut spelt = String::with_capacity(message.len());
+    let mut rest = &*message;
+    while let Some(open) = rest.find('(') {
+        let (before, call) = rest.split_at(open);
+        let name_at = before.rfind(|c: char| !(c.is_ascii_lowercase() || c == '_')).map_or(0, |at| at + 1);
+        let (name, close) = (&before[name_at..], call.find(')'));
+        let (Some(close), true) = (close, OPTIONS.contains(&name) && !before[..name_at].ends_with(':')) else {
+            spelt += &rest[..=open];
+            rest = &call[1..];
+            continue;
+        };
+        spelt += before[..name_at].strip_suffix('.').unwrap_or(&before[..name_at]);
+        spelt += if name == "pinned" { "pin_memory" } else { name };
+        spelt.push('=');
+        spelt += &match &call[1..close] {
+            "" | "true" => "True".to_owned(),
+            "false" => "False".to_owned(),
+            values if name == "without" => format!("[{values}]"),
+            values if values.contains(',') => format!("({})", values.replace("..", "...")),
+            value => value.to_owned(),
+        };
+        rest = &call[close + 1..];
+    }
+    spelt + rest
 }

@@ -113,6 +113,7 @@ class Pictures:
             "pair": (picture, index % 2),
             "bad": (picture, index % 2),
             "dict": {"bmp": memoryview(picture), "label": index % 2, "key": f"no/{index}", "emb": bytes(8)},
+            "unlabelled": {"bmp": picture, "emb": bytes(8)},
             "decoded": [[0, 0, 0]],
         }[self.give]
 

@@ -160,7 +160,7 @@ def test_ranks_come_from_the_environment_when_they_are_asked_for(mini: str, monk
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(WarpfeedError, match="say distributed=True"):
+    with pytest.raises(WarpfeedError, match="pass distributed=True"):
         Loader(mini, **options)
     shared = Loader(mini, distributed=True, **options)
     assert (shared.rank, shared.world_size, len(shared)) == (1, 2, 4)

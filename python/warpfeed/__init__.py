@@ -15,9 +15,11 @@
 
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
-from ._decoder import Decoded, Decoder
-from ._error import WarpfeedError
-from ._fields import Boxes, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows
+from ._decoder import Decoded, Decoder, Pending
+from ._error import ConfigError, MissingError, StorageError, TimedOutError, WarpfeedError
+from ._fields import Boxes
+from ._fields import Image as Image
+from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows
 from ._loader import Loader
 from ._pack import pack
 from ._report import Report, Stats
@@ -28,6 +30,7 @@ from ._warpfeed import Tensor, version
 
 __version__ = version()
 
+# Without `Image`: `from warpfeed import *` must not hide that of Pillow.
 __all__ = [
     "Augment",
     "Batch",
@@ -35,24 +38,28 @@ __all__ = [
     "Coco",
     "ColorJitter",
     "Concat",
+    "ConfigError",
     "Decoded",
     "Decoder",
     "FieldBatch",
-    "Image",
     "Label",
     "Loader",
     "Map",
     "Mask",
+    "MissingError",
     "Mix",
     "MultiHot",
     "Numbers",
+    "Pending",
     "Points",
     "RandomErasing",
     "Report",
     "Rows",
     "Stats",
+    "StorageError",
     "TableOptions",
     "Tensor",
+    "TimedOutError",
     "Voc",
     "WarpfeedError",
     "Yolo",

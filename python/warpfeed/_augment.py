@@ -93,7 +93,13 @@ class RandomErasing(_Calls):
 
 
 class Mix(_Calls):
-    """Mixing of neighbours in a finished batch: torchvision's v2 ``MixUp`` and ``CutMix``."""
+    """Mixing of neighbours in a finished batch: torchvision's v2 ``MixUp`` and ``CutMix``.
+
+    A loader that mixes needs ``soft_labels=(classes, smoothing)``, whose rows are mixed as the
+    pictures are, or ``without=["label"]`` for training without labels. All other fields stay as they
+    are stored, :class:`MultiHot` too; ``batch.mixing`` has the weight for a loss of your own, and
+    the partner of sample i is sample i - 1.
+    """
 
     __slots__ = ()
 

@@ -96,9 +96,14 @@ class Batch(_Facts, tuple[Any, ...]):
 class FieldBatch(_Facts, dict[str, Any]):
     """A batch of other fields than images and labels, by name."""
 
-    def __init__(self, fields: Any = (), native: Any = None) -> None:
+    def __init__(self, fields: Any = (), native: Any = None, absent: Any = None) -> None:
         super().__init__(fields)
         self._native = native
+        self._absent: dict[str, Exception] = absent or {}
+
+    def __missing__(self, name: str) -> Any:
+        # Labels that the data set does not have.
+        raise self._absent.get(name) or KeyError(name)
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)

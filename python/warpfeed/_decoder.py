@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generator, Iterable, Union
 
-from . import _batch, _options, _warpfeed
+from . import _batch, _checks, _options, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
 from ._error import WarpfeedError
@@ -157,6 +157,7 @@ class Decoder:
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
     ) -> None:
+        _checks.check(locals(), ("copy", "output", "timeout", "memory_limit", "max_pixels", "max_sample_bytes"))
         output, ordinal, layout = _options.delivery(output, device, layout)
         if augment is not None and not isinstance(augment, Augment):
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment")

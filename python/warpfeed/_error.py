@@ -1,8 +1,10 @@
-"""The one exception of the loader."""
+"""The errors of the loader."""
 
 from __future__ import annotations
 
-__all__ = ["WarpfeedError"]
+import errno as _errno
+
+__all__ = ["ConfigError", "MissingError", "StorageError", "TimedOutError", "WarpfeedError", "error_of"]
 
 
 class WarpfeedError(RuntimeError):
@@ -10,6 +12,11 @@ class WarpfeedError(RuntimeError):
 
     ``str(error)`` reads like ``sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg
     ends at byte 4096 in MCU 61 of 132``.
+
+    Subclasses are also the built-in class that a program looks for: :class:`ConfigError` is a
+    ``ValueError``, :class:`StorageError` an ``OSError``, :class:`MissingError` a
+    ``FileNotFoundError`` too, and :class:`TimedOutError` a ``TimeoutError``. A value of the wrong
+    type, and an argument that does not exist, is a plain ``TypeError``.
 
     Attributes:
         kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
@@ -32,11 +39,56 @@ class WarpfeedError(RuntimeError):
         errno: int | None = None,
     ) -> None:
         super().__init__(message)
+        self.args = (message,)
         self.kind = kind
         self.sample = sample
         self.key = key
         self.path = path
         self.errno = errno
 
+    # OSError would print its own number and file.
+    def __str__(self) -> str:
+        return str(self.args[0])
+
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.args[0], self.kind, self.sample, self.key, self.path, self.errno)
+
+
+class ConfigError(WarpfeedError, ValueError):
+    """An option has a value that cannot work."""
+
+
+class StorageError(WarpfeedError, OSError):
+    """The operating system refused to open, read, map or write."""
+
+    @property
+    def filename(self) -> str | None:
+        """As ``path``."""
+        return self.path
+
+
+class MissingError(StorageError, FileNotFoundError):
+    """A file or folder does not exist."""
+
+
+class TimedOutError(WarpfeedError, TimeoutError):
+    """Nothing moved for longer than ``timeout``."""
+
+
+def error_of(
+    message: str,
+    kind: str = "config",
+    sample: int | None = None,
+    key: str | None = None,
+    path: str | None = None,
+    errno: int | None = None,
+) -> WarpfeedError:
+    """The error of the class that belongs to its kind."""
+    made: type[WarpfeedError] = WarpfeedError
+    if kind == "config":
+        made = ConfigError
+    elif kind == "io":
+        made = MissingError if errno == _errno.ENOENT else StorageError
+    elif kind == "timeout":
+        made = TimedOutError
+    return made(message, kind, sample, key, path, errno)

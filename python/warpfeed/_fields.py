@@ -24,7 +24,11 @@ def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Image:
-    """A picture: the one of the sample, or the one in its field ``of``. Delivered as the images."""
+    """A picture: the one of the sample, or the one in its field ``of``. Delivered as the images.
+
+    All pictures of a sample get the same crop and flip. Two views of one picture are two samples of
+    the batch: see "Two views" in the package's README.
+    """
 
     of: str | None = None
 

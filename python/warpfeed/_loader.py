@@ -9,13 +9,16 @@ import os
 import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from . import _batch, _options, _warpfeed
+from . import _batch, _checks, _options, _warpfeed
 from ._augment import Augment
 from ._batch import Batch, FieldBatch
 from ._closing import close_at_exit
+from ._error import ConfigError, WarpfeedError
+from ._fields import Image
 from ._report import Report, Stats
 from ._sources import TableOptions
 from ._trainers import Dataset, Sampler
+from ._transforms import Fields, Transforms
 
 __all__ = ["Loader"]
 
@@ -41,18 +44,24 @@ class Loader:
             with ``__len__`` and ``__getitem__`` that gives ``bytes``, ``(bytes, label)`` or a
             ``dict``; or a mixture, ``[(data, share), ...]``.
         batch_size: samples in a batch of this rank.
-        shuffle: a seed, or True for the seed ``seed``.
+        shuffle: True for the seed ``seed``, or the seed itself, from 1. ``shuffle=0`` is an error,
+            since it reads as False and as seed 0.
         augment: what is done to each picture; ``Augment.eval(256, 224)`` by default.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, a number or a ``torch.device``. On a device
             batches are ordered on torch's current stream.
-        dtype: of the images: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"``, or torch's or NumPy's.
+        dtype: of the images: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"``, or torch's or NumPy's; by
+            default ``"f32"`` with ``normalize``, otherwise ``"u8"``.
         normalize: ``"imagenet"`` or ``(mean, std)`` on a scale of 0 to 1; floats are ``pixel / 255``
-            without it.
+            without it. Numbers on a scale of 0 to 255 are an error.
         layout: ``"channels_last"`` is (N, 3, H, W) over NHWC memory, the default for torch;
             ``"nhwc"`` is (N, H, W, 3), the default otherwise; ``"nchw"`` is contiguous.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; torch where it is installed, by default.
         transforms: functions that are called one after the other with the fields of a whole batch:
-            ``f(images, labels)``, or ``f(fields)`` where the batch is a dict. Each gives the same.
+            ``f(images, labels)``, or ``f(fields)`` where the batch is a dict. Each returns a pair
+            ``(images, labels)`` or a dict, which decides on the form of the batch; anything else is
+            an error. A function gets those of the keyword-only parameters ``epoch``, ``number`` and
+            ``seed`` that it has: ``def f(images, labels, *, seed)``. ``number`` is that of the batch
+            in its epoch. ``seed`` differs for each batch and rank, and is the same after a resume.
         copy: True gives every tensor memory of its own, False none. By default fields up to 64 KiB
             a batch are copied, and batches that the loader has no other slot left for.
         drop_last, last_batch: ``"keep"``, ``"drop"`` or ``"pad"``: the last batch of an epoch.
@@ -73,24 +82,35 @@ class Loader:
             and their size does not tell: ``"stored"``, the pixels as the file stores them, or
             ``"upright"``. Without it such a sample is an error.
         without: fields to leave out: ``["label"]``.
-        soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``.
-        unlabelled: samples without a label get -1.
-        rank, world_size: this process's share. distributed: the share by ``torch.distributed`` or
-            the launcher's environment. With several ranks one of them must be said.
-        num_workers, workers: threads; 0 is one a core. prefetch: batches ahead; 0 is found.
+        soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, rows of shares of
+            (N, classes) f32. The batch is then a dict. ``classes`` is the number of classes, such as
+            ``len(os.listdir(folder))``. Mixing (:class:`Mix`) needs this option.
+        unlabelled: samples without a label get -1. A batch with fields of its own needs it only to
+            have ``label`` at all: without it, labels that no sample has are left out.
+        rank, world_size: this process's share. distributed: True takes the share from
+            ``torch.distributed`` or from the launcher's environment, False gives all samples to every
+            rank. With several ranks one of them must be said: otherwise opening the loader is an
+            error, or its first batch, if ``torch.distributed`` is initialised in between.
+        num_workers, workers: threads; 0 is one a core. The ranks of a machine share its cores.
+        prefetch: batches ahead; 0 is found.
         decode_on: ``"cpu"``, ``"gpu"`` or ``"auto"``: where JPEGs of batches on a device are decoded,
             to the same bits. ``"auto"`` takes the device while the threads alone are too slow; it
             is fast on packed files. Batches in host memory ignore it. decode_share: the most of the
             device's time that this may take, from 0 to 1.
         pin_memory, pinned: page-locked host memory. mmap: whether tar shards are mapped.
         on_error: ``"stop"`` or ``"skip"``; with the latter ``max_skipped`` samples at most.
-        retries, timeout (in seconds), memory_limit, max_pixels, max_sample_bytes: as in Rust.
+        timeout: seconds that ``next`` waits while the program itself holds every batch; then it is an
+            error. 30 by default.
+        retries, memory_limit, max_pixels, max_sample_bytes: as in Rust.
         trace: a path, or ``(path, (wait, warmup, active, repeat))``, for Perfetto. The file is
             complete after each window, and when the loader is closed.
         resume: what :meth:`state_dict` gave.
 
     Raises:
-        WarpfeedError: if the data set cannot be opened or an option cannot work.
+        ConfigError: for an option that cannot work; it is a ``ValueError`` too.
+        WarpfeedError: if the data set cannot be opened. A missing path is also a
+            ``FileNotFoundError``.
+        TypeError: for an argument that does not exist, or has the wrong type.
     """
 
     def __init__(
@@ -105,7 +125,7 @@ class Loader:
         normalize: Any = None,
         layout: Any = None,
         output: str | None = None,
-        transforms: Sequence[Callable[..., Any]] = (),
+        transforms: Callable[..., Any] | Sequence[Callable[..., Any]] = (),
         copy: bool | None = None,
         drop_last: bool | None = None,
         last_batch: str | None = None,
@@ -151,17 +171,22 @@ class Loader:
         resume: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> None:
-        # What opens the same loader in another process.
         given = locals()
-        defaults = self.__init__.__kwdefaults__  # type: ignore[misc]
+        defaults = Loader.__init__.__kwdefaults__ or {}
+        _options.refuse(unknown, defaults)
+        _checks.check(given, [name for name, default in defaults.items() if default is None])
+        # Attributes that a subclass has set already are its own.
+        foreign = set(vars(self))
+        # What opens the same loader in another process.
         self._arguments = {
-            name: value
-            for name, value in given.items()
-            if name not in ("self", "unknown", "resume") and value is not defaults.get(name, given)
+            name: given[name]
+            for name in ("data", *defaults)
+            if name != "resume" and given[name] is not defaults.get(name, given)
         }
-        _options.refuse(unknown)
         if batch_size is not None and global_batch_size is not None:
-            raise ValueError("batch_size and global_batch_size: each decides on the size; set one of them")
+            raise ConfigError("batch_size and global_batch_size: each decides on the size; set one of them")
+        if fields is not None and not isinstance(fields, Mapping):
+            raise TypeError(f"fields={fields!r}: want a dict of kinds by name, such as {{'boxes': Boxes(100)}}")
         for name, kind in (fields or {}).items():
             if not hasattr(kind, "_describe"):
                 raise TypeError(
@@ -171,23 +196,18 @@ class Loader:
         if table is not None and not isinstance(table, TableOptions):
             raise TypeError(f"table={table!r}: want warpfeed.TableOptions")
         if classes is not None and classes_file is not None:
-            raise ValueError("classes and classes_file: each is the list of classes; set one of them")
+            raise ConfigError("classes and classes_file: each is the list of classes; set one of them")
         if (drop_last is not None) and last_batch is not None:
-            raise ValueError("drop_last and last_batch: each decides on the last batch; set one of them")
+            raise ConfigError("drop_last and last_batch: each decides on the last batch; set one of them")
         if on_error not in ("stop", "skip"):
-            raise ValueError(f"on_error={on_error!r}: known are 'stop' and 'skip'")
+            raise ConfigError(f"on_error={on_error!r}: known are 'stop' and 'skip'")
         if (on_error == "skip") != (max_skipped is not None):
-            raise ValueError(
+            raise ConfigError(
                 "on_error='skip' and max_skipped=n go together: how many samples may be skipped before it is an error"
             )
         output, ordinal, layout = _options.delivery(output, device, layout)
         if isinstance(data, (list, tuple)) and not (data and all(_is_part(part) for part in data)):
             raise TypeError("a list is a mixture: [(data, share), ...]")
-        transform: list[Callable[..., Any]] = []
-        transform.extend([transforms] if callable(transforms) else transforms)
-        for f in transform:
-            if not callable(f):
-                raise TypeError(f"transforms: {f!r} cannot be called")
         if augment is not None and not isinstance(augment, Augment):
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment; {_options._ELSEWHERE['transform']}")
 
@@ -198,14 +218,8 @@ class Loader:
             options["global_batch_size"] = global_batch_size
         options["last_batch"] = last_batch or ("drop" if drop_last else "keep")
         _options.ranks(options, rank, world_size, distributed)
-        if shuffle is True:
-            options["shuffle"] = seed or 0
-        elif shuffle is not False and shuffle is not None:
-            if seed is not None and seed != shuffle:
-                raise ValueError(f"shuffle={shuffle} and seed={seed}: both are the seed")
-            options["shuffle"] = int(shuffle)
-        elif seed is not None:
-            options["seed"] = seed
+        shuffled, self._seed = _options.shuffling(shuffle, seed)
+        options["shuffle" if shuffled else "seed"] = self._seed
         optional = {
             "shuffle_window": shuffle_window, "repeat": repeat, "soft_labels": soft_labels, "retries": retries,
             "timeout": timeout, "memory_limit": memory_limit, "max_pixels": max_pixels,
@@ -227,15 +241,15 @@ class Loader:
         options["decode_on"] = decode_on
         options["decode_share"] = decode_share
         options["pinned"] = bool(_one("pin_memory", pin_memory, "pinned", pinned))
-        options["mmap"] = mmap
-        options["index"] = index
+        options["mmap"] = bool(mmap)
+        options["index"] = bool(index)
         if classes is not None:
             options["classes"] = list(classes)
         if classes_file is not None:
             options["classes_file"] = _options.path_text(classes_file)
         if table is not None:
             options["table"] = table
-        options["unlabelled"] = unlabelled
+        options["unlabelled"] = bool(unlabelled)
         if dtype is not None:
             options["dtype"] = _options.dtype_name(dtype)
         options["layout"] = "nchw" if layout == "nchw" else "nhwc"
@@ -246,9 +260,9 @@ class Loader:
         if without:
             options["without"] = [without] if isinstance(without, str) else list(without)
         if trace is not None:
-            options["trace"] = (trace, (1, 1, 3, 1)) if isinstance(trace, (str, os.PathLike)) else tuple(trace)
+            options["trace"] = _options.traced(trace)
         if resume is not None:
-            options["resume"] = json.dumps(resume)
+            options["resume"] = _options.state_text("resume", resume)
 
         #: Samples in a batch of this rank, as it was given.
         self.batch_size = batch_size if batch_size is not None or global_batch_size is not None else 32
@@ -260,16 +274,23 @@ class Loader:
         self.device = ordinal
         #: For trainers that call ``loader.sampler.set_epoch``.
         self.sampler = Sampler(self)
-        self._transforms = transform
+        self._transforms = Transforms(transforms)
         self._output = output
         self._convert = {"torch": _batch.to_torch, "numpy": _batch.to_numpy, "dlpack": _batch.to_dlpack}[output]
-        self._channels_last = layout == "channels_last"
+        kinds = {"image": Image(), **(fields or {})}
+        pictures = {name for name, kind in kinds.items() if isinstance(kind, Image)}
+        self._channels_last = frozenset(pictures if layout == "channels_last" else ())
+        # Labels that nobody asked for may be missing in a batch of other fields.
+        self._wants_label = unlabelled or soft_labels is not None or "label" in (fields or {})
+        # Whether somebody has said which share of the samples this process gets.
+        self._share = "given" if rank is not None or distributed is False else "asked" if distributed else None
         self._core = _warpfeed.Core(options, copy, ordinal, self._stream())
         self._lock = threading.Lock()
         self._next_epoch: int = self._core.first_epoch()
         close_at_exit(self)
         #: The number of samples and the classes.
         self.dataset = Dataset(self._core.source_len(), self._core.classes())
+        self._own = frozenset(vars(self)) - foreign
 
     def _stream(self) -> int:
         """The handle of torch's current stream on the device."""
@@ -299,16 +320,23 @@ class Loader:
         Raises:
             WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if that is automatic).
         """
-        batches = self._core.replay(n)
+        self._check_world()
+        batches = self._core.replay(n, self._stream())
         _say()
         return map(self._made, itertools.cycle(batches))
 
     def _begin(self, at: tuple[int, int] | None) -> int:
         """Begins the next epoch, or the one ``at`` (epoch, batch); gives the number of its turn."""
+        self._check_world()
         with self._lock:
             turn = self._core.begin(self._next_epoch) if at is None else self._core.begin(*at)
             self._next_epoch = 1 + (self._next_epoch if at is None else at[0])
         return turn
+
+    def _check_world(self) -> None:
+        """An error if this rank turns out to be one of several, and nobody said what it gets."""
+        if self._share != "given":
+            _options.check_world(self.rank, self.world_size, None if self._share is None else True)
 
     def __len__(self) -> int:
         """Batches of the next epoch, on this rank."""
@@ -343,7 +371,7 @@ class Loader:
         Raises:
             WarpfeedError: if the seed, the global batch, the order or the data set differs.
         """
-        self._core.resume(json.dumps(dict(state)))
+        self._core.resume(_options.state_text("state", state))
         with self._lock:
             self._next_epoch = self._core.first_epoch()
 
@@ -415,8 +443,19 @@ class Loader:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """By its arguments: another process opens it anew, at the epoch that is next here."""
-        return _reopen, (type(self), self._arguments, self._next_epoch)
+        """By its arguments: another process opens it where it stands here. Its next loop is the one that
+        would be next here, :meth:`state_dict` is the same, and attributes of a subclass come along.
+
+        Raises:
+            TypeError: for a loader with ``trace``, since two loaders would write one file.
+        """
+        if "trace" in self._arguments:
+            trace = self._arguments["trace"]
+            raise TypeError(f"trace={trace!r}: such a loader cannot be pickled, since two loaders would write one file")
+        state = self.state_dict()
+        position = state if (state["epoch"], state["batch"]) != (0, 0) else None
+        attributes = {name: value for name, value in vars(self).items() if name not in self._own}
+        return _reopen, (type(self), self._arguments, self._next_epoch, position), attributes or None
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self._arguments.items() if name != "data")
@@ -424,23 +463,26 @@ class Loader:
 
     def _made(self, native: Any) -> Any:
         """The batch as the user gets it."""
-        names = native.fields()
-        convert, channels_last = self._convert, self._channels_last
+        names, facts = native.fields(), _batch.facts_of(native)
+        absent: dict[str, Exception] = {}
+        fields: Fields
         if names == ["image", "label"]:
-            fields: Any = (convert(native, "image", channels_last), convert(native, "label", False))
-            for f in self._transforms:
-                fields = f(*fields)
-            return Batch(fields, _batch.facts_of(native))
-        shown = {name: convert(native, name, channels_last and name in self._pictures(names)) for name in names}
-        for f in self._transforms:
-            shown = f(shown)
-        return FieldBatch(shown, _batch.facts_of(native))
+            fields = (self._field(native, "image"), self._field(native, "label"))
+        else:
+            fields = {}
+            for name in names:
+                try:
+                    fields[name] = self._field(native, name)
+                except WarpfeedError as e:
+                    if name != "label" or self._wants_label or e.kind != "source":
+                        raise
+                    absent[name] = e
+        if self._transforms:
+            fields = self._transforms(fields, self._seed, self.rank, native.epoch, native.index)
+        return Batch(fields, facts) if isinstance(fields, tuple) else FieldBatch(fields, facts, absent)
 
-    def _pictures(self, names: list[str]) -> set[str]:
-        from ._fields import Image
-
-        fields = self._arguments.get("fields") or {}
-        return {name for name in names if isinstance(fields.get(name, Image() if name == "image" else None), Image)}
+    def _field(self, native: Any, name: str) -> Any:
+        return self._convert(native, name, name in self._channels_last)
 
 
 class _Epoch:
@@ -473,6 +515,9 @@ class _Epoch:
     def __len__(self) -> int:
         return 0 if self._loader is None else len(self._loader)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("an epoch that is under way cannot be pickled; pickle the loader, or its state_dict()")
+
     def __del__(self) -> None:
         # What was prepared ahead for a loop that was left goes back.
         loader, turn = self.__dict__.get("_loader"), self.__dict__.get("_turn")
@@ -480,8 +525,12 @@ class _Epoch:
             loader._core.end(turn)
 
 
-def _reopen(cls: type[Loader], arguments: dict[str, Any], epoch: int) -> Loader:
-    loader = cls(**arguments)
+def _reopen(
+    cls: type[Loader], arguments: dict[str, Any], epoch: int, position: Mapping[str, Any] | None = None
+) -> Loader:
+    # A subclass may have other arguments; its attributes follow.
+    loader = cls.__new__(cls)
+    Loader.__init__(loader, **arguments, resume=position)
     loader.set_epoch(epoch)
     return loader
 
@@ -493,5 +542,5 @@ def _is_part(part: Any) -> bool:
 def _one(name: str, value: Any, other: str, other_value: Any) -> Any:
     """One of two names for the same."""
     if value is not None and other_value is not None and value != other_value:
-        raise ValueError(f"{name}={value!r} and {other}={other_value!r} are the same; set one of them")
+        raise ConfigError(f"{name}={value!r} and {other}={other_value!r} are the same; set one of them")
     return value if value is not None else other_value

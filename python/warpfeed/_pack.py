@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from . import _options, _warpfeed
+from . import _checks, _options, _warpfeed
+from ._error import ConfigError
 from ._sources import TableOptions
 
 __all__ = ["pack"]
@@ -56,13 +57,14 @@ def pack(
         WarpfeedError: for a sample that cannot be read, images that do not decode, or a target that
             exists or cannot be written. The target is then as it was.
     """
+    _checks.check(locals(), ("shard_size",))
     if recode not in ("lossless", "keep_bytes"):
-        raise ValueError(
+        raise ConfigError(
             f"recode={recode!r}: known are 'lossless' and 'keep_bytes'; quality, max_side and raw say more"
         )
     given = [name for name, value in [("quality", quality), ("max_side", max_side), ("raw", raw)] if value is not None]
     if recode == "keep_bytes" and given or raw is not None and len(given) > 1:
-        raise ValueError(f"{', '.join(given)} with recode={recode!r}: each decides on the images; set one of them")
+        raise ConfigError(f"{', '.join(given)} with recode={recode!r}: each decides on the images; set one of them")
     if raw is not None:
         how: tuple[str, int | None, int | None] = ("raw", *raw) if isinstance(raw, tuple) else ("raw", raw, None)
     elif quality is not None:

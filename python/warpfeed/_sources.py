@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
+from ._error import ConfigError
 from ._options import Path, path_text
 
 __all__ = ["Coco", "Concat", "TableOptions", "Voc", "Yolo"]
@@ -80,7 +81,7 @@ class Concat:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
         if self.by_class_name and self.keep_labels:
-            raise ValueError("by_class_name and keep_labels: each decides on the labels; set one of them")
+            raise ConfigError("by_class_name and keep_labels: each decides on the labels; set one of them")
 
     def _describe_source(self) -> dict[str, Any]:
         labels = "by_class_name" if self.by_class_name else "keep_labels" if self.keep_labels else "as they are"
@@ -125,7 +126,7 @@ class TableOptions:
         gather = self.gather.items() if isinstance(self.gather, Mapping) else self.gather
         object.__setattr__(self, "gather", tuple((name, tuple(columns)) for name, columns in gather))
         if self.delimiter is not None and (len(self.delimiter) != 1 or not self.delimiter.isascii()):
-            raise ValueError(f"delimiter={self.delimiter!r}: want one ASCII character")
+            raise ConfigError(f"delimiter={self.delimiter!r}: want one ASCII character")
 
     def _describe(self) -> dict[str, Any]:
         described = {name: value for name, value in vars(self).items() if value is not None and value is not False}

@@ -6,6 +6,7 @@ import os
 from typing import Any, Sequence
 
 from . import _warpfeed
+from ._error import ConfigError
 
 __all__ = ["split"]
 
@@ -29,15 +30,15 @@ def split(
     """
     if isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
         if labels is not None and by_class:
-            raise ValueError("labels and by_class: each says what the classes are; set one of them")
+            raise ConfigError("labels and by_class: each says what the classes are; set one of them")
         count, found = _warpfeed.labels(samples, by_class)
         indices, labels = list(range(count)), found if by_class else labels
     elif by_class:
-        raise ValueError("by_class reads the labels from a data set; give its path, or the labels")
+        raise ConfigError("by_class reads the labels from a data set; give its path, or the labels")
     else:
         indices = list(range(samples)) if isinstance(samples, int) else [int(i) for i in samples]
     if labels is not None and len(labels) != len(indices):
-        raise ValueError(f"{len(labels)} labels for {len(indices)} samples")
+        raise ConfigError(f"{len(labels)} labels for {len(indices)} samples")
     return _warpfeed.split(
         indices, [float(s) for s in shares], seed, None if labels is None else [int(i) for i in labels]
     )

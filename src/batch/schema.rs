@@ -73,6 +73,7 @@ pub enum Layout {
 
 /// Per-channel normalisation, `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
 /// by `Normalize`.
+/// Opening a loader is an error if a mean or a std exceeds 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Normalize {
     /// Mean of red, green and blue, each on a scale of 0 to 1.
@@ -104,6 +105,21 @@ impl Normalize {
             )));
         }
         Ok(())
+    }
+
+    /// Refuses numbers on the scale of bytes. Values between 0 and 1 have a mean of at most 1 and a
+    /// deviation of at most 0.5; a std of 1 is common for "do not scale".
+    pub(crate) fn check_scale(&self) -> Result<()> {
+        let most = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
+        if most(self.mean) <= 1.0 && most(self.std) <= 1.0 {
+            return Ok(());
+        }
+        let (mean, std) = (self.mean.map(|m| m / 255.0), self.std.map(|s| s / 255.0));
+        Err(Error::config(format!(
+            "normalize: mean {:?} and std {:?} are on a scale of 0 to 255, but pixels are on a scale of 0 to 1: divide both by 255, \
+             which gives mean {mean:.3?} and std {std:.3?}",
+            self.mean, self.std
+        )))
     }
 }
 

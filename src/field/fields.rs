@@ -125,7 +125,8 @@ impl Fields {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a field that cannot follow its picture,
-    /// and for [`Augment::iou_crop`] without boxes.
+    /// for labels that stay whole while pictures are mixed, and for [`Augment::iou_crop`] without
+    /// boxes.
     pub(crate) fn check(&self, augment: &Augment) -> Result<()> {
         if let Some(Other { name, .. }) = self.others.iter().find(|other| other.kind.follows_picture()) {
             if self.images.is_empty() {
@@ -136,6 +137,16 @@ impl Fields {
                     "field {name:?} follows the picture, and pictures are mixed: a mixed mask or box has no meaning"
                 )));
             }
+        }
+        if let Some((label, _)) = &self.label
+            && augment.mixes()
+            && !self.images.is_empty()
+            && !label.is_soft()
+        {
+            return Err(Error::config(
+                "augment mixes pictures (mixup, cutmix), but each label is the class of one picture: add .soft_labels(classes, smoothing), \
+                 or Label::soft for a field of your own, and train on \"soft_label\"; or use .without(\"label\") to train without labels",
+            ));
         }
         if augment.sees_boxes() && !self.others.iter().any(|other| other.kind.has_boxes()) {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));

@@ -37,6 +37,11 @@ impl Label {
         self
     }
 
+    /// Whether the label is also delivered as rows of shares.
+    pub(crate) fn is_soft(&self) -> bool {
+        self.soft.is_some()
+    }
+
     /// Classes and smoothing of the rows, if the loader wants rows.
     #[cfg(feature = "cuda")]
     pub(crate) fn shares(&self) -> Option<(usize, f32)> {

@@ -97,6 +97,21 @@ impl Loader {
         self
     }
 
+    /// Number of ranks on this machine, this one included. They share its processors: with automatic
+    /// [`workers`](Loader::workers) each rank starts its part of them. 0 is an error.
+    ///
+    /// By default the launcher's environment says so ([`Rank::from_env`]). Set it where ranks are
+    /// started in another way, such as by a program that starts itself again.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let third_of_eight_on_one_machine = Loader::new("train").rank(2, 8).local_world_size(8);
+    /// ```
+    pub fn local_world_size(mut self, ranks: usize) -> Self {
+        self.local_world_size = Some(ranks);
+        self
+    }
+
     /// Sets the seed of the shuffle and of all augmentation; 0 by default.
     ///
     /// ```

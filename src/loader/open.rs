@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use super::limits::check_retries;
 use super::memory::{Demand, Room, host_memory};
-use super::share::Place;
 use super::{Loader, listed, processors};
 use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
 #[cfg(feature = "cuda")]
@@ -18,7 +17,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::{Device, Fields, Written};
-use crate::order::{Rank, Schedule};
+use crate::order::Schedule;
 use crate::recipe::Recipe;
 use crate::source;
 use crate::trace::{self, Trace};
@@ -64,6 +63,7 @@ impl Loader {
             return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
         }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);
+        normalize.check_scale()?;
         Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
     }
 
@@ -98,10 +98,7 @@ impl Loader {
             let share = self.decode_share;
             return Err(Error::config(format!("decode_share({share}): a share of the device's time is from 0 to 1")));
         }
-        let rank = match self.place {
-            Place::Given { rank, world } => Rank::new(rank, world)?,
-            Place::Environment => Rank::of_launcher()?,
-        };
+        let rank = self.place.rank(self.local_world_size)?;
         let global_batch = self.batch.of_all(rank.world_size)?;
         self.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;

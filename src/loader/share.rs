@@ -1,4 +1,5 @@
 use crate::error::{Error, Result};
+use crate::order::Rank;
 
 /// How large a batch is.
 #[derive(Debug, Clone, Copy)]
@@ -30,4 +31,37 @@ impl Share {
 pub(super) enum Place {
     Given { rank: usize, world: usize },
     Environment,
+}
+
+impl Place {
+    /// The rank. Without a number of `local` ranks, a rank that the launcher's environment also
+    /// has takes the number from there.
+    pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
+        let found = match self {
+            Place::Environment => Rank::of_launcher()?,
+            Place::Given { rank, world } => {
+                let launched = Rank::from_env().ok().flatten();
+                launched
+                    .filter(|found| (found.rank, found.world_size) == (rank, world))
+                    .unwrap_or(Rank::new(rank, world)?)
+            }
+        };
+        if local == Some(0) {
+            return Err(Error::config("local_world_size(0): this process is one of the ranks of its machine"));
+        }
+        Ok(Rank { local_world_size: local.or(found.local_world_size), ..found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_given_number_of_local_ranks_is_kept() {
+        let place = Place::Given { rank: 1, world: 4 };
+        assert_eq!(place.rank(Some(2)).unwrap().local_world_size, Some(2));
+        assert_eq!(place.rank(None).unwrap().local_world_size, None);
+        assert!(place.rank(Some(0)).unwrap_err().to_string().contains("local_world_size(0)"));
+    }
 }

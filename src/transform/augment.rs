@@ -199,6 +199,10 @@ impl Augment {
 
     /// Mixes each sample of a finished batch with its neighbour; off by default. The batch provides
     /// the weight for the labels.
+    ///
+    /// A loader with labels then needs [`soft_labels`](crate::Loader::soft_labels), whose rows are
+    /// mixed too; without them, opening it is an error. To train without labels, leave them out:
+    /// [`without("label")`](crate::Loader::without). No other field is mixed.
     #[must_use]
     pub fn mix(mut self, mix: Mix) -> Self {
         self.mix = Some(mix);

@@ -1,0 +1,138 @@
+"""Promise: every option that cannot work is an error that names the option, its value and the way out,
+of a class that a program looks for."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import warpfeed
+from conftest import ran
+from warpfeed import Augment, Boxes, ConfigError, Decoder, Loader, Mix, Numbers, Rows, WarpfeedError
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"batch_size": -1}, ValueError, r"^batch_size=-1: want a whole number from 0"),
+        ({"batch_size": 0}, ValueError, r"config: batch_size=0: a batch has at least one sample"),
+        ({"batch_size": 8.0}, TypeError, r"^batch_size=8\.0: want a whole number"),
+        ({"batch_size": True}, TypeError, r"^batch_size=True: want a whole number"),
+        ({"batch_size": 1 << 64}, ValueError, r"^batch_size=18446744073709551616: want"),
+        ({"num_workers": "4"}, TypeError, r"^num_workers='4': want a whole number"),
+        ({"prefetch": None}, TypeError, r"^prefetch=None: want a whole number"),
+        ({"seed": -3}, ValueError, r"^seed=-3: want"),
+        ({"shuffle": "yes"}, TypeError, r"^shuffle='yes': want a whole number"),
+        ({"shuffle": -1}, ValueError, r"^shuffle=-1: want a whole number"),
+        ({"shuffle": 0}, ValueError, r"^shuffle=0: pass shuffle=False .* or shuffle=True, seed=0"),
+        ({"shuffle": 7, "seed": 1}, ValueError, r"both are the seed.* order=f"),
+        ({"drop_last": "no"}, TypeError, r"^drop_last='no': want True or False"),
+        ({"copy": 1}, TypeError, r"^copy=1: want True or False"),
+        ({"timeout": "1s"}, TypeError, r"^timeout='1s': want a number"),
+        ({"timeout": -1}, ValueError, r"^timeout=-1: want 0 or more"),
+        ({"timeout": float("inf")}, ValueError, r"^timeout=inf: "),
+        ({"classes": "cat"}, TypeError, r"^classes='cat': want a list of names"),
+        ({"classes": [1]}, TypeError, r"^classes=\[1\]: "),
+        ({"weights": 3}, TypeError, r"^weights=3: want a list of numbers"),
+        ({"order": [1]}, TypeError, r"^order=\[1\]: want a function"),
+        ({"output": 3}, TypeError, r"^output=3: want a str"),
+        ({"device": -1}, ValueError, r"^device=-1: want"),
+        ({"without": [3]}, TypeError, r"^without=\[3\]: "),
+        ({"resume": "x"}, TypeError, r"^resume='x': want what state_dict\(\) returned"),
+        ({"trace": ("a", 3)}, TypeError, r"^trace=\('a', 3\): want a path, or"),
+        ({"fields": [Numbers("f32")]}, TypeError, r"^fields=.*: want a dict of kinds by name"),
+        ({"fields": {"x": Numbers("f32", [-1])}}, ValueError, r"^fields=Numbers\(.*: shape=\[-1\]: "),
+        ({"fields": {"x": Boxes("many")}}, TypeError, r"^fields=Boxes\(most='many', .*: most='many': "),
+        ({"fields": {"x": Rows("u8", [], 3, padding=300)}}, ValueError, r"^fields=Rows\(.*padding=300"),
+        ({"augment": Augment.train("x")}, TypeError, r"^Augment\.train\('x'\): "),
+        ({"augment": Augment.resize(-1, 8)}, ValueError, r"^Augment\.resize\(-1, 8\): "),
+        ({"soft_labels": 0.1}, TypeError, r"^soft_labels=0\.1: want \(classes, smoothing\), such as \(1000, 0\.1\)"),
+        ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*want \(classes, smoothing\)"),
+        ({"normalize": 3}, TypeError, r"^normalize=3: want 'imagenet' or \(mean, std\)"),
+        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"want .* each of three numbers.*; these are of 1 and 1"),
+        ({"batchsize": 3}, TypeError, r"no argument 'batchsize'; did you mean 'batch_size'\?"),
+        ({"augmentation": 3}, TypeError, r"no argument 'augmentation'; did you mean 'augment'\?"),
+        ({"xyzzy": 3}, TypeError, r"no argument 'xyzzy'$"),
+    ],
+)  # fmt: skip
+def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, Any], error: type, text: str) -> None:
+    with pytest.raises(error, match=text) as raised:
+        Loader(mini, **{"output": "numpy", **options})
+    assert isinstance(raised.value, TypeError) or isinstance(raised.value, ConfigError), "configuration has one class"
+
+
+def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="^max_batch=-1: want a whole number"):
+        Decoder(max_batch=-1, output="numpy")
+    with pytest.raises(TypeError, match="^workers='2': want a whole number"):
+        warpfeed.pack(mini, tmp_path / "x.lmdb", workers="2")  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_taken(mini: str) -> None:
+    options = {"batch_size": np.int64(8), "drop_last": np.True_, "shuffle": np.False_, "seed": np.uint8(3)}
+    loader = Loader(mini, output="numpy", augment=Augment.train(32), timeout=np.float32(2), **options)
+    assert len(loader) == 8 and next(iter(loader)).ids == list(range(8))
+
+
+def test_shuffle_true_is_the_seed_and_an_integer_is_one(mini: str) -> None:
+    def ids(**options: Any) -> list[int]:
+        return next(iter(Loader(mini, batch_size=64, output="numpy", augment=Augment.train(32), **options))).ids
+
+    assert ids(shuffle=True, seed=7) == ids(shuffle=7) != ids(shuffle=True)
+    assert ids(shuffle=True, seed=0) == ids(shuffle=True) != ids(shuffle=False) == list(range(64))
+
+
+def test_numbers_on_a_scale_of_bytes_are_refused_with_those_that_are_meant(mini: str) -> None:
+    wrong = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+    with pytest.raises(ConfigError, match=r"0 to 255.*divide both by 255.*\[0\.485, 0\.456, 0\.406\].*\[0\.229"):
+        Loader(mini, normalize=wrong, output="numpy")
+    Loader(mini, normalize=((0, 0, 0), (1, 1, 1)), output="numpy").close()
+
+
+def test_mixing_without_soft_labels_is_refused_and_says_the_ways_out(mini: str) -> None:
+    mixed = {"augment": Augment.train(32).mix(Mix.mixup(0.2)), "output": "numpy", "batch_size": 8}
+    with pytest.raises(ConfigError, match=r'soft_labels=\(classes, smoothing\).*Label\(soft=.*without=\["label"\]') as e:
+        Loader(mini, **mixed)
+    assert "::" not in str(e.value)
+    assert set(next(iter(Loader(mini, soft_labels=(4, 0), **mixed)))) == {"image", "label", "soft_label"}
+    unlabelled = next(iter(Loader(mini, without=["label"], **mixed)))
+    assert list(unlabelled) == ["image"] and unlabelled.mixing is not None
+
+
+def test_errors_are_of_the_classes_that_programs_catch(tmp_path: Path, mini: str) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        Loader(tmp_path / "nothing", output="numpy")
+    e = missing.value
+    assert isinstance(e, WarpfeedError) and isinstance(e, warpfeed.StorageError)
+    assert (e.errno, e.filename, e.kind) == (2, str(tmp_path / "nothing"), "io") and str(e).startswith(e.filename)
+    again = pickle.loads(pickle.dumps(e))
+    assert type(again) is type(e) and str(again) == str(e) and again.errno == 2
+    loader = Loader(mini, batch_size=4, copy=False, timeout=0.2, prefetch=1, output="numpy", augment=Augment.train(32))
+    with pytest.raises(TimeoutError) as stalled:
+        kept = list(loader)
+        del kept
+    assert isinstance(stalled.value, warpfeed.TimedOutError) and stalled.value.kind == "timeout"
+    with pytest.raises(ConfigError):
+        warpfeed.split(3, [0.5, 0.5], 1, labels=[1])
+    with pytest.raises(ConfigError):
+        loader.load_state_dict({"epoch": "x"})
+
+
+def test_a_star_import_leaves_pillows_image_alone() -> None:
+    assert "Image" not in warpfeed.__all__ and warpfeed.Image().of is None and "Pending" in warpfeed.__all__
+
+
+def test_importing_the_package_imports_no_asyncio() -> None:
+    out = ran("import sys, numpy; before = set(sys.modules); import warpfeed; print('asyncio' in sys.modules)")
+    assert out == "False\n"
+
+
+def test_a_misspelt_option_has_its_suggestion_in_a_script(mini: str) -> None:
+    code = f"import warpfeed; warpfeed.Loader({mini!r}, drop_lats=True)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and done.stderr.endswith("did you mean 'drop_last'?\n"), done.stderr

@@ -1,0 +1,88 @@
+"""Promise: another process, or a copy, opens the same loader at the same place: of a subclass too."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from warpfeed import Augment, Loader
+
+OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+
+
+class Labelled(Loader):
+    """As users write subclasses: other arguments, and attributes before and after the call."""
+
+    def __init__(self, root: str, name: str, **more: Any) -> None:
+        self.root = root
+        super().__init__(root, **OPTIONS, **more)
+        self.name = name
+        self.parts = [name]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        for images, labels in super().__iter__():
+            yield images, labels, self.name
+
+
+def rest(loader: Loader) -> list[bytes]:
+    return [np.asarray(batch[0]).tobytes() for batch in loader]
+
+
+def test_a_subclass_has_arguments_of_its_own_and_is_pickled_as_one(mini: str) -> None:
+    loader = Labelled(mini, "mine", drop_last=True)
+    expected = rest(Loader(mini, drop_last=True, **OPTIONS))
+    for again in (pickle.loads(pickle.dumps(loader)), copy.copy(loader)):
+        assert type(again) is Labelled and (again.root, again.name, again.parts) == (mini, "mine", ["mine"])
+        assert again.drop_last and repr(again) == repr(loader) and next(iter(again))[2] == "mine"
+        assert rest(pickle.loads(pickle.dumps(loader))) == expected
+
+
+def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
+    whole = Loader(mini, **OPTIONS)
+    epochs = [rest(whole) for _ in range(3)]
+    first = Loader(mini, **OPTIONS)
+    it = iter(first)
+    next(it)
+    state = first.state_dict()
+    # In mid-epoch the next loop is the next epoch, there as here; the state is the same.
+    there = pickle.loads(pickle.dumps(first))
+    assert there.state_dict() == state and rest(there) == epochs[1]
+    there = pickle.loads(pickle.dumps(first))
+    there.set_epoch(0)
+    assert rest(there) == epochs[0][1:], "the epoch goes on where it stood"
+    # Opened with a state, and not used yet.
+    resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
+    assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
+    # Between two epochs.
+    resumed = pickle.loads(pickle.dumps(whole))
+    assert resumed.epoch == 3 and resumed.state_dict() == whole.state_dict()
+
+
+def test_what_cannot_be_pickled_says_so(mini: str, tmp_path: Path) -> None:
+    traced = Loader(mini, trace=tmp_path / "t.json", **OPTIONS)
+    with pytest.raises(TypeError, match="^trace=.*cannot be pickled, since two loaders would write one file"):
+        pickle.dumps(traced)
+    with pytest.raises(TypeError, match="an epoch that is under way cannot be pickled; pickle the loader"):
+        pickle.dumps(iter(Loader(mini, **OPTIONS)))
+
+
+def test_two_views_of_a_picture_are_two_samples_of_its_batch(mini: str) -> None:
+    """The recipe of the README, on one rank and on two."""
+
+    def twice(epoch: int) -> Any:
+        return np.random.default_rng((7, epoch)).permutation(64).repeat(2)
+
+    options = {**OPTIONS, "shuffle": False, "without": ["label"]}
+    for world in (1, 2):
+        pictures: list[int] = []
+        for rank in range(world):
+            for batch in Loader(mini, order=twice, rank=rank, world_size=world, drop_last=True, **options):
+                assert batch.ids[0::2] == batch.ids[1::2]
+                first, second = batch["image"][0::2], batch["image"][1::2]
+                assert not np.array_equal(first, second) and first.shape == (8, 32, 32, 3)
+                pictures += batch.ids[0::2]
+        assert sorted(pictures) == list(range(64))

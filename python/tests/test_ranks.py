@@ -1,0 +1,187 @@
+"""Promise: each rank gets its own share when told to, under any launcher. No rank gets all samples
+unless somebody says so. The ranks of a machine share its processors. Every launcher runs two ranks on
+the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from warpfeed import Augment, ConfigError, Loader, _options
+
+SHARED = """
+import json, os, sys, zlib
+import torch, torch.distributed as dist
+import warpfeed
+
+def opened(**told):
+    return warpfeed.Loader(sys.argv[1], batch_size=8, augment=warpfeed.Augment.resize(32, 32), **told)
+
+def said(call):
+    try:
+        call()
+    except warpfeed.ConfigError as e:
+        return str(e)
+    return "no error"
+
+def first(loader):
+    return lambda: next(iter(loader))
+
+def seen(images):
+    return [zlib.crc32(image.contiguous().numpy().tobytes()) for image in images]
+
+def note(**facts):
+    with open(os.path.join(sys.argv[2], f"{dist.get_rank()}.json"), "w") as file:
+        json.dump(facts, file)
+
+def note_shares(**facts):
+    told = opened(distributed=True)
+    all_ = opened(distributed=False)
+    note(seen=[pixel for images, _ in told for pixel in seen(images)], workers=told.num_workers,
+         all=[pixel for images, _ in all_ for pixel in seen(images)], workers_of_all=all_.num_workers, **facts)
+"""
+
+
+def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str, Any]]:
+    """What two ranks noted that a launcher started."""
+    (tmp_path / "script.py").write_text(SHARED + textwrap.dedent(code))
+    command = [sys.executable, *launcher, str(tmp_path / "script.py"), mini, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def check(ranks: list[dict[str, Any]], mini: str) -> None:
+    """Both shares are all samples, each once, and both ranks share the processors."""
+    whole = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
+    samples = len(whole.dataset)
+    assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
+    assert len(set(ranks[0]["seen"]) | set(ranks[1]["seen"])) == len({image.tobytes() for image in next(iter(whole))[0]})
+    for rank in ranks:
+        assert rank["workers"] == max(1, whole.num_workers // 2)
+        if "all" in rank:
+            assert len(rank["all"]) == samples and rank["workers_of_all"] == rank["workers"]
+        assert "distributed=True" in rank["untold"] and "distributed=False" in rank["untold"], rank["untold"]
+
+
+def test_mp_spawn_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+    code = """
+        import torch.multiprocessing as mp
+        def work(rank, argv):
+            sys.argv = argv
+            before = opened()               # nothing tells of ranks yet
+            early = said(lambda: opened(distributed=True))
+            dist.init_process_group("gloo", init_method=f"file://{argv[2]}/store", rank=rank, world_size=2)
+            note_shares(untold=said(first(before)), now=said(opened), early=early,
+                        replayed=said(lambda: before.replay(1)))
+            dist.destroy_process_group()
+        if __name__ == "__main__":
+            mp.start_processes(work, (sys.argv,), nprocs=2, start_method="spawn")
+    """
+    ranks = noted(tmp_path, mini, code)
+    check(ranks, mini)
+    for rank in ranks:
+        assert "was opened before that was known" in rank["untold"] and rank["replayed"] == rank["untold"]
+        assert "pass distributed=True" in rank["now"]
+        assert "init_process_group()" in rank["early"] and "train_dataloader()" in rank["early"]
+
+
+def test_torchrun_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+    code = """
+        untold = said(opened)
+        early = opened(distributed=True)    # by the environment
+        dist.init_process_group("gloo")
+        next(iter(early))
+        note_shares(untold=untold)
+        dist.destroy_process_group()
+    """
+    check(noted(tmp_path, mini, code, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"), mini)
+
+
+def test_accelerate_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    code = """
+        from accelerate import Accelerator
+        untold = said(lambda: first(opened())())
+        accelerator = Accelerator(cpu=True)
+        assert accelerator.num_processes == 2, accelerator.state
+        loader = accelerator.prepare(opened(distributed=True))
+        assert isinstance(loader, warpfeed.Loader)
+        note_shares(untold=untold)
+        dist.destroy_process_group()
+    """
+    launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1")
+    check(noted(tmp_path, mini, code, *launcher, "--mixed_precision=no", "--dynamo_backend=no"), mini)
+
+
+def test_lightning_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+    """Its launcher runs the script again for each rank, before `torch.distributed` is initialised."""
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    code = """
+        import lightning
+        top = opened()                      # as a script does that passes it to fit()
+        early = said(lambda: opened(distributed=True))
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(1, 1)
+                self.seen = []
+            def train_dataloader(self):
+                self.loader = opened(distributed=True)
+                return self.loader
+            def training_step(self, batch, index):
+                images, labels = batch
+                self.seen += seen(images)
+                return self.layer(labels.float()[:, None]).sum()
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), 0.01)
+            def on_train_end(self):
+                note(seen=self.seen, workers=self.loader.num_workers, early=early, untold=said(first(top)))
+        quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+        lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, num_sanity_val_steps=0,
+                          default_root_dir=sys.argv[2], **quiet).fit(Module())
+    """
+    ranks = noted(tmp_path, mini, code)
+    check(ranks, mini)
+    assert all("train_dataloader()" in rank["early"] for rank in ranks), ranks[0]["early"]
+
+
+def test_a_loader_that_disagrees_with_torch_distributed_is_refused(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
+    loader = Loader(mini, distributed=True, **options)
+    shares = [Loader(mini, rank=0, world_size=1, **options), Loader(mini, distributed=False, **options)]
+    monkeypatch.setattr(_options, "of_torch", lambda: _options.Place(1, 2, None, 2))
+    with pytest.raises(ConfigError, match="rank 1 of 2 of torch.distributed, but the loader was opened as rank 0 of 1"):
+        next(iter(loader))
+    for told in shares:
+        next(iter(told))
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus", "local"),
+    [
+        ({"LOCAL_WORLD_SIZE": "4"}, 0, 4),
+        ({"LOCAL_WORLD_SIZE": "64"}, 0, 16),
+        ({"MASTER_ADDR": "127.0.0.1"}, 8, 16),
+        ({"MASTER_ADDR": "node0"}, 8, 8),
+        ({"MASTER_ADDR": "node0"}, 0, None),
+        ({}, 8, 8),
+        ({}, 0, 16),
+    ],
+)  # fmt: skip
+def test_the_ranks_of_a_machine_are_counted_without_asking_the_others(
+    monkeypatch: pytest.MonkeyPatch, torch: Any, environment: dict[str, str], gpus: int, local: int | None
+) -> None:
+    for name in ("LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert _options._local_world_size(16) == local

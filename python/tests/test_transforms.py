@@ -1,0 +1,106 @@
+"""Promise: what a transform returns is a batch or an error that says what came. Its random numbers are
+those of its batch, so that they go on after a resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Pictures
+from warpfeed import Augment, Loader, Mix, Numbers, WarpfeedError
+
+OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
+
+
+@pytest.mark.parametrize(
+    ("f", "came"),
+    [
+        (lambda x, y: x, r"returned numpy.ndarray of shape \(16, 32, 32, 3\)"),
+        (lambda x, y: (x,), "returned a tuple of 1"),
+        (lambda x, y: [x, y, y], "returned a list of 3"),
+        (lambda x, y: None, "returned NoneType"),
+        (lambda x, y: "xy", "returned str"),
+        (lambda x, y: {}, "returned an empty dict"),
+        (lambda x, y: {0: x}, "returned a dict with the key 0"),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_no_batch_is_an_error_that_says_what_came(mini: str, f: Any, came: str) -> None:
+    with pytest.raises(TypeError, match=rf"transforms\[1\] \(<lambda>\) {came}; want \(images, labels\), or a dict"):
+        next(iter(Loader(mini, transforms=[lambda x, y: (x, y), f], **OPTIONS)))
+
+
+def test_a_pair_may_become_a_dict_and_a_dict_a_pair(mini: str) -> None:
+    images, labels = next(iter(Loader(mini, **OPTIONS)))
+    renamed = Loader(mini, transforms=lambda x, y: {"pixel_values": x, "labels": y}, **OPTIONS)
+    batch = next(iter(renamed))
+    assert isinstance(batch, dict) and list(batch) == ["pixel_values", "labels"] and batch.number == 0
+    assert np.array_equal(batch["pixel_values"], images) and np.array_equal(batch["labels"], labels)
+    steps = [lambda x, y: {"x": x, "y": y}, lambda fields: [fields["x"], fields["y"]], lambda x, y: (x, y + 1)]
+    batch = next(iter(Loader(mini, transforms=steps, **OPTIONS)))
+    assert np.array_equal(batch.images, images) and np.array_equal(batch.labels, labels + 1)
+
+
+def test_soft_labels_train_as_a_pair_by_one_transform(mini: str) -> None:
+    mixed = {**OPTIONS, "augment": Augment.train(32).mix(Mix.mixup(0.2)), "soft_labels": (4, 0.1)}
+    for images, rows in Loader(mini, transforms=lambda fields: (fields["image"], fields["soft_label"]), **mixed):
+        assert images.shape[0] == rows.shape[0] and rows.shape[1] == 4
+
+
+def test_what_is_no_function_is_refused_when_the_loader_is_opened(mini: str) -> None:
+    for wrong in [3, "f", [3], {"f": len}]:
+        with pytest.raises(TypeError, match="^transforms"):
+            Loader(mini, transforms=wrong, **OPTIONS)
+
+    def wants(images, labels, *, batch):  # type: ignore[no-untyped-def]
+        return images, labels
+
+    with pytest.raises(TypeError, match=r"transforms\[0\] \(wants\) wants 'batch'; a loader passes epoch, number .* seed"):
+        Loader(mini, transforms=wants, **OPTIONS)
+
+
+def noise(images, labels, *, seed):  # type: ignore[no-untyped-def]
+    drawn = np.random.default_rng(seed).normal(size=images.shape)
+    return images + drawn, labels
+
+
+def test_random_numbers_of_a_transform_go_on_after_a_resume(mini: str) -> None:
+    loader = Loader(mini, shuffle=3, transforms=noise, **OPTIONS)
+    whole = [images for _ in range(2) for images, _ in loader]
+    killed = Loader(mini, shuffle=3, transforms=noise, **OPTIONS)
+    list(killed)
+    it = iter(killed)
+    next(it)
+    again = Loader(mini, shuffle=3, transforms=noise, resume=killed.state_dict(), workers=1, **OPTIONS)
+    rest = [images for images, _ in again]
+    assert len(rest) == 3 and all(np.array_equal(a, b) for a, b in zip(rest, whole[5:], strict=True))
+
+
+def test_a_transform_gets_what_it_asks_for_and_a_seed_of_its_own(mini: str) -> None:
+    told: list[tuple[int, int, int]] = []
+
+    def ask(images, labels, *, epoch, number, seed, scale=1.0):  # type: ignore[no-untyped-def]
+        told.append((epoch, number, seed))
+        return images, labels
+
+    for rank in range(2):
+        loader = Loader(mini, seed=5, rank=rank, world_size=2, transforms=[ask, ask], **OPTIONS)
+        for _ in range(2):
+            for batch in loader:
+                assert told[-1][:2] == (batch.epoch, batch.number)
+    seeds = [seed for _, _, seed in told]
+    assert len(set(seeds)) == len(seeds) == 2 * 2 * 2 * 2 and all(0 <= seed < 1 << 63 for seed in seeds)
+
+
+def test_data_that_never_has_labels_needs_no_option(mini: str) -> None:
+    loader = Loader(Pictures(8, "unlabelled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
+                    fields={"emb": Numbers("f32", [2])})  # fmt: skip
+    for batch in loader:
+        assert list(batch) == ["image", "emb"]
+        with pytest.raises(WarpfeedError, match="no label.*unlabelled=True"):
+            batch["label"]
+        with pytest.raises(KeyError, match="'other'"):
+            batch["other"]
+    asked = Loader(Pictures(8, "unlabelled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
+                   fields={"emb": Numbers("f32", [2])}, unlabelled=True)  # fmt: skip
+    assert [batch["label"].tolist() for batch in asked] == [[-1] * 4] * 2

@@ -1,0 +1,73 @@
+"""Promise: no message speaks Rust. Every text in the crate's source that may become a message is read
+here, in Python's spelling, so that a new one that is not covered fails."""
+
+from __future__ import annotations
+
+import re
+
+from conftest import ROOT
+from warpfeed._warpfeed import in_python
+
+#: Texts of the crate that no user of the package gets.
+UNSEEN = {
+    # Of codecs, which the package does not take.
+    "the picture was opened by a codec alone; `Codecs::open` opens it",
+}
+
+SETTER = re.compile(r"pub fn ([a-z_]+)\((?:mut )?self\b[^{;]*?->\s*(?:Self|Loader|Result<Batches|Pack)", re.S)
+LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"', re.S)
+
+
+def source(path: str) -> str:
+    """The code of a file without its tests, comments and attributes."""
+    code = (ROOT / path).read_text()
+    code = re.split(r"#\[cfg\((?:all\()?test\b[^\n]*\n(?:\s*#\[[^\n]*\n)*\s*mod \w+ \{", code)[0]
+    code = re.sub(r"//[^\n]*", "", code)
+    return re.sub(r"'\\?\"'", "''", code)
+
+
+def messages() -> set[str]:
+    found = set()
+    for path in sorted((ROOT / "src").rglob("*.rs")):
+        if path.name == "tests.rs" or "sim" in path.parts:
+            continue
+        for text in LITERAL.findall(source(str(path.relative_to(ROOT)))):
+            text = re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
+            # Links are those of documentation in attributes.
+            if " " in text and "](" not in text:
+                found.add(text)
+    return found - UNSEEN
+
+
+def setters() -> set[str]:
+    folders = ("src/loader", "src/field", "src/pack", "src/transform", "src/source")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.rs")]
+    return {name for path in files for name in SETTER.findall(path.read_text())}
+
+
+def test_setters_are_found() -> None:
+    assert {"batch_size", "unlabelled", "soft_labels", "host", "decode_on", "force"} <= setters()
+    assert len(messages()) > 300
+
+
+def test_no_message_of_the_crate_has_rust_spelling() -> None:
+    call = re.compile(rf"(?<![\w:])\.?(?:{'|'.join(sorted(setters()))})\((?!s\))")
+    path = re.compile(r"\b[A-Za-z_]\w*::\w+")
+    spelt = {text: in_python(text) for text in messages()}
+    rusty = [text for text in spelt.values() if call.search(text) or path.search(text)]
+    assert not rusty, "\n".join(rusty)
+
+
+def test_values_are_those_of_python_and_places_stay() -> None:
+    for rust, python in [
+        ("unlabelled(true) makes it -1", "unlabelled=True makes it -1"),
+        (".pinned(false) needs less", "pin_memory=False needs less"),
+        ("prefetch(3) fits, or batch_size(38358)", "prefetch=3 fits, or batch_size=38358"),
+        ("add .soft_labels(classes, smoothing) or", "add soft_labels=(classes, smoothing) or"),
+        ('use .without("label") here', 'use without=["label"] here'),
+        ("no label, which balanced() needs", "no label, which balanced=True needs"),
+        ("or use LastBatch::Keep", 'or use last_batch="keep"'),
+        ("replay(9): from 1 to 3", "replay(9): from 1 to 3"),
+        ("all (of them)", "all (of them)"),
+    ]:
+        assert in_python(rust) == python

@@ -1,0 +1,87 @@
+"""Functions of the user's on whole batches."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from typing import Any, Callable, Mapping, Sequence, Union
+
+__all__ = ["Fields", "Transforms"]
+
+#: A batch under way: images and labels, or fields by name.
+Fields = Union[tuple[Any, Any], dict[str, Any]]
+
+#: What a transform may ask for, as keyword-only parameters.
+_KNOWN = ("epoch", "number", "seed")
+
+
+class Transforms:
+    """A chain of functions on whole batches."""
+
+    def __init__(self, given: Any) -> None:
+        if not callable(given) and (isinstance(given, (str, bytes)) or not isinstance(given, Sequence)):
+            raise TypeError(f"transforms={given!r}: want a function, or a list of functions")
+        steps = [given] if callable(given) else list(given)
+        self._steps: list[tuple[Callable[..., Any], list[str], str]] = []
+        for place, f in enumerate(steps):
+            if not callable(f):
+                raise TypeError(f"transforms: {f!r} cannot be called")
+            name = f"transforms[{place}] ({getattr(f, '__name__', None) or type(f).__name__})"
+            self._steps.append((f, _wanted(f, name), name))
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def __call__(self, fields: Fields, seed: int, rank: int, epoch: int, number: int) -> Fields:
+        """Calls the functions one after the other. Each decides on the form of what the next one gets."""
+        for place, (f, wanted, name) in enumerate(self._steps):
+            extra: dict[str, int] = {}
+            if wanted:
+                known = {"epoch": epoch, "number": number}
+                if "seed" in wanted:
+                    known["seed"] = _seed(seed, epoch, number, rank, place)
+                extra = {key: known[key] for key in wanted}
+            came = f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra)
+            fields = _checked(came, name)
+        return fields
+
+
+def _wanted(f: Callable[..., Any], name: str) -> list[str]:
+    """The keyword-only parameters of `f` that a loader fills in."""
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    found = []
+    for parameter in parameters:
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        if parameter.name in _KNOWN:
+            found.append(parameter.name)
+        elif parameter.default is inspect.Parameter.empty:
+            raise TypeError(f"{name} wants {parameter.name!r}; a loader passes epoch, number (of the batch) and seed")
+    return found
+
+
+def _seed(seed: int, epoch: int, number: int, rank: int, place: int) -> int:
+    """A number for generators, 63 bits, of its own for each batch of each rank."""
+    text = f"{seed} {epoch} {number} {rank} {place}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def _checked(came: Any, name: str) -> Fields:
+    """What a transform returned, if that is a batch."""
+    if isinstance(came, Mapping):
+        wrong = next((key for key in came if not isinstance(key, str)), None)
+        if wrong is None and len(came):
+            return dict(came)
+        what = "an empty dict" if wrong is None else f"a dict with the key {wrong!r}"
+    elif isinstance(came, (tuple, list)):
+        if len(came) == 2:
+            return came[0], came[1]
+        what = f"a {type(came).__name__} of {len(came)}"
+    else:
+        shape = getattr(came, "shape", None)
+        what = f"{type(came).__module__}.{type(came).__name__}".removeprefix("builtins.")
+        what += "" if shape is None else f" of shape {tuple(shape)}"
+    raise TypeError(f"{name} returned {what}; want (images, labels), or a dict of fields by name")
