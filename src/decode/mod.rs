@@ -93,6 +93,7 @@ pub(crate) use png::{Pass, Png, PngReader};
 pub use raw::RawRgb;
 pub(crate) use scratch::{keep, release};
 pub use standard::check;
+#[cfg(test)]
 pub(crate) use standard::standard;
 
 #[cfg(test)]

@@ -2,11 +2,8 @@ use std::time::Duration;
 
 use super::Loader;
 use crate::engine::OnError;
-use crate::error::{Error, Result};
-
-/// Most times that a sample may be read again: with a pause of a second each that is a quarter of
-/// an hour.
-const MOST_RETRIES: usize = 1000;
+#[cfg(doc)]
+use crate::error::Error;
 
 /// What happens when something fails, and how much may be claimed, kept and waited for.
 impl Loader {
@@ -106,13 +103,4 @@ impl Loader {
         self.memory_limit = Some(bytes);
         self
     }
-}
-
-pub(super) fn check_retries(times: usize) -> Result<()> {
-    if times > MOST_RETRIES {
-        return Err(Error::config(format!(
-            "retries({times}): at most {MOST_RETRIES}, which take a quarter of an hour a sample"
-        )));
-    }
-    Ok(())
 }

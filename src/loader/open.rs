@@ -1,7 +1,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::limits::check_retries;
 use super::memory::{Demand, Room, host_memory};
 use super::share::Place;
 use super::{Loader, listed, processors};
@@ -93,7 +92,7 @@ impl Loader {
         pinned: bool,
         beside: impl Fn(&Schema, usize) -> usize,
     ) -> Result<Parts> {
-        check_retries(self.retries)?;
+        source::check_retries(self.retries)?;
         if !(0.0..=1.0).contains(&self.decode_share) {
             let share = self.decode_share;
             return Err(Error::config(format!("decode_share({share}): a share of the device's time is from 0 to 1")));

@@ -11,7 +11,6 @@ use crate::decode::Codecs;
 use crate::engine::{Asked, Checkpoint, DecodeOn, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
-#[cfg(doc)]
 use crate::source;
 use crate::source::{Source, TableOptions};
 use crate::trace;
@@ -202,7 +201,7 @@ impl Loader {
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
-            retries: 3,
+            retries: source::RETRIES,
             max_sample_bytes: 1 << 31,
             trace: None,
             soft_labels: None,
