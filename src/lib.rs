@@ -129,6 +129,8 @@
 //! [`on_error`](Loader::on_error) with [`OnError::Skip`] replaces the sample by another of the same
 //! batch. [`HostBatch::valid`] says which samples were replaced. [`Batches::faults`] lists each of
 //! them once. [`retries`](Loader::retries) says how often a failed read is repeated.
+//! [`strict`](Loader::strict) makes damage an error that decoders pass over; without it
+//! [`Stats::damaged`] counts the pictures in which decoding met some.
 //! [`max_pixels`](Loader::max_pixels) and [`max_sample_bytes`](Loader::max_sample_bytes) refuse
 //! samples that are too large. [`mmap(false)`](Loader::mmap) makes a truncated shard an error
 //! instead of a `SIGBUS`.

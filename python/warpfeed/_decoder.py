@@ -82,7 +82,7 @@ class Decoder:
         decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded if ``device`` is one.
         timeout: seconds that a request waits for a batch to go.
         pinned: page-locked host memory.
-        memory_limit, max_pixels, max_sample_bytes: as for :class:`Loader`.
+        strict, memory_limit, max_pixels, max_sample_bytes: as for :class:`Loader`.
 
     Raises:
         WarpfeedError: if an option cannot work.
@@ -104,6 +104,7 @@ class Decoder:
         decode_on: str = "gpu",
         timeout: float | None = None,
         pinned: bool = False,
+        strict: bool = False,
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
@@ -113,6 +114,7 @@ class Decoder:
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment")
         options: dict[str, Any] = {
             "batch_size": max_batch, "workers": workers, "prefetch": prefetch, "decode_on": decode_on, "pinned": pinned,
+            "strict": strict,
             "layout": "nchw" if layout == "nchw" else "nhwc",
         }  # fmt: skip
         optional = {

@@ -81,6 +81,10 @@ class Loader:
             device's time that this may take, from 0 to 1.
         pin_memory, pinned: page-locked host memory. mmap: whether tar shards are mapped.
         on_error: ``"stop"`` or ``"skip"``; with the latter ``max_skipped`` samples at most.
+        strict: whether damage inside a JPEG, which libjpeg passes over with a warning, is an error of
+            its sample. All of each file is then read, whatever the crop needs, which takes time.
+            Otherwise ``stats()["damaged"]`` counts the pictures in which decoding met damage, and
+            the log names them.
         retries, timeout (in seconds), memory_limit, max_pixels, max_sample_bytes: as in Rust.
         trace: a path, or ``(path, (wait, warmup, active, repeat))``, for Perfetto. The file is
             complete after each window, and when the loader is closed.
@@ -138,6 +142,7 @@ class Loader:
         mmap: bool = True,
         on_error: str = "stop",
         max_skipped: int | None = None,
+        strict: bool = False,
         retries: int | None = None,
         timeout: float | None = None,
         memory_limit: int | None = None,
@@ -214,7 +219,7 @@ class Loader:
             options["order"] = _options.ordered(order)
         if weights is not None:
             options["weights"] = [float(w) for w in weights]
-        flags = {"balanced": balanced, "by_class_name": by_class_name, "keep_labels": keep_labels}
+        flags = {"balanced": balanced, "by_class_name": by_class_name, "keep_labels": keep_labels, "strict": strict}
         options.update((name, True) for name, is_set in flags.items() if is_set)
         options["skip"] = skip
         options["workers"] = _one("num_workers", num_workers, "workers", workers) or 0

@@ -49,10 +49,11 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let Shared { run, memory, .. } = self;
+        let Shared { recipe, run, memory, .. } = self;
         let settings = &run.settings;
         let mut stats = run.counters.stats();
         stats.workers = settings.workers;
+        stats.damaged = recipe.damaged.count();
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
         (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
         stats.worker_seconds = stats.seconds * stats.workers as f64;

@@ -40,6 +40,33 @@ impl Loader {
         self
     }
 
+    /// Whether damage in a picture is an error of its sample; off by default.
+    ///
+    /// A JPEG that is damaged inside decodes: libjpeg warns and continues, and this crate delivers
+    /// the same pixels. By default a loader counts such pictures in
+    /// [`Stats::damaged`](crate::Stats::damaged) and names each sample once in the log, as a
+    /// warning. It sees the damage that decoding meets. A crop is decoded without the rest of its
+    /// file, so damage outside the crop, and damage that leaves valid codes, is neither counted
+    /// nor named.
+    ///
+    /// A strict loader first reads all of each picture, as [`check`](crate::decode::check) and
+    /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every
+    /// crop, and wherever the picture is decoded. The workers do this reading, also for pictures
+    /// that a device decodes, and it takes longer than decoding all of the picture. For a large
+    /// data set run `warpfeed verify --strict` once instead.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").strict(true);
+    /// ```
+    ///
+    /// The [`decode`](crate::decode) module lists what counts as damage.
+    /// [`on_error`](Loader::on_error) says what becomes of such a sample.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
     /// The most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. A
     /// picture that claims more is a failed sample, and no memory is allocated for it.
     ///

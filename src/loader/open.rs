@@ -18,7 +18,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::{Device, Fields, Written};
 use crate::order::{Rank, Schedule};
-use crate::recipe::Recipe;
+use crate::recipe::{Damaged, Recipe};
 use crate::source;
 use crate::trace::{self, Trace};
 
@@ -147,6 +147,8 @@ impl Loader {
             seed: self.seed,
             retries: self.retries,
             sample_bytes: self.max_sample_bytes,
+            strict: self.strict,
+            damaged: Damaged::default(),
             blank: self.asked.is_some(),
             stand_in: self.asked.is_none() && matches!(self.on_error, OnError::Skip { .. }),
         };

@@ -51,6 +51,10 @@ pub struct Stats {
     /// Pictures that workers left to the device; see
     /// [`Loader::decode_on`](crate::Loader::decode_on).
     pub decoded_on_device: u64,
+    /// Pictures that were decoded although they are damaged, each time they were decoded. A decoder
+    /// sees the damage that it meets in the part of the file that a crop needs;
+    /// [`Loader::strict`](crate::Loader::strict) looks at all of it, and makes damage an error.
+    pub damaged: u64,
     /// How often a sample was read again after a transient error; see
     /// [`Loader::retries`](crate::Loader::retries).
     pub retries: u64,
@@ -220,6 +224,7 @@ impl Stats {
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
             plain_jpegs: self.plain_jpegs.saturating_sub(earlier.plain_jpegs),
             decoded_on_device: self.decoded_on_device.saturating_sub(earlier.decoded_on_device),
+            damaged: self.damaged.saturating_sub(earlier.damaged),
             retries: self.retries.saturating_sub(earlier.retries),
             waited_seconds: (self.waited_seconds - earlier.waited_seconds).max(0.0),
             epochs: self.epochs.saturating_sub(earlier.epochs),
@@ -317,6 +322,9 @@ impl fmt::Display for Stats {
         }
         if let Some(bytes) = anonymous_bytes {
             write!(f, ", {:.1} MiB of anonymous memory", mib(bytes))?;
+        }
+        if self.damaged > 0 {
+            write!(f, "\n  {} pictures were decoded although they are damaged", self.damaged)?;
         }
         for slow in &self.slowest[..self.slowest.len().min(3)] {
             write!(f, "\n  slow: {}: {:.1} ms, most of it in {}", slow.name(), slow.seconds * 1e3, slow.stage)?;

@@ -86,6 +86,15 @@ impl Group {
         }
     }
 
+    /// Reads all of a picture; what is damaged in it.
+    pub(in crate::decode) fn damage(&mut self, picture: &Picture<'_>) -> Result<Option<String>> {
+        let coefficients = &mut self.plain.coefficients;
+        let decoded = coefficients.decode(picture.bytes(), &opened(picture).header);
+        let damage = decoded.map(|()| coefficients.damage());
+        coefficients.shrink(KEPT_BYTES);
+        damage
+    }
+
     /// Gives back what is kept of pictures before, if it is more than `limit` bytes: coefficients,
     /// and pixels that were to be turned. Returns how much of both it keeps.
     pub(in crate::decode) fn keep(&mut self, limit: usize) -> usize {
@@ -226,6 +235,7 @@ impl Plain {
         let decoded = self.coefficients.decode(job.picture.bytes(), &opened(&job.picture).header);
         if decoded.is_ok() {
             self.render(backend, flight, job);
+            job.out.damage = self.coefficients.damage();
         }
         self.coefficients.shrink(KEPT_BYTES);
         decoded
