@@ -163,7 +163,7 @@
 //! # Where the time goes
 //!
 //! [`Batches::stats`] has the count, time and percentiles of every stage. They are always counted.
-//! [`Stats::verdict`] says in a sentence what limits the loader, and what would lift that limit.
+//! [`Stats::verdict`] says what limits the loader, and what would lift that limit.
 //! [`Batches::monitor`] gives a handle for both inside a `for` loop and on another thread.
 //! [`Loader::trace`] writes a file for Perfetto; [`trace::span()`] adds your own code to it.
 //! [`Batches::replay`] shows how fast your step would be without a loader.

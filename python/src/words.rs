@@ -1,5 +1,5 @@
 /// What the crate's messages call by its name in Rust, and its name here.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 11] = [
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
     ("pinned(true)", "pin_memory=True"),
@@ -9,6 +9,8 @@ const NAMES: [(&str, &str); 9] = [
     ("`Loader::trace`", "`trace=`"),
     ("Coco::with_pictures takes another folder", "warpfeed.Coco(json, pictures=...) takes another folder"),
     ("Augment::", "Augment."),
+    ("`.repeat(n)`", "`repeat=n`"),
+    ("DecodeOn::Auto lets", "decode_on=\"auto\" lets"),
 ];
 
 /// A message of the crate for users of Python.

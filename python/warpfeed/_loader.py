@@ -358,8 +358,8 @@ class Loader:
         return None if stats is None else dict(json.loads(stats))
 
     def verdict(self) -> Report:
-        """What limits the loader, and what would lift that limit: a dict, which prints as a
-        sentence."""
+        """What limits the loader, and what would lift that limit: a dict, which prints as
+        text."""
         return Report(*self._core.verdict())
 
     def memory_plan(self) -> Report:

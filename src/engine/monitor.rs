@@ -59,6 +59,7 @@ impl Shared {
         stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed();
         stats.slots = Settings::slots_for(stats.prefetch);
+        stats.allocated_slots = memory.slots;
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
             (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
         stats

@@ -112,7 +112,7 @@ impl Worker {
             Ok(())
         });
         if full.header().mixing.is_some() {
-            self.run.counters.worker(self.index).mixed(nanos(Instant::now(), start));
+            self.run.counters.worker(self.index).spent_more(Stage::Write, nanos(Instant::now(), start));
         }
         if let Err(e) = finished {
             let number = full.header().number;
@@ -273,9 +273,8 @@ impl<'a> Desk<'a> {
             });
             match read {
                 Ok((sample, memory)) => {
-                    let images = &group.images[group.samples.len() * self.images()..];
-                    let bytes = images.iter().map(Planned::encoded_bytes).sum();
-                    let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let bytes = sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let buffer = 2 * bytes;
                     // What was read ahead has its own bound.
                     let buffer = if ahead_ns.is_some() { 0 } else { buffer };
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
@@ -388,10 +387,19 @@ impl<'a> Desk<'a> {
                     guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
                 },
             );
+            let computes = recipe.fields.compute();
+            if computes {
+                meter.stage(Stage::Write, &mut timed, sample_bytes);
+                meter.enter(Stage::Decode, timed.id);
+            }
             if made.is_ok() {
                 made = recipe.write(&sample, images[own].first().map(|image| &image.plan), part, place);
             }
-            meter.stage(Stage::Write, &mut timed, sample_bytes);
+            match computes {
+                true if each > 0 => meter.more(Stage::Decode, &mut timed),
+                true => meter.stage(Stage::Decode, &mut timed, 0),
+                false => meter.stage(Stage::Write, &mut timed, sample_bytes),
+            }
             meter.done(&timed);
             if let Err(e) = made {
                 part.meta(place).fault = Some(recipe.blame(timed.id, timed.key, e));

@@ -32,6 +32,9 @@ pub struct Stats {
     pub most_prefetch: usize,
     /// Batch buffers in use on the host.
     pub slots: usize,
+    /// Batch buffers that were allocated on the host. [`host_bytes`](Stats::host_bytes) counts all
+    /// of them.
+    pub allocated_slots: usize,
     /// Seconds in which an epoch was under way: from when it was asked for until it had no more
     /// batches or was dropped. Time outside epochs is excluded from all rates and shares.
     pub seconds: f64,
@@ -43,7 +46,7 @@ pub struct Stats {
     pub samples: u64,
     /// Samples that workers prepared, delivered or not.
     pub prepared: u64,
-    /// Encoded bytes of those samples.
+    /// Bytes of those samples as they are stored, all fields together.
     pub bytes_read: u64,
     /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
     /// decoded alone. `warpfeed pack` adds restart markers.
@@ -72,11 +75,12 @@ pub struct Stats {
     /// reads are added up. `None` as long as workers read.
     pub ahead: Option<StageStats>,
     /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
-    /// bytes.
+    /// bytes. The time of fields that [compute](crate::field::Kind::copies) counts here too; such a
+    /// field is an entry of its own only in a loader without pictures.
     pub decode: StageStats,
     /// Crop, resize, flip, colour and the user's transforms.
     pub transform: StageStats,
-    /// Normalising, casting, and writing into the batch.
+    /// Normalising, casting, and writing into the batch. Fields that only copy count here.
     pub write: StageStats,
     /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
     /// the consumer.
@@ -147,7 +151,7 @@ impl Stats {
         ratio(self.samples as f64, self.seconds)
     }
 
-    /// Encoded bytes read a second.
+    /// Bytes read a second, of all fields.
     pub fn bytes_per_second(&self) -> f64 {
         ratio(self.bytes_read as f64, self.seconds)
     }
@@ -187,7 +191,7 @@ impl Stats {
     pub fn busy_fraction(&self) -> f64 {
         // Statistics of older versions contain only the number of workers.
         let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
-        ratio(self.worked_seconds(), all)
+        ratio(self.worked_seconds(), all).min(1.0)
     }
 
     /// Reads that were under way at a time on average, by threads that read for the workers.
@@ -267,7 +271,7 @@ impl fmt::Display for Stats {
             self.seconds,
             self.samples_per_second(),
             self.bytes_per_second() / 1e6,
-            percent(self.stall_fraction())
+            percent(self.stall_fraction().min(1.0))
         )?;
         writeln!(
             f,
@@ -280,20 +284,24 @@ impl fmt::Display for Stats {
                 0 => String::new(),
                 bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
             };
-            let share = percent(ratio(stage.seconds, all));
+            let share = match name {
+                // Reads run side by side.
+                "ahead" => format!("{:>5.1} at a time", ratio(stage.seconds, all)),
+                _ => format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0))),
+            };
             let count = stage.count;
-            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share:>5.1} % {of}")
+            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {of}")
         };
         let busy = self.busy_fraction();
         let all = ratio(self.busy_workers() * self.seconds, busy);
         for (stage, stats) in self.stages().iter() {
             row(f, stage.name(), stats, all, "the workers' time")?;
         }
-        let idle = percent(1.0 - busy).max(0.0);
+        let idle = percent(1.0 - busy);
         let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
         let batch = [
-            ("ahead", self.ahead.as_ref(), "a reader's time, reading for the workers"),
+            ("ahead", self.ahead.as_ref(), "by threads that read for the workers"),
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
             ("on device", self.device_decode.as_ref(), "the convert stream's time, decoding"),
