@@ -130,6 +130,8 @@
 //! [`on_error`](Loader::on_error) with [`OnError::Skip`] replaces the sample by another of the same
 //! batch. [`HostBatch::valid`] says which samples were replaced. [`Batches::faults`] lists each of
 //! them once. [`retries`](Loader::retries) says how often a failed read is repeated.
+//! [`strict`](Loader::strict) makes damage an error that decoders pass over; without it
+//! [`Stats::damaged`] counts the pictures in which decoding met some.
 //! [`max_pixels`](Loader::max_pixels) and [`max_sample_bytes`](Loader::max_sample_bytes) refuse
 //! samples that are too large. [`mmap(false)`](Loader::mmap) makes a truncated shard an error
 //! instead of a `SIGBUS`.
@@ -162,7 +164,7 @@
 //! # Where the time goes
 //!
 //! [`Batches::stats`] has the count, time and percentiles of every stage. They are always counted.
-//! [`Stats::verdict`] says in a sentence what limits the loader, and what would lift that limit.
+//! [`Stats::verdict`] says what limits the loader, and what would lift that limit.
 //! [`Batches::monitor`] gives a handle for both inside a `for` loop and on another thread.
 //! [`Loader::trace`] writes a file for Perfetto; [`trace::span()`] adds your own code to it.
 //! [`Batches::replay`] shows how fast your step would be without a loader.

@@ -1,5 +1,5 @@
-//! Promise: a JPEG that ends early is an error whatever a crop needs of it, in every source, and
-//! always the same one.
+//! Promises: a JPEG that ends early is an error whatever a crop needs of it, in every source, and
+//! always the same one. Damage inside is counted and named, and an error of a strict loader.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::Path;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use warpfeed::decode::{Codecs, Condition, Pixels, Rect, check};
 use warpfeed::pack::{Pack, Recode, repack_jpeg};
-use warpfeed::source::{Source, open};
-use warpfeed::{Augment, Error, Loader, Result};
+use warpfeed::source::{Memory, OwnedSample, Source, open};
+use warpfeed::{Augment, Error, Loader, OnError, Result};
 
 const SIDE: u16 = 160;
 
@@ -165,4 +165,90 @@ fn data_left_over_behind_the_last_mcu_are_found() {
         assert!(matches!(check(&longer), Condition::Tolerated(_)), "{name}: {:?}", check(&longer));
         assert!(decode(&longer, WHOLE).unwrap() == decode(&whole, WHOLE).unwrap(), "{name}");
     }
+}
+
+/// 40 bytes at random places of the data.
+fn with_noise(jpeg: &[u8], seed: u64) -> Vec<u8> {
+    let (mut damaged, from, mut state) = (jpeg.to_vec(), data(jpeg), seed);
+    for _ in 0..40 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let at = from + (state >> 33) as usize % (jpeg.len() - 2 - from);
+        damaged[at] = (state >> 20) as u8;
+    }
+    damaged
+}
+
+fn loader(pictures: &[Vec<u8>]) -> Loader {
+    let sample = |(n, bytes): (usize, &Vec<u8>)| OwnedSample::new(format!("picture{n}")).field("jpg", bytes.clone());
+    let samples = Memory::new(pictures.iter().enumerate().map(sample).collect());
+    Loader::source(samples).unlabelled(true).batch_size(4).workers(2)
+}
+
+#[test]
+fn damage_that_decoding_meets_is_counted() {
+    let (_, whole) = files()[0].clone();
+    let whole_picture = Augment::resize(u32::from(SIDE), u32::from(SIDE));
+    for (name, whole) in files() {
+        // A scan's first bytes, which every crop needs, and a file without its last marker.
+        let mut marked = whole.clone();
+        let at = data(&whole) + 40;
+        marked[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
+        let pictures = [whole.clone(), marked, whole[..whole.len() - 2].to_vec(), whole.clone()];
+        for augment in [whole_picture.clone(), Augment::train(32)] {
+            let mut batches = loader(&pictures).augment(augment).host().unwrap();
+            for epoch in 0..2 {
+                batches.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
+                let stats = batches.stats();
+                assert_eq!(stats.damaged, 2 * (epoch + 1), "{name}: each time they are decoded");
+            }
+            let (now, before) = (batches.stats(), batches.stats());
+            assert_eq!(now.since(&before).damaged, 0);
+            assert!(now.to_string().contains("4 pictures were decoded although they are damaged"), "{now}");
+        }
+    }
+    let mut sound = loader(&vec![whole; 8]).augment(whole_picture).host().unwrap();
+    sound.epoch(0).for_each(|batch| drop(batch.unwrap()));
+    assert_eq!(sound.stats().damaged, 0);
+}
+
+#[test]
+fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
+    for (name, whole) in files() {
+        let pictures: Vec<_> = (0..24).map(|seed| with_noise(&whole, seed)).chain([whole.clone()]).collect();
+        let bad = |bytes: &&Vec<u8>| !matches!(check(bytes), Condition::Sound);
+        let expected = pictures.iter().filter(bad).count();
+        assert!(expected >= 23, "{name}: {expected} of 24");
+        for augment in [Augment::train(16), Augment::eval(16, 16), Augment::eval(256, 224)] {
+            let skip = OnError::Skip { max_skipped: 25 };
+            let options = loader(&pictures).augment(augment).strict(true).on_error(skip).batch_size(25);
+            let mut batches = options.host().unwrap();
+            for epoch in 0..3 {
+                batches.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
+            }
+            let faults = batches.faults();
+            assert_eq!(faults.len(), expected, "{name}");
+            assert_eq!(batches.stats().damaged, 0, "an error is not a picture");
+            let words = faults.iter().filter(|fault| fault.error.to_string().contains("because the loader is strict"));
+            assert!(words.count() > 10, "{name}: {faults:?}");
+            assert!(faults[0].error.to_string().starts_with("sample 0 (picture0): decode: jpeg "), "{:?}", faults[0]);
+        }
+    }
+}
+
+#[test]
+fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
+    let (_, whole) = files()[0].clone();
+    let mut damaged = whole.clone();
+    let at = data(&whole) + 40;
+    damaged[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
+    let options = Loader::requests().batch_size(2).workers(1).augment(Augment::eval(40, 32));
+    let decoder = options.clone().decoder().unwrap();
+    let batch = decoder.decode([damaged.clone(), whole.clone()]).unwrap();
+    assert!(batch.error(0).is_none());
+    drop(batch);
+    assert_eq!(decoder.stats().damaged, 1);
+    let strict = options.strict(true).decoder().unwrap();
+    let batch = strict.decode([damaged, whole]).unwrap();
+    assert!(batch.error(0).unwrap().to_string().contains("because the loader is strict"), "{:?}", batch.error(0));
+    assert!(batch.error(1).is_none());
 }

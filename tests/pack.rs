@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use image::{ImageFormat, RgbImage};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use warpfeed::decode::{Codecs, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::pack::{Pack, Progress, RawSize, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
 use warpfeed::{Error, ErrorKind, Result};
@@ -481,4 +482,97 @@ fn a_writer_of_ones_own_is_given_what_comes_before_the_first_bad_image_and_is_no
         "{e}"
     );
     assert_eq!(put.load(Ordering::Relaxed), 1);
+}
+
+/// Grey pictures: width and height in a byte each, then a byte a pixel, all of which are read late.
+struct Tiny;
+
+impl Codec for Tiny {
+    fn format(&self) -> Format {
+        let matches = |bytes: &[u8]| bytes.starts_with(b"TINY");
+        Format { name: "tiny", field: "tiny", extensions: &["tiny"], matches }
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        let (Some(&width), Some(&height)) = (bytes.get(4), bytes.get(5)) else {
+            return Err(Error::decode("tiny has no header"));
+        };
+        Ok(Picture::new(bytes, Size::new(width.into(), height.into())))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        let (grey, size) = (&picture.bytes()[6..], picture.size());
+        if grey.len() as u64 != size.area() {
+            return Err(Error::decode(format!("tiny has {} of {} pixels", grey.len(), size.area())));
+        }
+        let pixels = out.reset(size).as_chunks_mut().0;
+        pixels.iter_mut().zip(grey).for_each(|(rgb, &grey)| *rgb = [grey; 3]);
+        Ok(())
+    }
+}
+
+fn tiny(pixels: u8) -> Vec<u8> {
+    [&b"TINY\x04\x05"[..], &vec![pixels; usize::from(pixels)]].concat()
+}
+
+#[test]
+fn pictures_of_a_codec_of_your_own_are_checked_and_recoded_by_it() {
+    let root = tempfile::tempdir().unwrap();
+    let sample = |key: &str, bytes: Vec<u8>| OwnedSample::new(key).field("tiny", bytes).label(0);
+    let whole = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
+    let to = root.path().join("whole.lmdb");
+    let report = Pack::new(&whole).codec(Tiny).to(&to).unwrap();
+    assert_eq!((report.samples, report.kept, report.refused_count), (2, 2, 0));
+    let read = read_all(&*open(&to).unwrap());
+    assert_eq!(read[0].as_sample().unwrap().field("tiny"), Some(&tiny(20)[..]));
+
+    let cut = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(9))]);
+    let error = Pack::new(&cut).codec(Tiny).to(root.path().join("cut.lmdb")).unwrap_err().to_string();
+    assert!(error.contains("1 of 2 images do not decode") && error.contains("tiny has 9 of 20 pixels"), "{error}");
+    assert!(error.contains("sample 1 (b)"), "{error}");
+
+    let to = root.path().join("raw.lmdb");
+    let exact = Recode::Raw(RawSize::Exact(Size::new(4, 5)));
+    assert_eq!(Pack::new(&whole).codec(Tiny).recode(exact).to(&to).unwrap().raw, 2);
+    let read = read_all(&*open(&to).unwrap());
+    let (size, pixels) = decoded(read[1].as_sample().unwrap().image().unwrap().1).unwrap();
+    assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);
+}
+
+/// Sample 1 fails with a transient error as many times as `left` says.
+struct Shaky {
+    inner: Memory,
+    left: AtomicUsize,
+}
+
+impl Source for Shaky {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let fails = |n: usize| n.checked_sub(1);
+        if index == 1 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
+            scratch.resize(1000, 0xee);
+            return Err(Error::in_source("the network drive is away").transient());
+        }
+        self.inner.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_read_that_fails_for_a_moment_does_not_end_a_pack() {
+    let root = tempfile::tempdir().unwrap();
+    let shaky = |failures: usize| {
+        let sample = |n: u32| OwnedSample::new(format!("{n}")).field("jpg", jpeg(n, 40, 30, false)).label(0);
+        Shaky { inner: Memory::new((0..4).map(sample).collect()), left: AtomicUsize::new(failures) }
+    };
+    let to = |name: &str| root.path().join(name);
+    assert_eq!(Pack::new(&shaky(3)).to(to("three.lmdb")).unwrap().samples, 4);
+    let error = Pack::new(&shaky(4)).to(to("four.lmdb")).unwrap_err();
+    assert!(error.to_string().starts_with("sample 1: ") && error.is_transient(), "{error}");
+    assert_eq!(Pack::new(&shaky(1)).retries(1).to(to("one.lmdb")).unwrap().samples, 4);
+    assert!(Pack::new(&shaky(1)).retries(0).to(to("none.lmdb")).is_err());
+    let error = Pack::new(&shaky(0)).retries(1001).to(to("many.lmdb")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
 }

@@ -63,6 +63,32 @@ fn the_difference_of_two_is_what_lies_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
+/// A picture of 8 bytes, and a sound of 1,000 that no field takes.
+struct Sounding(Numbers);
+
+impl Source for Sounding {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.read(index, scratch)?.with_field("wav", &[7; 1000])
+    }
+}
+
+#[test]
+fn all_bytes_of_a_sample_are_read_and_all_slots_have_memory() {
+    no_hang(|| {
+        let loader = Loader::source(Sounding(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let mut batches = loader.host().unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let (stats, plan) = (batches.stats(), batches.memory_plan());
+        assert_eq!((stats.bytes_read, stats.read.bytes), (14 * 1008, 14 * 1008));
+        assert_eq!((stats.allocated_slots, stats.host_bytes), (plan.slots, plan.slots * plan.slot_bytes));
+        assert!(stats.slots < stats.allocated_slots, "the number of batches ahead is automatic: {plan}");
+    });
+}
+
 /// Samples 3 and 13 fail, before a neighbour and at the end: 3 for a time, retried; 13 has no
 /// picture, which is found after as long.
 struct Halting(Numbers);

@@ -9,10 +9,13 @@ use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
 use support::no_hang;
+use warpfeed::batch::Field;
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::field::{Kind, Place};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::trace::Limit;
+use warpfeed::transform::Plan;
 use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
 /// How often a loader may be found bound by something else.
@@ -132,7 +135,7 @@ fn named(limit: Limit, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> St
 
 #[test]
 fn a_slow_disk_is_read_bound() {
-    let words = ["read-bound: ", " of 2 workers are busy", "the step waited", "MB/s are read", "pack"];
+    let words = ["read-bound\n- ", " of 2 workers are busy", "the step waited", "MB/s are read", "pack"];
     named(Limit::Read, &words, || run(loader(Bytes { read: ms(4), ..samples(160) }, FAST), 1, |_| ms(0)));
 }
 
@@ -140,7 +143,7 @@ fn a_slow_disk_is_read_bound() {
 fn a_slow_decoder_is_decode_bound() {
     let workers = processors();
     let of_workers = format!("of {workers} workers are busy");
-    named(Limit::Decode, &["decode-bound: ", &of_workers, "p99", "times as much"], || {
+    named(Limit::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as much"], || {
         run(loader(samples(80 * workers), slow(3)).workers(workers), 1, |_| ms(0))
     });
 }
@@ -152,7 +155,7 @@ fn a_slow_transform_is_transform_bound() {
         Ok(())
     };
     let workers = processors();
-    named(Limit::Transform, &["transform-bound: ", "workers are busy"], || {
+    named(Limit::Transform, &["transform-bound\n- ", "workers are busy"], || {
         run(loader(samples(80 * workers), FAST).workers(workers).transform(slow), 1, |_| ms(0))
     });
 }
@@ -163,15 +166,42 @@ fn fewer_workers_than_processors_are_too_few() {
         return println!("skipped: one processor has no use for more workers");
     }
     let advice = format!("workers({})", processors());
-    named(Limit::Workers, &["too few workers: ", "of 1 workers", &advice], || {
+    named(Limit::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {
         run(loader(samples(100), slow(3)).workers(1), 1, |_| ms(0))
     });
+}
+
+/// Decodes in [`Kind::write`], for 3 ms, as an audio field would.
+#[derive(Debug)]
+struct Slow;
+
+impl Kind for Slow {
+    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
+    }
+
+    fn write(&self, _: &str, _: &Sample<'_>, _: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        sleep(ms(3));
+        place.bytes(0).fill(1);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_field_of_your_own_that_computes_is_decode_bound_with_pictures_and_without() {
+    let workers = processors();
+    for pictures in [true, false] {
+        named(Limit::Decode, &["decode-bound\n- ", "with decode"], || {
+            let loader = loader(samples(80 * workers), FAST).workers(workers).field("sound", Slow);
+            run(if pictures { loader } else { loader.without("image") }, 1, |_| ms(0))
+        });
+    }
 }
 
 #[test]
 fn batches_of_many_bytes_are_memory_bound() {
     let big = 1 << 20;
-    named(Limit::Memory, &["memory-bound: ", "with write", "GB/s"], || {
+    named(Limit::Memory, &["memory-bound\n- ", "with write", "GB/s"], || {
         let source = Bytes { big: vec![1; big], ..samples(400) };
         run(
             loader(source, FAST)
@@ -186,9 +216,10 @@ fn batches_of_many_bytes_are_memory_bound() {
 
 #[test]
 fn a_slow_consumer_is_step_bound() {
-    let stats = named(Limit::Step, &["step-bound: ", "a step takes ", "samples/s"], || {
-        run(loader(samples(160), FAST), 1, |_| ms(10))
-    });
+    let stats =
+        named(Limit::Step, &["step-bound: the loader is not the limit\n- ", "a step takes ", "samples/s"], || {
+            run(loader(samples(160), FAST), 1, |_| ms(10))
+        });
     assert!(stats.step.mean_seconds() >= 0.01, "{stats}");
     let step = format!("a step takes {:.1} ms", 1e3 * stats.step.mean_seconds());
     assert!(stats.verdict().text.contains(&step), "{stats}");
@@ -198,16 +229,18 @@ fn a_slow_consumer_is_step_bound() {
 fn uneven_steps_over_few_slots_are_named() {
     // A batch takes 8 ms; of nine steps one takes 100 ms, so that 27 ms of work fit into it, and
     // the others none.
-    named(Limit::Slots, &["too few slots: ", "all 3 slots were taken", "in place of 1"], || {
+    named(Limit::Slots, &["too few batches ahead\n- ", "all 3 slots were taken", "in place of 1"], || {
         run(loader(samples(8 * 45), slow(2)).prefetch(1), 1, |n| if n % 9 == 8 { ms(100) } else { ms(0) })
     });
 }
 
 #[test]
 fn one_slow_sample_is_named() {
-    let stats = named(Limit::Straggler, &["bound by ", ": sample 7 (key7) takes ", "ms, most of it in decode"], || {
-        run(loader(samples(160), Grey { each: ms(0), straggler: ms(400) }), 1, |_| ms(1))
-    });
+    let stats = named(
+        Limit::Straggler,
+        &["limited by 1 slow sample\n- ", "sample 7 (key7) takes ", "ms, most of it in decode"],
+        || run(loader(samples(160), Grey { each: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
+    );
     let slowest = &stats.slowest[0];
     assert_eq!((slowest.sample, &*slowest.key, &*slowest.stage, slowest.times), (7, "key7", "decode", 1));
     assert!(slowest.seconds >= 0.4, "{slowest:?}");
@@ -216,7 +249,9 @@ fn one_slow_sample_is_named() {
 #[test]
 fn the_starts_of_short_epochs_are_named() {
     // 12 ms for the first batch of each epoch of one batch, and 30 ms of step.
-    named(Limit::EpochStart, &["the first batch of 10 epochs of 1.0 batches"], || {
-        run(loader(samples(8), slow(3)), 10, |_| ms(30))
-    });
+    named(
+        Limit::EpochStart,
+        &["limited by the starts of epochs\n- ", "the first batches of 10 epochs", "`.repeat(n)`"],
+        || run(loader(samples(8), slow(3)), 10, |_| ms(30)),
+    );
 }

@@ -15,28 +15,28 @@ pub(crate) struct DataArgs {
     /// Keep the listing of a folder in a file beside it, FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
-    /// Of a table: the column with the paths of the pictures [default: path, file, image, ...]
+    /// Column with the image paths (tables only) [default: path, file, image, filename or file_name]
     #[arg(long, value_name = "COLUMN")]
     picture_column: Option<String>,
-    /// Of a table: the folder that paths are relative to [default: that of the table]
+    /// Folder that the paths are relative to (tables only) [default: the table's]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
-    /// Of a table: the column with the labels [default: label, class, cls or category]
+    /// Column with the labels (tables only) [default: label, class, cls or category]
     #[arg(long, value_name = "COLUMN")]
     label_column: Option<String>,
-    /// Of a table: a column with paths of further files, such as masks
+    /// Column with paths of further files, such as masks (tables only)
     #[arg(long, value_name = "COLUMN")]
     file_column: Vec<String>,
-    /// Of a table: the other columns to take [default: all]
+    /// Other columns to take (tables only) [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
-    /// Of a table: join the numbers of several columns into one field
+    /// Joins the numbers of several columns into one field (tables only)
     #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = gathered)]
     gather: Vec<(String, Vec<String>)>,
-    /// Of a table: what stands between two cells [default: a comma, or found out]
+    /// Character between two cells (tables only) [default: a comma, or detected]
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// Of a table: the first line is a row; columns are called 0, 1, 2, ...
+    /// The first line is a row, not a header; columns are called 0, 1, 2, ... (tables only)
     #[arg(long)]
     no_header: bool,
 }

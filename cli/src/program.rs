@@ -14,12 +14,16 @@ use crate::log::{self, say};
 
 /// Inspects, verifies, packs, draws and measures image data sets for warpfeed's loader.
 ///
-/// PATH is a folder of class folders, a flat folder of pictures, an LMDB, a tar shard, a folder of
-/// shards, a pattern such as 'train-{000..099}.tar', a table (.csv, .tsv, .jsonl), or an annotated
-/// set: the JSON file of COCO, the data.yaml or folder of YOLO, the folder or a list of Pascal VOC.
-/// The program detects the kind.
+/// PATH is a data set; the program detects its kind. It can be
+/// a folder of class folders, or a flat folder of pictures;
+/// an LMDB;
+/// tar shards: one, a folder of them, or a pattern such as 'train-{000..099}.tar';
+/// COCO: instances_train2017.json;
+/// YOLO: data.yaml, or a folder with images and labels;
+/// Pascal VOC: the folder with JPEGImages, or one of its lists;
+/// a table: .csv, .tsv or .jsonl.
 #[derive(Parser)]
-#[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES, verbatim_doc_comment)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -27,13 +31,13 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  warpfeed synth --out pictures              draw a data set for first trials
-  warpfeed inspect pictures                  describe it
-  warpfeed verify pictures                   check that every picture decodes
-  warpfeed preview pictures --out grid.png   draw a training batch
-  warpfeed pack pictures pictures.lmdb       make one file that reads and crops faster
-  warpfeed bench pictures.lmdb               measure the loader's speed and its limit
-  warpfeed doctor pictures.lmdb              measure this machine and suggest settings
+  warpfeed synth --out pictures            # draw a data set for first trials
+  warpfeed inspect pictures                # describe it
+  warpfeed verify pictures                 # check that every picture decodes
+  warpfeed preview pictures --out grid.png # draw a training batch
+  warpfeed pack pictures pictures.lmdb     # one file that reads and crops faster
+  warpfeed bench pictures.lmdb             # measure the loader and its limit
+  warpfeed doctor pictures.lmdb            # measure this machine, get settings
 
 Exit codes: 0 done, 1 an error or a bad sample, 2 a wrong command line.";
 

@@ -40,10 +40,22 @@ fn every_help_text_has_examples() {
     let dir = TempDir::new().unwrap();
     let all = ok(dir.path(), &["--help"]);
     assert!(all.contains("Examples:") && all.contains("Exit codes:"), "{all}");
+    for input in ["class folders", "LMDB", "tar shard", "COCO", "YOLO", "Pascal VOC", "table: .csv"] {
+        assert!(all.contains(input), "no {input} in {all}");
+    }
+    assert!(all.lines().all(|line| line.len() < 80), "{all}");
     for command in COMMANDS {
         assert!(all.contains(&format!("  {command} ")), "{all}");
         let help = ok(dir.path(), &[command, "--help"]);
         assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
+        // A line that is wrapped breaks when it is pasted, and words behind a command are arguments.
+        let (_, examples) = help.split_once("Examples:\n").unwrap();
+        for line in examples.lines().take_while(|line| !line.is_empty()) {
+            assert!(line.len() < 80 && line.starts_with("  "), "{line:?} of {command}");
+            let pasted = line.trim_start();
+            assert!(pasted.starts_with("warpfeed ") || pasted.starts_with('#'), "{line:?} of {command}");
+            assert!(!line.split('#').next().unwrap().trim().contains("   "), "{line:?} of {command}");
+        }
     }
     assert_eq!(ok(dir.path(), &["--version"]), format!("warpfeed {}\n", env!("CARGO_PKG_VERSION")));
 }
@@ -129,7 +141,8 @@ fn synth_refuses_a_folder_that_is_not_empty() {
 fn inspect_counts() {
     let dir = tree();
     let shown = ok(dir.path(), &["inspect", "set"]);
-    for part in ["set (folder)\n", "samples      12, ", "classes      3, of 4 to 4 samples\n", "shorter side, from\n"] {
+    for part in ["set (folder)\n", "samples      12, ", "classes      3, each with 4 samples\n", "shorter side, from\n"]
+    {
         assert!(shown.contains(part), "{part:?} in\n{shown}");
     }
     let report = json(&ok(dir.path(), &["inspect", "set", "--json"]));

@@ -343,7 +343,7 @@ impl Core {
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// What limits the loader, as JSON and as a sentence.
+    /// What limits the loader, as JSON and as text.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());

@@ -149,6 +149,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "unlabelled" => loader.unlabelled(value.extract()?),
         "max_skipped" => loader.on_error(OnError::Skip { max_skipped: value.extract()? }),
         "retries" => loader.retries(value.extract()?),
+        "strict" => loader.strict(value.extract()?),
         "timeout" => loader
             .timeout(Duration::try_from_secs_f64(value.extract()?).map_err(|e| PyValueError::new_err(e.to_string()))?),
         "memory_limit" => loader.memory_limit(value.extract()?),

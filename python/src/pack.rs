@@ -66,7 +66,7 @@ pub(crate) fn pack<'py>(
     let recode = recode(&get("recode")?)?;
     let (workers, shard_size): (usize, Option<u64>) = (get("workers")?.extract()?, get("shard_size")?.extract()?);
     let (force, keep_bad): (bool, bool) = (get("force")?.extract()?, get("keep_bad")?.extract()?);
-    let strict: bool = get("strict")?.extract()?;
+    let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
     let (packed, raised) = py.detach(|| {
         let (mut told, mut raised) = (Instant::now(), None);
         let tell = |done: &Progress| {
@@ -78,7 +78,8 @@ pub(crate) fn pack<'py>(
             raised = Python::try_attach(|py| tell(py, progress.as_ref(), done)).and_then(Result::err);
             source.stopped.store(raised.is_some(), Ordering::Relaxed);
         };
-        let pack = Pack::new(&source).recode(recode).workers(workers).force(force).keep_bad(keep_bad).strict(strict);
+        let pack = Pack::new(&source).recode(recode).workers(workers).force(force).keep_bad(keep_bad);
+        let pack = pack.strict(strict).retries(retries);
         let pack = match shard_size {
             Some(bytes) => pack.shard_size(bytes),
             None => pack,

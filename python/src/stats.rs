@@ -21,7 +21,7 @@ pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)
     Ok((json(&stats), stats.to_string()))
 }
 
-/// What limited the loader by these statistics, as JSON, and as a sentence.
+/// What limited the loader by these statistics, as JSON, and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     let verdict = read(stats)?.verdict();

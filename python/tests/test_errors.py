@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import warpfeed
 from conftest import Pictures, bmp, ran
 from warpfeed import Augment, Loader, WarpfeedError
 
@@ -49,6 +51,32 @@ def test_bad_files_are_skipped_listed_and_logged(damaged: tuple[str, Path], capl
     with pytest.raises(WarpfeedError) as raised:
         list(Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", on_error="skip", max_skipped=0))
     assert raised.value.kind == "too_many_skipped"
+
+
+def test_damage_inside_is_counted_and_named_and_an_error_if_strict(
+    mini: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(mini, tmp_path / "set")
+    picture = sorted((tmp_path / "set").rglob("*.jpg"))[5]
+    jpeg = bytearray(picture.read_bytes())
+    at = jpeg.rindex(b"\xff\xda") + 20
+    jpeg[at : at + 2] = b"\xff\xd4"  # a restart marker where there is none
+    picture.write_bytes(jpeg)
+    options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy"}
+    with caplog.at_level(logging.WARNING, "warpfeed"):
+        loader = Loader(tmp_path / "set", **options)
+        assert sum(len(batch.images) for batch in loader) == 64 and loader.stats()["damaged"] == 1
+        list(loader)
+        assert loader.stats()["damaged"] == 2, "each time it is decoded"
+        loader.close()
+    named = [record for record in caplog.records if "damaged" in record.message and str(picture) in record.message]
+    assert len(named) == 1, caplog.records
+    with pytest.raises(WarpfeedError, match="jpeg data is damaged in MCU .* strict") as raised:
+        list(Loader(tmp_path / "set", strict=True, **options))
+    assert (raised.value.kind, raised.value.sample, raised.value.path) == ("decode", 5, str(picture))
+    decoder = warpfeed.Decoder(augment=Augment.eval(40, 32), output="numpy", strict=True)
+    assert "strict" in str(decoder.decode([bytes(jpeg)]).errors[0])
+    decoder.close()
 
 
 def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class Decoder:
         decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded if ``device`` is one.
         timeout: seconds that a request waits while all batches are alive; 30 by default.
         pinned: page-locked host memory.
-        memory_limit, max_pixels, max_sample_bytes: as for :class:`Loader`. A picture of more bytes
+        strict, memory_limit, max_pixels, max_sample_bytes: as for :class:`Loader`. A picture of more bytes
             than ``max_sample_bytes`` is let go at once, and is an error at its place.
 
     Raises:
@@ -153,6 +153,7 @@ class Decoder:
         decode_on: str = "gpu",
         timeout: float | None = None,
         pinned: bool = False,
+        strict: bool = False,
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
@@ -163,6 +164,7 @@ class Decoder:
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment")
         options: dict[str, Any] = {
             "batch_size": max_batch, "workers": workers, "prefetch": prefetch, "decode_on": decode_on, "pinned": pinned,
+            "strict": strict,
             "layout": "nchw" if layout == "nchw" else "nhwc",
         }  # fmt: skip
         optional = {

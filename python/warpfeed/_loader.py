@@ -99,6 +99,10 @@ class Loader:
             device's time that this may take, from 0 to 1.
         pin_memory, pinned: page-locked host memory. mmap: whether tar shards are mapped.
         on_error: ``"stop"`` or ``"skip"``; with the latter ``max_skipped`` samples at most.
+        strict: whether damage inside a JPEG, which libjpeg passes over with a warning, is an error of
+            its sample. All of each file is then read, whatever the crop needs, which takes time.
+            Otherwise ``stats()["damaged"]`` counts the pictures in which decoding met damage, and
+            the log names them.
         timeout: seconds that ``next`` waits while the program itself holds every batch; then it is an
             error. 30 by default.
         retries, memory_limit, max_pixels, max_sample_bytes: as in Rust.
@@ -162,6 +166,7 @@ class Loader:
         mmap: bool = True,
         on_error: str = "stop",
         max_skipped: int | None = None,
+        strict: bool = False,
         retries: int | None = None,
         timeout: float | None = None,
         memory_limit: int | None = None,
@@ -233,7 +238,7 @@ class Loader:
             options["order"] = _options.ordered(order)
         if weights is not None:
             options["weights"] = [float(w) for w in weights]
-        flags = {"balanced": balanced, "by_class_name": by_class_name, "keep_labels": keep_labels}
+        flags = {"balanced": balanced, "by_class_name": by_class_name, "keep_labels": keep_labels, "strict": strict}
         options.update((name, True) for name, is_set in flags.items() if is_set)
         options["skip"] = skip
         options["workers"] = _one("num_workers", num_workers, "workers", workers) or 0
@@ -386,8 +391,8 @@ class Loader:
         return None if stats is None else dict(json.loads(stats))
 
     def verdict(self) -> Report:
-        """What limits the loader, and what would lift that limit: a dict, which prints as a
-        sentence."""
+        """What limits the loader, and what would lift that limit: a dict, which prints as
+        text."""
         return Report(*self._core.verdict())
 
     def memory_plan(self) -> Report:

@@ -23,6 +23,7 @@ def pack(
     force: bool = False,
     keep_bad: bool = False,
     strict: bool = False,
+    retries: int = 3,
     shard_size: int | None = None,
     progress: Callable[[int, int], Any] | None = None,
     mmap: bool = True,
@@ -46,6 +47,7 @@ def pack(
         workers: threads; 0 is one a core.
         force: replaces an existing data set. keep_bad: packs images that do not decode, which are
             an error otherwise. strict: damaged images are an error too.
+        retries: how often a sample is read again after a transient error of its storage.
         shard_size: begins a new tar shard before one exceeds this many bytes.
         progress: called with the numbers of samples that are done, and of all, some times a second.
             An exception of it ends the packing, as Ctrl-C does.
@@ -75,7 +77,7 @@ def pack(
         how = (recode, None, None)
     options: dict[str, Any] = {
         "recode": how, "workers": workers, "force": force, "keep_bad": keep_bad, "strict": strict,
-        "shard_size": shard_size, "mmap": mmap, "index": index,
+        "retries": retries, "shard_size": shard_size, "mmap": mmap, "index": index,
     }  # fmt: skip
     if table is not None:
         options["table"] = table

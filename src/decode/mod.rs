@@ -45,10 +45,33 @@
 //! # Truncated files
 //!
 //! A truncated JPEG is an error, and every crop reports the same one: `jpeg ends at byte 4096 in
-//! MCU 61 of 132`. A JPEG that lacks only its last marker has all of its pixels and decodes. A JPEG
-//! with damaged data, where libjpeg warns and continues, decodes to libjpeg's pixels. [`check()`]
-//! reports both. An EOI marker in the middle of the data counts as damage, because a file that was
-//! truncated and closed again looks the same.
+//! MCU 61 of 132`. A JPEG that lacks only its last marker has all of its pixels and decodes.
+//!
+//! # A file that is damaged inside
+//!
+//! Where libjpeg warns and continues, this decoder continues too, with libjpeg's pixels. All of
+//! these are damage:
+//!
+//! | found in the data | libjpeg's message |
+//! |---|---|
+//! | a code that does not exist | bad Huffman code |
+//! | a segment that ends before its last MCU, also by an EOI in the middle of the data | premature end of data segment |
+//! | eight or more bits behind the last MCU of a segment | extraneous bytes before marker |
+//! | a restart marker out of turn | found marker instead of RST |
+//! | no EOI at the end | premature end of JPEG file |
+//! | progressive scans out of order | inconsistent progression sequence |
+//! | missing progressive scans, coefficients behind the last of a block or of more bits than 8-bit pictures have, fill bytes inside the data | none |
+//!
+//! libjpeg also warns of bytes between the markers of a header, of an unknown Adobe transform or
+//! JFIF version, and of band limits in a sequential scan. These do not count as damage.
+//!
+//! [`check()`] reads all of the file and finds all of the above. `verify`, `inspect`, `pack` and a
+//! [strict](crate::Loader::strict) loader use its judgement. [`Pixels::damage`] and
+//! [`Stats::damaged`](crate::Stats::damaged) tell only what decoding met. A sequential file with
+//! EOI is decoded as far as the region needs. In that part the decoder meets codes that do not
+//! exist, segments that end early, and restart markers out of turn. Once it meets one, it reads
+//! all of the file. It always reads all of a progressive file and of a file without EOI. Bytes
+//! that were changed into other valid codes look like any other picture to every decoder.
 //!
 //! # Why the crate has its own JPEG decoder
 //!
@@ -97,6 +120,7 @@ pub(crate) use png::{Pass, Png, PngReader};
 pub use raw::RawRgb;
 pub(crate) use scratch::{keep, release};
 pub use standard::check;
+#[cfg(test)]
 pub(crate) use standard::standard;
 
 #[cfg(test)]

@@ -210,6 +210,12 @@ impl<'a> Picture<'a> {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
+    /// An estimate of the bytes that [`check`](Picture::check) takes.
+    pub(crate) fn check_memory(&self) -> u64 {
+        // The coefficients of four components, or the pixels.
+        self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
+    }
+
     /// Decodes at least `region` into `out`. The region is in pixels of the upright picture.
     /// [`Pixels::origin`] is the start of the decoded part.
     ///

@@ -73,6 +73,8 @@ pub struct Pixels {
     origin: (u32, u32),
     /// Decoding time, if the picture was decoded on its own.
     pub(crate) time: Option<Duration>,
+    /// Damage that the decoder passed over.
+    pub(super) damage: Option<String>,
 }
 
 impl Pixels {
@@ -92,7 +94,18 @@ impl Pixels {
             self.data = vec![0; bytes];
         }
         (self.width, self.height, self.origin) = (size.width, size.height, (0, 0));
+        self.damage = None;
         &mut self.data[..bytes]
+    }
+
+    /// Damage that the decoder met and passed over, as libjpeg does, with its place in the file.
+    /// `None` if it met none.
+    ///
+    /// Decoding reads only what the region needs, so a crop may miss damage elsewhere in the file.
+    /// [`Picture::check`](super::Picture::check) reads all of it. The [module](super) lists what
+    /// counts as damage.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
     }
 
     /// Sets the position of the first pixel: column `x`, row `y` of the picture.

@@ -27,12 +27,7 @@ impl Info {
 /// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use this function. A
 /// picture is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. For
 /// other codecs use [`Picture::check`](super::Picture::check). Only JPEGs can be
-/// [`Tolerated`](Condition::Tolerated). The reasons are:
-///
-/// - invalid data, where libjpeg warns and continues;
-/// - data that T.81 forbids in 8-bit pictures and libjpeg accepts silently;
-/// - a complete picture without the final EOI marker (libjpeg: "premature end of JPEG file");
-/// - a progressive file with missing scans.
+/// [`Tolerated`](Condition::Tolerated). The [module](super) lists the reasons.
 ///
 /// ```
 /// use warpfeed::decode::{Condition, check};

@@ -49,6 +49,17 @@ impl<'a> Meter<'a> {
         }
     }
 
+    /// Ends a lap that belongs to an entry of `sample` in `stage`, which was made before.
+    pub(super) fn more(&mut self, stage: Stage, sample: &mut Timed<'_>) {
+        let ns = self.lap();
+        sample.ns[stage] += ns;
+        self.counters.worker(self.worker).spent_more(stage, ns);
+        if let Some(trace) = self.counters.tracing() {
+            let end = trace.at(self.now);
+            trace.record_at(Row::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, self.args(sample, 0));
+        }
+    }
+
     fn spent(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent(stage, ns, bytes);

@@ -49,16 +49,18 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let Shared { run, memory, .. } = self;
+        let Shared { recipe, run, memory, .. } = self;
         let settings = &run.settings;
         let mut stats = run.counters.stats();
         stats.workers = settings.workers;
-        stats.on_request = self.recipe.blank;
+        stats.on_request = recipe.blank;
+        stats.damaged = recipe.damaged.count();
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
         (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed();
         stats.slots = Settings::slots_for(stats.prefetch);
+        stats.allocated_slots = memory.slots;
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
             (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
         stats

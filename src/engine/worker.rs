@@ -112,7 +112,7 @@ impl Worker {
             Ok(())
         });
         if full.header().mixing.is_some() {
-            self.run.counters.worker(self.index).mixed(nanos(Instant::now(), start));
+            self.run.counters.worker(self.index).spent_more(Stage::Write, nanos(Instant::now(), start));
         }
         if let Err(e) = finished {
             let number = full.header().number;
@@ -273,9 +273,8 @@ impl<'a> Desk<'a> {
             });
             match read {
                 Ok((sample, memory)) => {
-                    let images = &group.images[group.samples.len() * self.images()..];
-                    let bytes = images.iter().map(Planned::encoded_bytes).sum();
-                    let buffer = 2 * sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let bytes = sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let buffer = 2 * bytes;
                     // What was read ahead has its own bound.
                     let buffer = if ahead_ns.is_some() { 0 } else { buffer };
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
@@ -325,6 +324,7 @@ impl<'a> Desk<'a> {
             }
             let all = picture.size().area().saturating_mul(3);
             let one = if ample && all <= SMALL { all } else { picture.memory(planned.plan.region) };
+            let one = if self.recipe.strict { one.saturating_add(picture.check_memory()) } else { one };
             memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
             group.images.push(planned);
         }
@@ -332,24 +332,25 @@ impl<'a> Desk<'a> {
     }
 
     /// Decodes, transforms and writes what was planned.
-    fn make(&mut self, group: Group<'a>) {
-        let left = self.leave(&group);
+    fn make(&mut self, mut group: Group<'a>) {
+        let each = self.images();
+        if let Some(first) = group.samples.first().filter(|_| each > 0) {
+            self.meter.enter(Stage::Decode, first.timed.id);
+            self.meter.lap();
+        }
+        let mut results = self.judge(&mut group);
+        let left = self.leave(&group, &results);
         let Desk { recipe, pixels, image, resizer, part, meter, .. } = self;
         let Group { mut samples, mut images } = group;
-        let each = recipe.fields.images.len();
 
-        let mut results = ArrayVec::<Result<()>, MAX_GROUP>::new();
-        if let Some(first) = samples.first().filter(|_| each > 0) {
-            meter.enter(Stage::Decode, first.timed.id);
-            meter.lap();
-            results.extend(images.iter().map(|_| Ok(())));
+        if each > 0 && !samples.is_empty() {
             let mut pictures: ArrayVec<_, MAX_GROUP> =
                 images.iter().zip(&left).map(|(image, left)| (image.encoded_bytes(), 0, *left)).collect();
             let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
             let mut numbers = ArrayVec::<usize, MAX_GROUP>::new();
             for (number, (planned, pixels)) in images.iter_mut().zip(pixels.iter_mut()).enumerate() {
                 let picture = planned.picture.take().expect("it is decoded once");
-                if left[number].is_none() {
+                if left[number].is_none() && results[number].is_ok() {
                     pixels.time = None;
                     jobs.push(Job::new(picture, planned.plan.region, pixels));
                     numbers.push(number);
@@ -359,6 +360,10 @@ impl<'a> Desk<'a> {
             for (number, job) in numbers.into_iter().zip(jobs) {
                 pictures[number].1 = job.out.data().len();
                 pictures[number].2 = job.out.time.map(|time| time.as_nanos() as u64);
+                if job.result.is_ok() {
+                    let timed = &samples[number / each].timed;
+                    recipe.note_damage(timed.id, timed.key, job.out);
+                }
                 results[number] = job.result;
             }
             meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
@@ -382,10 +387,19 @@ impl<'a> Desk<'a> {
                     guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
                 },
             );
+            let computes = recipe.fields.compute();
+            if computes {
+                meter.stage(Stage::Write, &mut timed, sample_bytes);
+                meter.enter(Stage::Decode, timed.id);
+            }
             if made.is_ok() {
                 made = recipe.write(&sample, images[own].first().map(|image| &image.plan), part, place);
             }
-            meter.stage(Stage::Write, &mut timed, sample_bytes);
+            match computes {
+                true if each > 0 => meter.more(Stage::Decode, &mut timed),
+                true => meter.stage(Stage::Decode, &mut timed, 0),
+                false => meter.stage(Stage::Write, &mut timed, sample_bytes),
+            }
             meter.done(&timed);
             if let Err(e) = made {
                 part.meta(place).fault = Some(recipe.blame(timed.id, timed.key, e));
@@ -393,15 +407,24 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Leaves images to the device. Returns for each the ns that it took, or none if it is decoded
-    /// here.
-    fn leave(&mut self, group: &Group<'a>) -> ArrayVec<Option<u64>, MAX_GROUP> {
+    /// Reads all of each image if the loader is strict. An image that is damaged anywhere is an
+    /// error, and is not decoded.
+    fn judge(&self, group: &mut Group<'a>) -> ArrayVec<Result<()>, MAX_GROUP> {
+        let strict = self.recipe.strict;
+        let pictures = group.images.iter_mut().map(|planned| planned.picture.as_mut().filter(|_| strict));
+        pictures.map(|picture| picture.map_or(Ok(()), Recipe::refuse_damage)).collect()
+    }
+
+    /// Leaves images to the device, except those that failed. Returns for each the ns that it took,
+    /// or none if it is not left.
+    fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_GROUP> {
         let Desk { recipe, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields.images;
         let Some(bitstream) = bitstream else { return group.images.iter().map(|_| None).collect() };
         let leave = |(number, planned): (usize, &Planned<'_>)| {
             let (place, field) = (group.samples[number / fields.len()].place, &fields[number % fields.len()]);
-            let (picture, plan, start) = (planned.picture.as_ref()?, &planned.plan, Instant::now());
+            let picture = planned.picture.as_ref().filter(|_| results[number].is_ok())?;
+            let (plan, start) = (&planned.plan, Instant::now());
             let left = guarded(|| {
                 let grid = picture.bitstream(plan.region, bitstream);
                 Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, place)))

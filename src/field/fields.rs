@@ -161,6 +161,11 @@ impl Fields {
         with_boxes.try_for_each(|Other { name, kind, .. }| kind.boxes(name, sample, picture, to))
     }
 
+    /// Whether a field other than the images computes what it writes.
+    pub(crate) fn compute(&self) -> bool {
+        self.others.iter().any(|other| !other.kind.copies())
+    }
+
     /// Writes everything of `sample` except its images.
     pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
         if let Some((label, span)) = &self.label {

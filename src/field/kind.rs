@@ -58,6 +58,12 @@ pub trait Kind: Send + Sync + Debug {
         false
     }
 
+    /// Whether [`write`](Kind::write) hardly does more than copy bytes. Its time then counts as
+    /// `write` in [`Stats`](crate::Stats), otherwise as `decode`. The default is no.
+    fn copies(&self) -> bool {
+        false
+    }
+
     /// Whether the samples have boxes that [`Augment::iou_crop`](crate::Augment::iou_crop) can see.
     /// The default is no.
     fn has_boxes(&self) -> bool {

@@ -178,6 +178,10 @@ impl Kind for MultiHot {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: vec![self.classes] }])
     }
 
+    fn copies(&self) -> bool {
+        true
+    }
+
     fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
         let (field, to) = (encoded::find(sample, name)?, place.bytes(0));
         to.fill(0);

@@ -42,6 +42,10 @@ impl Kind for Numbers {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }])
     }
 
+    fn copies(&self) -> bool {
+        true
+    }
+
     fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
         let (field, to) = (encoded::find(sample, name)?, place.bytes(0));
         field.with_numbers(self.dtype, |bytes, shape| {

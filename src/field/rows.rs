@@ -87,6 +87,10 @@ impl Kind for Rows {
         ])
     }
 
+    fn copies(&self) -> bool {
+        true
+    }
+
     fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
         let field = encoded::find(sample, name)?;
         if self.plain {

@@ -2,11 +2,8 @@ use std::time::Duration;
 
 use super::Loader;
 use crate::engine::OnError;
-use crate::error::{Error, Result};
-
-/// Most times that a sample may be read again: with a pause of a second each that is a quarter of
-/// an hour.
-const MOST_RETRIES: usize = 1000;
+#[cfg(doc)]
+use crate::error::Error;
 
 /// What happens when something fails, and how much may be claimed, kept and waited for.
 impl Loader {
@@ -40,6 +37,33 @@ impl Loader {
     /// for a quarter of an hour.
     pub fn retries(mut self, times: usize) -> Self {
         self.retries = times;
+        self
+    }
+
+    /// Whether damage in a picture is an error of its sample; off by default.
+    ///
+    /// A JPEG that is damaged inside decodes: libjpeg warns and continues, and this crate delivers
+    /// the same pixels. By default a loader counts such pictures in
+    /// [`Stats::damaged`](crate::Stats::damaged) and names each sample once in the log, as a
+    /// warning. It sees the damage that decoding meets. A crop is decoded without the rest of its
+    /// file, so damage outside the crop, and damage that leaves valid codes, is neither counted
+    /// nor named.
+    ///
+    /// A strict loader first reads all of each picture, as [`check`](crate::decode::check) and
+    /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every
+    /// crop, and wherever the picture is decoded. The workers do this reading, also for pictures
+    /// that a device decodes, and it takes longer than decoding all of the picture. For a large
+    /// data set run `warpfeed verify --strict` once instead.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").strict(true);
+    /// ```
+    ///
+    /// The [`decode`](crate::decode) module lists what counts as damage.
+    /// [`on_error`](Loader::on_error) says what becomes of such a sample.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
         self
     }
 
@@ -120,13 +144,4 @@ impl Loader {
         self.memory_limit = Some(bytes);
         self
     }
-}
-
-pub(super) fn check_retries(times: usize) -> Result<()> {
-    if times > MOST_RETRIES {
-        return Err(Error::config(format!(
-            "retries({times}): at most {MOST_RETRIES}, which take a quarter of an hour a sample"
-        )));
-    }
-    Ok(())
 }

@@ -1,7 +1,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::limits::check_retries;
 use super::memory::{Demand, Room, host_memory};
 use super::{Loader, listed, processors};
 use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
@@ -18,7 +17,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::{Device, Fields, Written};
 use crate::order::Schedule;
-use crate::recipe::Recipe;
+use crate::recipe::{Damaged, Recipe};
 use crate::source;
 use crate::trace::{self, Trace};
 
@@ -93,7 +92,7 @@ impl Loader {
         pinned: bool,
         beside: impl Fn(&Schema, usize) -> usize,
     ) -> Result<Parts> {
-        check_retries(self.retries)?;
+        source::check_retries(self.retries)?;
         if !(0.0..=1.0).contains(&self.decode_share) {
             let share = self.decode_share;
             return Err(Error::config(format!("decode_share({share}): a share of the device's time is from 0 to 1")));
@@ -148,6 +147,8 @@ impl Loader {
             seed: self.seed,
             retries: self.retries,
             sample_bytes: self.max_sample_bytes,
+            strict: self.strict,
+            damaged: Damaged::default(),
             blank: self.asked.is_some(),
             stand_in: self.asked.is_none() && matches!(self.on_error, OnError::Skip { .. }),
         };

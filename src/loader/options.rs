@@ -11,7 +11,6 @@ use crate::decode::{Codecs, Exif};
 use crate::engine::{Asked, Checkpoint, DecodeOn, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
-#[cfg(doc)]
 use crate::source;
 use crate::source::{Source, TableOptions};
 use crate::trace;
@@ -48,7 +47,7 @@ use crate::transform::{Augment, Transform};
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`annotations_follow`](Loader::annotations_follow), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
 /// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
 /// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`decode_share`](Loader::decode_share), [`mmap`](Loader::mmap) |
-/// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
+/// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`strict`](Loader::strict), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
 /// | opening | [`host`](Loader::host), `cuda` |
 /// | pictures in requests | [`requests`](Loader::requests), [`max_queued`](Loader::max_queued), [`decoder`](Loader::decoder), `cuda_decoder` |
@@ -85,6 +84,7 @@ pub struct Loader {
     pub(super) timeout: Duration,
     pub(super) memory_limit: Option<usize>,
     pub(super) retries: usize,
+    pub(super) strict: bool,
     /// Of all fields of a sample together.
     pub(super) max_sample_bytes: u64,
     pub(super) trace: Option<(PathBuf, trace::Schedule)>,
@@ -215,7 +215,8 @@ impl Loader {
             on_error: OnError::default(),
             timeout: Duration::from_secs(30),
             memory_limit: None,
-            retries: 3,
+            retries: source::RETRIES,
+            strict: false,
             max_sample_bytes: 1 << 31,
             trace: None,
             soft_labels: None,

@@ -1,4 +1,4 @@
-use crate::decode::{Condition, check};
+use crate::decode::{Codecs, Condition};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest list of [`Report::refused`](super::Report::refused).
@@ -32,8 +32,9 @@ pub(super) enum Remark {
 impl Remark {
     /// The finding about the image `bytes`. `refusal` says why it could not be recoded. `None` if
     /// the image is sound and was recoded.
-    pub(super) fn of(bytes: &[u8], refusal: Option<Error>) -> Option<Remark> {
-        match check(bytes) {
+    pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Option<Remark> {
+        let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut picture| picture.check());
+        match condition {
             Condition::Damaged(e) => Some(Remark::Undecodable(e.cause().to_owned())),
             Condition::Tolerated(what) => Some(Remark::Damaged(what)),
             Condition::Sound => refusal.map(|e| Remark::Unfit(e.cause().to_owned())),

@@ -12,7 +12,7 @@ use super::bad::{Bad, Refused, Remark, list};
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
-use crate::decode::Info;
+use crate::decode::{Codec, Codecs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{self, Sample, Source};
 
@@ -48,6 +48,8 @@ pub struct Pack<'a> {
     force: bool,
     keep_bad: bool,
     strict: bool,
+    retries: usize,
+    codecs: Codecs,
     shard_size: Option<u64>,
     progress: Option<Callback<'a>>,
 }
@@ -126,6 +128,8 @@ impl<'a> Pack<'a> {
             force: false,
             keep_bad: false,
             strict: false,
+            retries: source::RETRIES,
+            codecs: Codecs::new(),
             shard_size: None,
             progress: None,
         }
@@ -151,11 +155,26 @@ impl<'a> Pack<'a> {
         self
     }
 
+    /// Adds a codec of your own, as [`Loader::codec`](crate::Loader::codec) does. Its pictures are
+    /// checked by [`Codec::damage`], and decoded by it where the [`Recode`] needs pixels.
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
+        self.codecs = self.codecs.with(codec);
+        self
+    }
+
+    /// How often a sample is read again after a [transient](Error::is_transient) error of its
+    /// source; 3 by default, at most 1,000. The pauses are those of
+    /// [`Loader::retries`](crate::Loader::retries).
+    pub fn retries(mut self, times: usize) -> Self {
+        self.retries = times;
+        self
+    }
+
     /// Whether to pack images that do not decode unchanged and to list them in [`Report::refused`].
     /// By default they are an error, and the pack is not finished.
     ///
-    /// [`check`](crate::decode::check) decides what decodes, for every [`Recode`]. Set this option
-    /// for pictures that only your own codec decodes.
+    /// [`Picture::check`](crate::decode::Picture::check) decides what decodes, for every
+    /// [`Recode`]. Add your own [`codec`](Pack::codec) for pictures that only it decodes.
     pub fn keep_bad(mut self, keep: bool) -> Self {
         self.keep_bad = keep;
         self
@@ -199,6 +218,7 @@ impl<'a> Pack<'a> {
         let target = target.as_ref();
         // All options are checked before anything is created.
         self.recode.check()?;
+        source::check_retries(self.retries)?;
         let options = WriteOptions {
             classes: self.source.classes().to_vec(),
             force: self.force,
@@ -222,6 +242,7 @@ impl<'a> Pack<'a> {
     /// received the samples before the first error.
     pub fn to_writer(self, mut writer: Box<dyn Writer + '_>) -> Result<Report> {
         self.recode.check()?;
+        source::check_retries(self.retries)?;
         let mut tally = Tally::new(self.source.len() as u64, self.progress);
         let workers = match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -232,10 +253,10 @@ impl<'a> Pack<'a> {
             .thread_name(|i| format!("warpfeed-pack-{i}"))
             .build()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {workers} worker threads: {e}")))?;
-        let (source, recode) = (self.source, self.recode);
+        let (source, stop) = (self.source, AtomicBool::new(false));
+        let task = Task { source, codecs: &self.codecs, recode: self.recode, retries: self.retries, stop: &stop };
         let (keep_bad, strict, mut bad) = (self.keep_bad, self.strict, Bad::default());
         let spare = Mutex::new(Vec::new());
-        let stop = AtomicBool::new(false);
         // The calling thread hands out indices, restores the order of the results, and writes. It
         // may wait. The workers never wait, because the channel has room for everything in flight.
         let outcome = pool.in_place_scope(|scope| {
@@ -248,13 +269,13 @@ impl<'a> Pack<'a> {
                     && begun - written < workers * AHEAD
                     && (waiting_bytes < WAITING_BYTES || begun == written)
                 {
-                    let (index, sender, spare, stop) = (begun, sender.clone(), &spare, &stop);
+                    let (index, sender, spare) = (begun, sender.clone(), &spare);
                     scope.spawn(move |_| {
-                        if stop.load(Ordering::Relaxed) {
+                        if task.stop.load(Ordering::Relaxed) {
                             return;
                         }
                         let prepared: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
-                        let prepared = prepare(source, index, recode, prepared.unwrap_or_default());
+                        let prepared = task.prepare(index, prepared.unwrap_or_default());
                         // After an error, nobody receives.
                         let _ = sender.send((index, prepared));
                     });
@@ -322,7 +343,8 @@ struct Prepared {
     remark: Option<Remark>,
     image_in: usize,
     image_out: usize,
-    scratch: Vec<u8>,
+    /// One buffer for each attempt to read. A failed attempt may still borrow its buffer.
+    scratch: Vec<Vec<u8>>,
 }
 
 impl Prepared {
@@ -337,8 +359,13 @@ impl Prepared {
         Ok(sample)
     }
 
-    fn fill(&mut self, source: &dyn Source, index: usize, recode: Recode) -> Result<()> {
-        let sample = source.read(index, &mut self.scratch).map_err(|e| source::blame(source, index, "", e))?;
+    fn fill(&mut self, task: Task<'_>, index: usize) -> Result<()> {
+        let Task { source, codecs, recode, retries, stop } = task;
+        self.scratch.resize_with(retries + 1, Vec::new);
+        let (mut buffers, go_on) = (self.scratch.iter_mut(), || !stop.load(Ordering::Relaxed));
+        let read = || source.read(index, buffers.next().expect("one for each attempt"));
+        let sample = source::retried(retries, index as u64, go_on, read);
+        let sample = sample.map_err(|e| source::blame(source, index, "", e))?;
         self.key.clear();
         self.key.push_str(sample.key());
         self.label = sample.label().map_err(|e| source::blame(source, index, sample.key(), e))?;
@@ -346,29 +373,29 @@ impl Prepared {
         self.bytes.clear();
         (self.treatment, self.refused, self.remark) = (None, false, None);
         (self.image_in, self.image_out) = (0, 0);
-        let image = sample.image().map(|(name, _)| name);
+        let image = codecs.image(&sample).map(|(name, _)| name);
         for &(name, bytes) in sample.fields() {
             let start = self.bytes.len();
             let mut stored_as = name;
             if Some(name) == image {
-                match recode.apply(bytes, &mut self.bytes) {
+                match recode.apply(codecs, bytes, &mut self.bytes) {
                     Ok((treatment, renamed)) => {
                         if matches!(treatment, Treatment::Encoded | Treatment::Raw) {
-                            keeps_annotations(&sample, bytes, &self.bytes[start..])
+                            keeps_annotations(codecs, &sample, bytes, &self.bytes[start..])
                                 .map_err(|e| source::blame(source, index, sample.key(), e))?;
                         }
                         self.treatment = Some(treatment);
                         stored_as = renamed.unwrap_or(name);
                         // Only a sound file can be repacked.
                         if treatment != Treatment::Repacked {
-                            self.remark = Remark::of(bytes, None);
+                            self.remark = Remark::of(codecs, bytes, None);
                             self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
                         }
                     }
                     Err(e) => {
                         self.bytes.truncate(start);
                         self.bytes.extend_from_slice(bytes);
-                        (self.remark, self.refused) = (Remark::of(bytes, Some(e)), true);
+                        (self.remark, self.refused) = (Remark::of(codecs, bytes, Some(e)), true);
                     }
                 }
                 (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
@@ -387,7 +414,7 @@ impl Prepared {
 ///
 /// # Errors
 /// If the size changes, and the sample has boxes, points or a mask in pixels.
-fn keeps_annotations(sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
+fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
     let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
     let in_pixels = |name: &str| match name.split('.').next() {
         Some("boxes") => !relative,
@@ -395,7 +422,7 @@ fn keeps_annotations(sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Resul
         _ => false,
     };
     let Some((name, _)) = sample.fields().iter().find(|(name, _)| in_pixels(name)) else { return Ok(()) };
-    let (was, is) = (Info::read(image)?.size, Info::read(recoded)?.size);
+    let (was, is) = (codecs.open(image)?.size(), codecs.open(recoded)?.size());
     if was == is {
         return Ok(());
     }
@@ -405,12 +432,25 @@ fn keeps_annotations(sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Resul
     )))
 }
 
-/// Reads and recodes sample `index`. A panic of the source becomes an error.
-fn prepare(source: &dyn Source, index: usize, recode: Recode, mut prepared: Prepared) -> Result<Prepared> {
-    catch_unwind(AssertUnwindSafe(|| prepared.fill(source, index, recode).map(|()| prepared))).unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(source::blame(source, index, "", Error::new(ErrorKind::Panic, message.unwrap_or("no message"))))
-    })
+/// What is done to each sample.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    source: &'a dyn Source,
+    codecs: &'a Codecs,
+    recode: Recode,
+    retries: usize,
+    /// Set when packing ends.
+    stop: &'a AtomicBool,
+}
+
+impl Task<'_> {
+    /// Reads and recodes sample `index`. A panic of the source or of a codec becomes an error.
+    fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
+        catch_unwind(AssertUnwindSafe(|| prepared.fill(self, index).map(|()| prepared))).unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            Err(source::blame(self.source, index, "", Error::new(ErrorKind::Panic, message.unwrap_or("no message"))))
+        })
+    }
 }
 
 /// Counts what is written.

@@ -4,7 +4,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::repack_jpeg;
 use crate::decode::raw::npy_header;
-use crate::decode::{Pixels, Rect, Size, standard};
+use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::transform::{Plan, Resizer, shorter_to};
@@ -59,6 +59,9 @@ pub(super) enum Treatment {
     Raw,
 }
 
+/// An encoded image, and what decodes it.
+type Image<'a> = (&'a Codecs, &'a [u8]);
+
 /// Memory that a thread keeps from one image to the next.
 #[derive(Default)]
 struct Scratch {
@@ -90,7 +93,12 @@ impl Recode {
     ///
     /// # Errors
     /// If the image cannot be recoded. The bytes appended to `out` are then unspecified.
-    pub(super) fn apply(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(Treatment, Option<&'static str>)> {
+    pub(super) fn apply(
+        self,
+        codecs: &Codecs,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(Treatment, Option<&'static str>)> {
         thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
         let keep = |out: &mut Vec<u8>| {
             out.extend_from_slice(bytes);
@@ -107,30 +115,32 @@ impl Recode {
             Recode::KeepBytes => keep(out),
             Recode::Lossless => lossless(out),
             Recode::MaxSide(max) => {
-                let size = standard().open(bytes)?.size();
+                let size = codecs.open(bytes)?.size();
                 if size.width.max(size.height) <= max {
                     return lossless(out);
                 }
                 scratch
-                    .encode(bytes, out, MAX_SIDE_QUALITY, Some(max))
+                    .encode((codecs, bytes), out, MAX_SIDE_QUALITY, Some(max))
                     .map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
             }
-            Recode::Quality { quality, max_side } => {
-                scratch.encode(bytes, out, quality, max_side).map(|()| (Treatment::Encoded, Some(format::JPEG.field)))
+            Recode::Quality { quality, max_side } => scratch
+                .encode((codecs, bytes), out, quality, max_side)
+                .map(|()| (Treatment::Encoded, Some(format::JPEG.field))),
+            Recode::Raw(to) => {
+                scratch.raw((codecs, bytes), out, to).map(|()| (Treatment::Raw, Some(format::NPY.field)))
             }
-            Recode::Raw(to) => scratch.raw(bytes, out, to).map(|()| (Treatment::Raw, Some(format::NPY.field))),
         })
     }
 }
 
 impl Scratch {
     /// The image as RGB pixels; `to` computes the new size from the image's size.
-    fn resized(&mut self, bytes: &[u8], to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
-        let mut picture = standard().open(bytes)?;
+    fn resized(&mut self, (codecs, bytes): Image<'_>, to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
+        let mut picture = codecs.open(bytes)?;
         let size = picture.size();
         let output = to(size);
         // An image that no loader would read is not written.
-        let limit = standard().most_pixels();
+        let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;
             return Err(Error::decode(format!("would be resized to {width}x{height}, the limit is {limit} pixels")));
@@ -146,10 +156,10 @@ impl Scratch {
         Ok((output, &self.resized))
     }
 
-    fn encode(&mut self, bytes: &[u8], out: &mut Vec<u8>, quality: u8, max_side: Option<u32>) -> Result<()> {
+    fn encode(&mut self, image: Image<'_>, out: &mut Vec<u8>, quality: u8, max_side: Option<u32>) -> Result<()> {
         let mut jpeg = std::mem::take(&mut self.jpeg);
         jpeg.clear();
-        let (size, rgb) = self.resized(bytes, |size| max_side.map_or(size, |max| longer_to(size, max)))?;
+        let (size, rgb) = self.resized(image, |size| max_side.map_or(size, |max| longer_to(size, max)))?;
         let side = |pixels: u32| {
             u16::try_from(pixels)
                 .map_err(|_| Error::decode(format!("{pixels} pixels on a side, a jpeg has at most 65535")))
@@ -163,8 +173,8 @@ impl Scratch {
         Ok(())
     }
 
-    fn raw(&mut self, bytes: &[u8], out: &mut Vec<u8>, to: RawSize) -> Result<()> {
-        let (size, rgb) = self.resized(bytes, |size| match to {
+    fn raw(&mut self, image: Image<'_>, out: &mut Vec<u8>, to: RawSize) -> Result<()> {
+        let (size, rgb) = self.resized(image, |size| match to {
             RawSize::Shorter(side) => shorter_to(size, side),
             RawSize::Exact(size) => size,
         })?;

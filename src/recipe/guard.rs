@@ -1,36 +1,19 @@
-//! Retries of reads, and panics as errors.
+//! Panics as errors, also of reads that are retried.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use super::report::Guard;
 use crate::error::{Error, ErrorKind, Result};
+use crate::source;
 
-/// The first pause before a sample is read again. Each further pause is four times as long, up to
-/// [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// Runs `attempt` for `sample`. Repeats it up to `times` times while its error is transient and
-/// `go_on` agrees.
+/// Runs `attempt` for `sample`, guarded, and [retries](source::retried) it.
 pub(crate) fn retried<T>(
     times: usize,
     sample: u64,
-    mut go_on: impl FnMut() -> bool,
+    go_on: impl FnMut() -> bool,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    let mut pause = PAUSE;
-    for time in 1..=times {
-        match guarded(&mut attempt) {
-            Err(e) if e.is_transient() && go_on() => {
-                tracing::warn!(sample, "read again in {pause:?} ({time} of {times} times): {e}");
-                std::thread::sleep(pause);
-                pause = (4 * pause).min(LONGEST_PAUSE);
-            }
-            result => return result,
-        }
-    }
-    guarded(attempt)
+    source::retried(times, sample, go_on, || guarded(&mut attempt))
 }
 
 /// Runs code that may be the user's, and turns a panic into an error. `report.rs` decides what the

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
+use super::damage::Damaged;
 use super::guard::{guarded, retried};
 use crate::batch::{Full, Part, Role, Row};
-use crate::decode::{self, Codecs, Exif, Job, Picture, Pixels};
+use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result};
 use crate::field::{Fields, ImageField, MixScratch};
 use crate::order::{Pick, Rng};
@@ -23,6 +24,10 @@ pub(crate) struct Recipe {
     pub(crate) retries: usize,
     /// The most bytes of a sample, all its fields together.
     pub(crate) sample_bytes: u64,
+    /// Whether damage that decoders pass over is an error, wherever it is in the file.
+    pub(crate) strict: bool,
+    /// The pictures that were decoded although they are damaged.
+    pub(crate) damaged: Damaged,
     /// Whether a sample that fails is replaced by another of its batch.
     pub(crate) stand_in: bool,
     /// Whether a sample that fails is black, and stays in its batch with its error.
@@ -96,6 +101,25 @@ impl Recipe {
         Ok(())
     }
 
+    /// Reads all of a picture for a strict loader.
+    ///
+    /// # Errors
+    /// If it does not decode, or is damaged anywhere.
+    pub(crate) fn refuse_damage(picture: &mut Picture<'_>) -> Result<()> {
+        guarded(|| match picture.check() {
+            Condition::Sound => Ok(()),
+            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: an error, because the loader is strict"))),
+            Condition::Damaged(e) => Err(e),
+        })
+    }
+
+    /// Counts and names a picture of sample `id` if the decoder met damage in it.
+    pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) {
+        if let Some(what) = pixels.damage() {
+            self.damaged.note(id, || self.blame(id, key, Error::decode(what)));
+        }
+    }
+
     /// Decodes all jobs. If one panics, each is decoded alone to find it.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let group = guarded(|| {
@@ -162,8 +186,13 @@ impl Recipe {
         for field in &self.fields.images {
             let Planned { picture, plan, .. } = self.plan(field, &sample, &pick, &mut boxes)?;
             let mut picture = picture.expect("it waits to be decoded");
+            // A worker has counted what it decoded; a copy of a sample counts at its own place.
+            let counts = field.left_at(full, place) == Some(place);
             guarded(|| {
                 picture.decode(plan.region, &mut pixels)?;
+                if counts {
+                    self.note_damage(pick.sample, sample.key(), &pixels);
+                }
                 field.take_back(&pixels, &plan, full, place)
             })
             .map_err(|e| self.blame(pick.sample, sample.key(), e))?;

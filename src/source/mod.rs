@@ -11,7 +11,7 @@
 //! 8. [`Concat`]: several data sets as one.
 //! 9. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
 //! 10. [`open`]: chooses the source by what lies at a path.
-//! 11. [`blame`]: makes an error that of a sample.
+//! 11. [`blame`]: makes an error that of a sample. `retry`: reads again after transient errors.
 //!
 //! `annotated` lists the fields of an annotated picture. `file` reads a file whole. `kept` writes
 //! and reads the indexes that are kept beside data sets, `hash` is their hash.
@@ -32,6 +32,7 @@ mod memory;
 mod open;
 mod pages;
 mod relabel;
+mod retry;
 mod sample;
 #[allow(clippy::module_inception)]
 mod source;
@@ -58,4 +59,5 @@ pub use yolo::Yolo;
 
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use pages::reads_ahead;
+pub(crate) use retry::{RETRIES, check_retries, retried};
 pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};

@@ -351,9 +351,9 @@ impl WorkerCounters {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// Adds the time of mixing a whole batch to the write stage.
-    pub(crate) fn mixed(&self, ns: u64) {
-        self.stages[Stage::Write].add_time(ns);
+    /// Adds time to `stage` without an entry.
+    pub(crate) fn spent_more(&self, stage: Stage, ns: u64) {
+        self.stages[stage].add_time(ns);
     }
 
     /// A sample is a JPEG without restart markers.

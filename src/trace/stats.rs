@@ -34,6 +34,9 @@ pub struct Stats {
     pub most_prefetch: usize,
     /// Batch buffers in use on the host.
     pub slots: usize,
+    /// Batch buffers that were allocated on the host. [`host_bytes`](Stats::host_bytes) counts all
+    /// of them.
+    pub allocated_slots: usize,
     /// Seconds in which an epoch was under way: from when it was asked for until it had no more
     /// batches or was dropped. Time outside epochs is excluded from all rates and shares.
     pub seconds: f64,
@@ -45,7 +48,7 @@ pub struct Stats {
     pub samples: u64,
     /// Samples that workers prepared, delivered or not.
     pub prepared: u64,
-    /// Encoded bytes of those samples.
+    /// Bytes of those samples as they are stored, all fields together.
     pub bytes_read: u64,
     /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
     /// decoded alone. `warpfeed pack` adds restart markers.
@@ -53,6 +56,10 @@ pub struct Stats {
     /// Pictures that workers left to the device; see
     /// [`Loader::decode_on`](crate::Loader::decode_on).
     pub decoded_on_device: u64,
+    /// Pictures that were decoded although they are damaged, each time they were decoded. A decoder
+    /// sees the damage that it meets in the part of the file that a crop needs;
+    /// [`Loader::strict`](crate::Loader::strict) looks at all of it, and makes damage an error.
+    pub damaged: u64,
     /// How often a sample was read again after a transient error; see
     /// [`Loader::retries`](crate::Loader::retries).
     pub retries: u64,
@@ -70,11 +77,12 @@ pub struct Stats {
     /// reads are added up. `None` as long as workers read.
     pub ahead: Option<StageStats>,
     /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
-    /// bytes.
+    /// bytes. The time of fields that [compute](crate::field::Kind::copies) counts here too; such a
+    /// field is an entry of its own only in a loader without pictures.
     pub decode: StageStats,
     /// Crop, resize, flip, colour and the user's transforms.
     pub transform: StageStats,
-    /// Normalising, casting, and writing into the batch.
+    /// Normalising, casting, and writing into the batch. Fields that only copy count here.
     pub write: StageStats,
     /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
     /// the consumer.
@@ -145,7 +153,7 @@ impl Stats {
         ratio(self.samples as f64, self.seconds)
     }
 
-    /// Encoded bytes read a second.
+    /// Bytes read a second, of all fields.
     pub fn bytes_per_second(&self) -> f64 {
         ratio(self.bytes_read as f64, self.seconds)
     }
@@ -185,7 +193,7 @@ impl Stats {
     pub fn busy_fraction(&self) -> f64 {
         // Statistics of older versions contain only the number of workers.
         let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
-        ratio(self.worked_seconds(), all)
+        ratio(self.worked_seconds(), all).min(1.0)
     }
 
     /// Reads that were under way at a time on average, by threads that read for the workers.
@@ -222,6 +230,7 @@ impl Stats {
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
             plain_jpegs: self.plain_jpegs.saturating_sub(earlier.plain_jpegs),
             decoded_on_device: self.decoded_on_device.saturating_sub(earlier.decoded_on_device),
+            damaged: self.damaged.saturating_sub(earlier.damaged),
             retries: self.retries.saturating_sub(earlier.retries),
             waited_seconds: (self.waited_seconds - earlier.waited_seconds).max(0.0),
             epochs: self.epochs.saturating_sub(earlier.epochs),
@@ -264,7 +273,7 @@ impl fmt::Display for Stats {
             self.seconds,
             self.samples_per_second(),
             self.bytes_per_second() / 1e6,
-            percent(self.stall_fraction())
+            percent(self.stall_fraction().min(1.0))
         )?;
         writeln!(
             f,
@@ -277,20 +286,24 @@ impl fmt::Display for Stats {
                 0 => String::new(),
                 bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
             };
-            let share = percent(ratio(stage.seconds, all));
+            let share = match name {
+                // Reads run side by side.
+                "ahead" => format!("{:>5.1} at a time", ratio(stage.seconds, all)),
+                _ => format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0))),
+            };
             let count = stage.count;
-            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share:>5.1} % {of}")
+            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {of}")
         };
         let busy = self.busy_fraction();
         let all = ratio(self.busy_workers() * self.seconds, busy);
         for (stage, stats) in self.stages().iter() {
             row(f, stage.name(), stats, all, "the workers' time")?;
         }
-        let idle = percent(1.0 - busy).max(0.0);
+        let idle = percent(1.0 - busy);
         let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
         let batch = [
-            ("ahead", self.ahead.as_ref(), "a reader's time, reading for the workers"),
+            ("ahead", self.ahead.as_ref(), "by threads that read for the workers"),
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
             ("on device", self.device_decode.as_ref(), "the convert stream's time, decoding"),
@@ -319,6 +332,9 @@ impl fmt::Display for Stats {
         }
         if let Some(bytes) = anonymous_bytes {
             write!(f, ", {:.1} MiB of anonymous memory", mib(bytes))?;
+        }
+        if self.damaged > 0 {
+            write!(f, "\n  {} pictures were decoded although they are damaged", self.damaged)?;
         }
         for slow in &self.slowest[..self.slowest.len().min(3)] {
             write!(f, "\n  slow: {}: {:.1} ms, most of it in {}", slow.name(), slow.seconds * 1e3, slow.stage)?;

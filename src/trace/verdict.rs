@@ -2,9 +2,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::StageStats;
 use super::stats::ratio;
-use super::{Stage, Stats, Straggler, serving};
+use super::{Stage, StageStats, Stats, Straggler, serving};
 
 /// A wait below this share of the time is too short to matter.
 pub(super) const STALLED: f64 = 0.05;
@@ -20,6 +19,8 @@ const DELAYED: f64 = 0.2;
 const PACKING: f64 = 2.0;
 /// With this many reads under way on average, reading is the bottleneck.
 const READS: f64 = 2.0;
+/// First batches of epochs with this share of the wait are named beside any limit.
+const STARTS: f64 = 0.25;
 /// The verdict needs at least this many batches.
 pub(super) const LEAST_BATCHES: u64 = 4;
 
@@ -56,7 +57,7 @@ pub enum Limit {
     Unclear,
 }
 
-/// What limits a loader, with the numbers. Its `Display` is one sentence.
+/// What limits a loader, with the numbers. Its `Display` is [`text`](Verdict::text).
 ///
 /// The first rule that holds decides. *Waited* is the share of the time that the consumer's stream
 /// waited on the device, once half of the batches were timed there. For batches in host memory it
@@ -74,8 +75,8 @@ pub enum Limit {
 ///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
 /// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write
 ///    is [`Memory`](Limit::Memory); decode and transform are [`Workers`](Limit::Workers) where
-///    there are fewer workers than processors, else [`Decode`](Limit::Decode) and
-///    [`Transform`](Limit::Transform).
+///    there are fewer workers than processors and workers hardly wait for a processor, else
+///    [`Decode`](Limit::Decode) and [`Transform`](Limit::Transform).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
 /// 7. Threads that read for the workers had 2 reads or more under way on average:
 ///    [`Read`](Limit::Read).
@@ -91,10 +92,11 @@ pub enum Limit {
 pub struct Verdict {
     /// The stage.
     pub limit: Limit,
-    /// The most that the loop could speed up if the consumer never waited, as a factor. `None` if
-    /// the step takes almost no time.
-    pub max_skipped: Option<f64>,
-    /// The evidence, and what would lift the limit.
+    /// The most that the loop could speed up if the consumer never waited, as a factor. No advice
+    /// in the text promises more. `None` if the step takes almost no time.
+    pub max_speedup: Option<f64>,
+    /// The limit in a few words, then one line for each piece of evidence and of advice. These
+    /// lines begin with `- `.
     pub text: String,
 }
 
@@ -115,6 +117,9 @@ struct Evidence<'a> {
     step_waited: String,
 }
 
+/// A limit in a few words, and the lines behind it.
+pub(super) type Judgement = (Limit, String, Vec<String>);
+
 impl Stats {
     /// What limits the loader, and what would lift it; [`Verdict`] has the rules.
     pub fn verdict(&self) -> Verdict {
@@ -132,102 +137,110 @@ impl Verdict {
         };
         let waited = waited.min(1.0);
         let busy = stats.busy_fraction();
-        let step_waited = format!("the step waited {:.0} % of the time", 100.0 * waited);
+        let step_waited = format!("the step waited {} % of the time", percent(waited));
         let evidence = Evidence { stats, waited, busy, step_waited };
-        let (limit, text) = if stats.on_request { serving::judge(stats, waited, busy) } else { evidence.judge() };
-        // Without the wait, only the step remains.
-        let max_skipped = (waited < 0.98).then(|| 1.0 / (1.0 - waited));
-        Verdict { limit, max_skipped, text }
+        let (limit, headline, mut lines) =
+            if stats.on_request { serving::judge(stats, waited, busy) } else { evidence.judge() };
+        if !stats.on_request && limit != Limit::EpochStart {
+            lines.extend(evidence.starts());
+        }
+        let text = lines.iter().fold(headline, |text, line| text + "\n- " + line);
+        Verdict { limit, max_speedup: evidence.max_speedup(), text }
     }
 }
 
+/// A share of 0 to 1 in whole percent. Two clocks may make it a little more than 1.
+pub(super) fn percent(share: f64) -> u32 {
+    (100.0 * share.clamp(0.0, 1.0)).round() as u32
+}
+
 impl Evidence<'_> {
-    fn judge(&self) -> (Limit, String) {
+    fn judge(&self) -> Judgement {
         let Evidence { stats, waited, busy, step_waited } = self;
         if stats.batches < LEAST_BATCHES {
-            return (
-                Limit::Unclear,
-                format!("too early to say: {} batches, at least {LEAST_BATCHES} are needed", stats.batches),
-            );
+            let so_far = format!("{} batches so far, at least {LEAST_BATCHES} are needed", stats.batches);
+            return (Limit::Unclear, "too early to say".into(), vec![so_far]);
         }
         if *waited < STALLED {
-            return (Limit::Step, self.step_bound());
+            return self.step_bound();
         }
-        if let Some(text) = self.stragglers() {
-            return (Limit::Straggler, text);
+        if let Some(judgement) = self.stragglers() {
+            return judgement;
         }
-        for (limit, name, stage, advice) in [
-            (
-                Limit::Copy,
-                "copy",
-                &stats.copy,
-                "smaller images, or a wider link, would lift it; more workers would not",
-            ),
-            (
-                Limit::Convert,
-                "convert",
-                &stats.convert,
-                "the model's own kernels leave it no room, or its batches are very small",
-            ),
-        ] {
-            if let Some(stage) = stage.as_ref().filter(|s| ratio(s.seconds, stats.seconds) >= STREAM_SATURATED) {
-                let share = 100.0 * ratio(stage.seconds, stats.seconds);
-                let speed = ratio(stage.bytes as f64, stage.seconds) / 1e9;
-                let text = format!(
-                    "{name}-bound: the {name} stream is busy {share:.0} % of the time, at {speed:.1} GB/s; {step_waited}; {advice}"
-                );
-                return (limit, text);
-            }
-        }
-        if let Some(decode) =
-            stats.device_decode.as_ref().filter(|s| ratio(s.seconds, stats.seconds) >= STREAM_SATURATED)
-        {
-            let share = 100.0 * ratio(decode.seconds, stats.seconds);
-            let text = format!(
-                "bound by decoding on the device: it takes {share:.0} % of the device's time, {:.2} ms a batch; {step_waited}; \
-                 `warpfeed pack` makes files that the device decodes faster, and DecodeOn::Auto lets the workers help",
-                1e3 * decode.mean_seconds()
-            );
-            return (Limit::DeviceDecode, text);
+        if let Some(judgement) = self.device_bound() {
+            return judgement;
         }
         if *busy >= SATURATED {
             return self.work_bound();
         }
-        if stats.start_seconds >= 0.5 * stats.waited_seconds && stats.epochs > 1 {
-            let each = 1e3 * stats.start_seconds / stats.epochs as f64;
-            let per_epoch = stats.batches as f64 / stats.epochs as f64;
-            let text = format!(
-                "bound by the starts of epochs: {step_waited}, {:.0} % of that for the first batch of {} epochs of {per_epoch:.1} batches \
-                 ({each:.1} ms each); an epoch's batches are made from its start on, so longer epochs or smaller batches would lift it",
-                100.0 * ratio(stats.start_seconds, stats.waited_seconds),
-                stats.epochs
-            );
-            return (Limit::EpochStart, text);
+        if stats.start_seconds >= 0.5 * stats.waited_seconds
+            && let Some(starts) = self.starts()
+        {
+            let why = "an epoch's batches are made from its start on: longer epochs or smaller batches would lift it";
+            let lines = vec![step_waited.clone(), starts, why.into()];
+            return (Limit::EpochStart, "limited by the starts of epochs".into(), lines);
         }
         if stats.reads_under_way() >= READS {
-            return (Limit::Read, self.reads_bound());
+            return self.reads_bound();
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
         if blocked >= 0.1 && self.delayed() < DELAYED {
             let interval = ratio(stats.seconds, stats.batches as f64);
             let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
-            let text = format!(
-                "too few slots: {step_waited} although workers are busy only {:.0} % of it, since all {} slots were taken for {:.0} % of the time, full or being \
-                 filled; steps or samples take unequal times: prefetch({}) in place of {} would even them out",
-                100.0 * busy,
-                stats.slots,
-                100.0 * blocked,
-                stats.prefetch + more,
-                stats.prefetch
-            );
-            return (Limit::Slots, text);
+            let lines = vec![
+                step_waited.clone(),
+                format!(
+                    "workers are busy {} % of the time; for {} % of it all {} slots were taken, full or being filled",
+                    percent(*busy),
+                    percent(blocked),
+                    stats.slots
+                ),
+                format!(
+                    "steps or samples take unequal times: prefetch({}) in place of {} would even them out",
+                    stats.prefetch + more,
+                    stats.prefetch
+                ),
+            ];
+            return (Limit::Slots, "limited by too few batches ahead".into(), lines);
         }
-        let text = format!(
-            "no single cause: {step_waited}, workers are busy {:.0} % of it, slots were taken {:.0} %; a trace (`Loader::trace`) shows who waits for whom",
-            100.0 * busy,
-            100.0 * blocked
-        );
-        (Limit::Unclear, text)
+        let lines = vec![
+            step_waited.clone(),
+            format!(
+                "workers are busy {} % of the time; slots were taken for {} % of it",
+                percent(*busy),
+                percent(blocked)
+            ),
+            "a trace (`Loader::trace`) shows who waits for whom".into(),
+        ];
+        (Limit::Unclear, "no single cause".into(), lines)
+    }
+
+    /// The most that the loop could gain, as a factor.
+    fn max_speedup(&self) -> Option<f64> {
+        // Without the wait, only the step remains.
+        (self.waited < 0.98).then(|| 1.0 / (1.0 - self.waited))
+    }
+
+    /// `times`, but no more than the loop could gain.
+    fn at_most(&self, times: f64) -> f64 {
+        self.max_speedup().map_or(times, |most| times.min(most))
+    }
+
+    /// The share of the wait that is for the first batches of epochs, if it matters.
+    fn starts(&self) -> Option<String> {
+        let Evidence { stats, waited, .. } = self;
+        let share = ratio(stats.start_seconds, stats.waited_seconds);
+        let matters = *waited >= STALLED && stats.batches >= LEAST_BATCHES && stats.epochs > 1 && share >= STARTS;
+        matters.then(|| {
+            format!(
+                "{} % of the wait is for the first batches of {} epochs ({:.1} ms each, {:.1} batches an epoch): `.repeat(n)` makes \
+                 one epoch of n",
+                percent(share),
+                stats.epochs,
+                1e3 * stats.start_seconds / stats.epochs as f64,
+                stats.batches as f64 / stats.epochs as f64
+            )
+        })
     }
 
     /// Samples a second that the workers could deliver if nobody made them wait.
@@ -235,47 +248,118 @@ impl Evidence<'_> {
         ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
     }
 
-    fn step_bound(&self) -> String {
+    /// How many workers are busy.
+    fn busy_workers(&self) -> String {
+        let Stats { workers, .. } = *self.stats;
+        format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
+    }
+
+    fn step_bound(&self) -> Judgement {
         let Evidence { stats, step_waited, .. } = self;
         let (rate, capacity) = (stats.samples_per_second(), self.capacity());
         // On a device, the host cannot see when a step ends.
         let on_device = ratio((1.0 - self.waited) * stats.seconds, stats.batches as f64);
         let step = 1e3 * if stats.stall.is_some() { on_device } else { stats.step.mean_seconds() };
-        format!(
-            "step-bound: {step_waited}; a step takes {step:.1} ms, {rate:.0} samples/s. {:.1} of {} workers are busy: the loader could give about {capacity:.0} \
-             samples/s, {:.1} times as many; the loader is not the limit",
-            stats.busy_workers(),
-            stats.workers,
-            ratio(capacity, rate)
-        )
+        let mut lines = vec![step_waited.clone(), format!("a step takes {step:.1} ms: {rate:.0} samples/s")];
+        let busy = self.busy_workers();
+        lines.push(if capacity > rate {
+            let times = ratio(capacity, rate);
+            format!("{busy}: the loader could give about {capacity:.0} samples/s, {times:.1} times as many")
+        } else {
+            busy
+        });
+        (Limit::Step, "step-bound: the loader is not the limit".into(), lines)
+    }
+
+    /// A stream of the device is always busy.
+    fn device_bound(&self) -> Option<Judgement> {
+        let Evidence { stats, step_waited, .. } = self;
+        let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
+        let saturated = |stage: &&StageStats| share(stage) >= STREAM_SATURATED;
+        let stream = |name: &str, stage: &StageStats, advice: &str| {
+            let speed = ratio(stage.bytes as f64, stage.seconds) / 1e9;
+            let busy = format!("the {name} stream is busy {} % of the time, at {speed:.1} GB/s", percent(share(stage)));
+            (format!("{name}-bound"), vec![busy, step_waited.clone(), advice.to_owned()])
+        };
+        if let Some(copy) = stats.copy.as_ref().filter(saturated) {
+            let advice = "smaller images, or a wider link, would lift it; more workers would not";
+            let (headline, lines) = stream("copy", copy, advice);
+            return Some((Limit::Copy, headline, lines));
+        }
+        if let Some(convert) = stats.convert.as_ref().filter(saturated) {
+            let advice = "the model's own kernels leave it no room, or its batches are very small";
+            let (headline, lines) = stream("convert", convert, advice);
+            return Some((Limit::Convert, headline, lines));
+        }
+        let decode = stats.device_decode.as_ref().filter(saturated)?;
+        let lines = vec![
+            format!(
+                "decoding takes {} % of the device's time, {:.2} ms a batch",
+                percent(share(decode)),
+                1e3 * decode.mean_seconds()
+            ),
+            step_waited.clone(),
+            "`warpfeed pack` makes files that the device decodes faster; DecodeOn::Auto lets the workers help".into(),
+        ];
+        Some((Limit::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
     /// The workers idle, since samples do not come fast enough to the threads that read.
-    fn reads_bound(&self) -> String {
+    fn reads_bound(&self) -> Judgement {
         let Evidence { stats, step_waited, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
-        format!(
-            "read-bound: {:.1} of {} workers are busy, {:.1} reads are under way at a time ({:.0} us each); {step_waited}; {:.1} MB/s are read{}; one \
-             packed file (`warpfeed pack`), a faster disk, or larger or more batches ahead (prefetch) for more reads at a time would lift it",
-            stats.busy_workers(),
-            stats.workers,
-            stats.reads_under_way(),
-            1e6 * each,
-            stats.bytes_per_second() / 1e6,
-            self.disk_share()
-        )
+        let lines = vec![
+            format!("{}, {:.1} reads are under way at a time ({:.0} us each)", self.busy_workers(), stats.reads_under_way(), 1e6 * each),
+            step_waited.clone(),
+            self.speed_of_reading(),
+            "one packed file (`warpfeed pack`), a faster disk, or larger or more batches ahead (prefetch) for more reads at a time would lift it"
+                .into(),
+        ];
+        (Limit::Read, "read-bound".into(), lines)
     }
 
-    /// How much of what is read comes from the disk, if the system says so.
-    fn disk_share(&self) -> String {
-        self.stats.process.disk_bytes.map_or(String::new(), |bytes| {
-            format!(", {:.1} MB/s of it from the disk", ratio(bytes as f64, self.stats.seconds) / 1e6)
-        })
+    /// How much is read, and how much the process got from the disk, if the system says so.
+    fn speed_of_reading(&self) -> String {
+        let stats = self.stats;
+        let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
+            format!("; {:.1} MB/s came from the disk", ratio(bytes as f64, stats.seconds) / 1e6)
+        });
+        format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Share of the workers' busy time in which they were ready to run and waited for a processor.
+    /// Share of the workers' busy time in which they were ready to run and waited for a processor,
+    /// 0 to 1.
     fn delayed(&self) -> f64 {
-        ratio(self.stats.delayed_seconds, self.stats.busy_workers() * self.stats.seconds)
+        ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
+    }
+
+    /// How busy workers spent their time, if they did not run for much of it.
+    fn off_processor(&self) -> Option<String> {
+        let stats = self.stats;
+        let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
+        // Each share is rounded once, and the last is what the others leave. Processor time is known
+        // of the whole process, so the workers had that much at most.
+        let waiting = percent(self.delayed());
+        let running = percent(ran).min(100 - waiting);
+        let running = if stats.process.cpu_seconds > 0.0 { running } else { 100 - waiting };
+        let blocked = 100 - waiting - running;
+        let crowded = self.delayed() >= DELAYED;
+        if !crowded && blocked < 30 {
+            return None;
+        }
+        let rest = match (waiting > 5, blocked > 5) {
+            (true, true) => {
+                format!(", waiting for a free processor {waiting} %, and blocked for the rest, by a disk or a lock")
+            }
+            (true, false) => "; for the rest they were waiting for a free processor".into(),
+            _ => "; for the rest they were blocked, by a disk or a lock".to_owned(),
+        };
+        let why = if crowded {
+            ": there are more threads or programs than processors, or a container's limit (`cpu.max`)"
+        } else {
+            ""
+        };
+        Some(format!("workers were running {running} % of their busy time{rest}{why}"))
     }
 
     /// Seconds that a usual sample takes.
@@ -299,7 +383,7 @@ impl Evidence<'_> {
         chosen.map(|s| (*s, s.total_seconds - s.times as f64 * usual)).collect()
     }
 
-    fn stragglers(&self) -> Option<String> {
+    fn stragglers(&self) -> Option<Judgement> {
         let (stats, usual, slow) = (self.stats, self.usual(), self.slow(false));
         let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let excess: f64 = slow.iter().map(|(_, seconds)| seconds).sum();
@@ -308,21 +392,23 @@ impl Evidence<'_> {
             let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
             // Samples below a tenth of the worst are not counted.
             let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
-            format!(
-                "bound by {count} slow sample{}: {} takes {ms:.1} ms, most of it in {}, where others take {usual:.2} ms, and its batch waits for it; {}; \
-                 re-encode or drop {}, or raise prefetch above {}",
-                if count == 1 { "" } else { "s" },
-                first.name(),
-                first.stage,
-                self.step_waited,
-                if count == 1 { "it" } else { "them (`stats.slowest`)" },
-                stats.prefetch
-            )
+            let (samples, them) =
+                if count == 1 { ("sample", "it") } else { ("samples", "them (`stats.slowest`)") };
+            let lines = vec![
+                format!(
+                    "{} takes {ms:.1} ms, most of it in {}; a usual sample takes {usual:.2} ms, and the batch waits for the slow one",
+                    first.name(),
+                    first.stage
+                ),
+                self.step_waited.clone(),
+                format!("re-encode or drop {them}, or raise prefetch above {}", stats.prefetch),
+            ];
+            (Limit::Straggler, format!("limited by {count} slow {samples}"), lines)
         })
     }
 
     /// The workers are busy: with what?
-    fn work_bound(&self) -> (Limit, String) {
+    fn work_bound(&self) -> Judgement {
         let Evidence { stats, step_waited, .. } = self;
         let total = stats.worked_seconds();
         let stages = stats.stages();
@@ -330,271 +416,82 @@ impl Evidence<'_> {
             stages.iter().max_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).expect("there are stages");
         let share = ratio(stage.seconds, total);
         let (mean, p99) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
-        let running = ratio(stats.process.cpu_seconds, total);
-        let (workers, processors) = (stats.workers, stats.processors);
-        let mut evidence = format!(
-            "{:.1} of {workers} workers are busy, {:.0} % of that with {which} ({mean:.0} us a sample, p99 {p99:.0}); {step_waited}",
-            stats.busy_workers(),
-            100.0 * share
-        );
-        if running < 0.7 {
-            evidence += &format!("; busy threads were on a processor only {:.0} % of the time", 100.0 * running);
-        }
-        if self.delayed() >= DELAYED {
-            evidence += &format!(
-                "; for {:.0} % of it they were ready and had none: more threads or programs than processors, or a container's limit (`cpu.max`)",
-                100.0 * self.delayed().min(1.0)
-            );
-        }
+        let mut lines = vec![
+            format!(
+                "{}, {} % of that with {which} ({mean:.0} us a sample, p99 {p99:.0})",
+                self.busy_workers(),
+                percent(share)
+            ),
+            step_waited.clone(),
+        ];
+        lines.extend(self.off_processor());
         let together = self.slow(true);
         if together.iter().map(|(_, seconds)| seconds).sum::<f64>() >= 0.1 * total {
-            evidence += &format!(
-                "; {} samples were slow at the same moments on several workers: something held up the machine or the disk",
+            lines.push(format!(
+                "{} samples were slow at the same moments on several workers: something held up the machine or the disk",
                 together.len()
-            );
+            ));
         }
-        let halved = 1.0 / (1.0 - share / 2.0);
-        let disk = self.disk_share();
-        match which {
-            Stage::Read => {
-                let speed = stats.bytes_per_second() / 1e6;
-                let advice = "one packed file (`warpfeed pack`) or a faster disk would lift it";
-                (Limit::Read, format!("read-bound: {evidence}; {speed:.1} MB/s are read{disk}; {advice}"))
+        let (limit, headline) = match which {
+            Stage::Read => (Limit::Read, "read-bound"),
+            Stage::Write => (Limit::Memory, "memory-bound"),
+            // Threads that wait for a processor gain nothing from more threads.
+            _ if stats.workers < stats.processors && self.delayed() < DELAYED => {
+                (Limit::Workers, "limited by the number of workers")
             }
-            Stage::Write => {
+            Stage::Decode => (Limit::Decode, "decode-bound"),
+            Stage::Transform => (Limit::Transform, "transform-bound"),
+        };
+        self.advise(limit, stage, share, &mut lines);
+        (limit, headline.into(), lines)
+    }
+
+    /// Adds what would lift a limit of the workers. `stage` takes `share` of their time.
+    fn advise(&self, limit: Limit, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
+        let stats = self.stats;
+        let halved = self.at_most(1.0 / (1.0 - share / 2.0));
+        match limit {
+            Limit::Read => {
+                lines.push(self.speed_of_reading());
+                lines.push("one packed file (`warpfeed pack`) or a faster disk would lift it".into());
+            }
+            Limit::Memory => {
                 let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * stats.busy_workers();
-                let advice = "it moves memory and hardly computes: u8 batches, normalised on the device, are a quarter of f32's bytes";
-                (Limit::Memory, format!("memory-bound: {evidence}; batches are written at {speed:.1} GB/s; {advice}"))
+                lines.push(format!("batches are written at {speed:.1} GB/s"));
+                lines.push("u8 batches, normalised on the device, are a quarter of f32's bytes".into());
             }
-            _ if workers < processors => {
-                let times = processors as f64 / workers as f64;
-                let advice = format!(
-                    "workers({processors}), as many as there are processors, would give up to {times:.1} times as much"
-                );
-                (Limit::Workers, format!("bound by too few workers: {evidence}; {advice}"))
+            Limit::Workers => {
+                let times = self.at_most(stats.processors as f64 / stats.workers as f64);
+                lines.push(format!(
+                    "workers({}), one for each processor, would give at most {times:.1} times as much",
+                    stats.processors
+                ));
             }
-            Stage::Decode => {
+            Limit::Decode => {
                 let plain = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
-                let advice = if plain < 0.1 {
+                lines.push(if plain < 0.1 {
                     format!(
                         "decoding in half the time would give {halved:.1} times as much: more processors, or smaller pictures"
                     )
                 } else {
                     // Small crops gain more; whole pictures gain nothing.
-                    let times = 1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKING));
+                    let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKING)));
                     format!(
-                        "{:.0} % of the samples are JPEGs without restart markers: `warpfeed pack` lets crops of them be decoded alone, which with \
+                        "{} % of the samples are JPEGs without restart markers: `warpfeed pack` lets crops of them be decoded alone, which with \
                          usual random crops gives about {times:.1} times as much",
-                        100.0 * plain
+                        percent(plain)
                     )
-                };
-                let device = if stats.copy.is_some() && stats.decoded_on_device == 0 {
-                    "; JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)"
-                } else {
-                    ""
-                };
-                (Limit::Decode, format!("decode-bound: {evidence}; {advice}{device}"))
+                });
+                if stats.copy.is_some() && stats.decoded_on_device == 0 {
+                    lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
+                }
             }
-            Stage::Transform => {
-                let advice = format!(
-                    "a transform in half the time would give {halved:.1} times as much: smaller images, or less augmentation"
-                );
-                (Limit::Transform, format!("transform-bound: {evidence}; {advice}"))
-            }
+            _ => lines.push(format!(
+                "a transform in half the time would give {halved:.1} times as much: smaller images, or less augmentation"
+            )),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::StageStats;
-    use super::*;
-    use crate::trace::ProcessStats;
-
-    fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
-        let each = seconds / count as f64;
-        StageStats { count, seconds, bytes, p50_seconds: each, p99_seconds: each, ..StageStats::default() }
-    }
-
-    /// Ten seconds of a loader with 4 workers that are busy half of the time, and a consumer that
-    /// waits 40 % of it.
-    fn loader() -> Stats {
-        Stats {
-            workers: 4,
-            processors: 4,
-            prefetch: 2,
-            slots: 4,
-            seconds: 10.0,
-            batches: 100,
-            samples: 6400,
-            prepared: 6400,
-            waited_seconds: 4.0,
-            epochs: 1,
-            read: stage(6400, 1.0, 1 << 30),
-            decode: stage(6400, 14.0, 0),
-            transform: stage(6400, 4.0, 0),
-            write: stage(6400, 1.0, 1 << 30),
-            wait: stage(100, 4.0, 0),
-            step: stage(100, 6.0, 0),
-            ..Stats::default()
-        }
-    }
-
-    #[test]
-    fn decoding_on_the_device_is_named_and_advised() {
-        let decode = Stats { device_decode: Some(stage(100, 9.0, 0)), decoded_on_device: 6400, ..loader() }.verdict();
-        assert_eq!(decode.limit, Limit::DeviceDecode);
-        assert!(
-            decode.text.starts_with(
-                "bound by decoding on the device: it takes 90 % of the device's time, 90.00 ms a batch; the step waited 40 %"
-            ),
-            "{}",
-            decode.text
-        );
-        let advice = "decode_on(DecodeOn::Auto)";
-        let busy = stage(6400, 30.0, 0);
-        let on_device = Stats { copy: Some(stage(100, 1.0, 1)), decode: busy.clone(), ..loader() };
-        assert!(on_device.verdict().text.contains(advice), "{}", on_device.verdict().text);
-        let on_host = Stats { decode: busy, ..loader() };
-        assert!(!on_host.verdict().text.contains(advice), "batches in host memory cannot");
-        let already = Stats { decoded_on_device: 1, ..on_device };
-        assert!(!already.verdict().text.contains(advice));
-    }
-
-    #[test]
-    fn streams_that_are_always_busy_are_named() {
-        let copy = Stats { copy: Some(stage(100, 9.2, 230_000_000_000)), ..loader() }.verdict();
-        assert_eq!(copy.limit, Limit::Copy);
-        assert!(
-            copy.text.starts_with(
-                "copy-bound: the copy stream is busy 92 % of the time, at 25.0 GB/s; the step waited 40 %"
-            ),
-            "{copy}"
-        );
-        let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
-        assert_eq!(convert.limit, Limit::Convert);
-        // The host hardly waits, since copies are queued; the device's own clock shows the wait.
-        let device =
-            Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
-        assert_eq!(device.verdict().limit, Limit::Copy);
-        assert_eq!(device.verdict().max_skipped, Some(2.0));
-    }
-
-    /// A program that never waits for its device runs ahead of it, until all slots on the device
-    /// are taken.
-    #[test]
-    fn a_host_that_waits_for_its_busy_device_is_step_bound() {
-        let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
-        let verdict = stats.verdict();
-        assert_eq!(verdict.limit, Limit::Step, "{verdict}");
-        assert!(verdict.text.contains("the step waited 1 % of the time; a step takes 99.0 ms"), "{verdict}");
-        let untimed = Stats { stall: Some(stage(3, 0.1, 0)), ..stats };
-        assert_ne!(untimed.verdict().limit, Limit::Step, "three batches say too little");
-    }
-
-    #[test]
-    fn a_loader_without_a_single_cause_is_unclear() {
-        let verdict = loader().verdict();
-        assert_eq!(verdict.limit, Limit::Unclear, "{verdict}");
-        assert_eq!(Stats { batches: 3, ..loader() }.verdict().limit, Limit::Unclear);
-        assert_eq!(Stats::default().verdict().limit, Limit::Unclear);
-    }
-
-    fn slow(sample: u64, seconds: f64, at_seconds: f64) -> Straggler {
-        Straggler {
-            sample,
-            key: format!("key{sample}"),
-            stage: "decode".into(),
-            seconds,
-            times: 1,
-            total_seconds: seconds,
-            at_seconds,
-        }
-    }
-
-    #[test]
-    fn samples_that_were_slow_at_the_same_moment_are_not_blamed() {
-        let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.01), slow(9, 2.4, 2.9)];
-        let stats = Stats { slowest, decode: StageStats { seconds: 24.0, ..loader().decode }, ..loader() };
-        let verdict = stats.verdict();
-        assert_eq!(verdict.limit, Limit::Decode, "{verdict}");
-        assert!(verdict.text.contains("3 samples were slow at the same moments on several workers"), "{verdict}");
-        let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.3), slow(9, 2.4, 2.7)];
-        assert_eq!(Stats { slowest, ..stats }.verdict().limit, Limit::Straggler);
-    }
-
-    #[test]
-    fn a_slow_sample_is_named_unless_its_thread_had_no_processor() {
-        let slowest = vec![slow(7, 2.5, 3.0), slow(8, 1.0, 5.0), slow(9, 0.1, 6.0)];
-        let stats = Stats { slowest, ..loader() };
-        let verdict = stats.verdict();
-        assert_eq!(verdict.limit, Limit::Straggler);
-        let words = "bound by 2 slow samples: sample 7 (key7) takes 2500.0 ms, most of it in decode, where others take 3.13 ms,";
-        assert!(verdict.text.starts_with(words), "{verdict}");
-        let unread = Straggler { key: String::new(), ..stats.slowest[0].clone() };
-        let unread = Stats { slowest: vec![unread], ..stats.clone() };
-        assert!(unread.verdict().text.contains(": sample 7 takes 2500.0 ms"), "{}", unread.verdict());
-        assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Limit::Unclear);
-    }
-
-    #[test]
-    fn each_rule_holds_on_its_numbers() {
-        let cases = [
-            (Limit::Step, Stats { waited_seconds: 0.4, ..loader() }, "a step takes 60.0 ms, 640 samples/s. 2.0 of 4"),
-            (Limit::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound: 3.9 of 4 workers"),
-            (
-                Limit::Read,
-                Stats { ahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() },
-                "8.0 reads are under way at a",
-            ),
-            (Limit::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound: 3.6 of 4 workers"),
-            (Limit::Transform, Stats { transform: stage(6400, 20.0, 0), ..loader() }, "transform-bound: 3.6 of 4"),
-            (Limit::Memory, Stats { write: stage(6400, 20.0, 1 << 34), ..loader() }, "memory-bound: 3.9 of 4 workers"),
-            (
-                Limit::Workers,
-                Stats { decode: stage(6400, 30.0, 0), processors: 16, ..loader() },
-                "workers(16), as many as there are processors, would give up to 4.0 times",
-            ),
-            (
-                Limit::EpochStart,
-                Stats { epochs: 10, start_seconds: 3.0, ..loader() },
-                "75 % of that for the first batch of 10 epochs of 10.0 batches (300.0 ms each)",
-            ),
-            (Limit::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) in place of 2"),
-        ];
-        for (limit, stats, words) in cases {
-            let verdict = stats.verdict();
-            assert_eq!(verdict.limit, limit, "{verdict}");
-            assert!(verdict.text.contains(words), "{words:?} is not in {:?}", verdict.text);
-        }
-    }
-
-    #[test]
-    fn threads_without_a_processor_are_part_of_the_evidence() {
-        let process = ProcessStats { cpu_seconds: 12.0, ..ProcessStats::default() };
-        let verdict = Stats { decode: stage(6400, 30.0, 0), delayed_seconds: 18.0, process, ..loader() }.verdict();
-        assert_eq!(verdict.limit, Limit::Decode);
-        let words =
-            "busy threads were on a processor only 33 % of the time; for 50 % of it they were ready and had none";
-        assert!(verdict.text.contains(words), "{verdict}");
-    }
-
-    #[test]
-    fn packing_is_advised_for_plain_jpegs_alone() {
-        let busy = Stats { decode: stage(6400, 30.0, 0), ..loader() };
-        let plain = Stats { plain_jpegs: 6400, ..busy.clone() }.verdict();
-        assert_eq!(plain.limit, Limit::Decode);
-        let words = "100 % of the samples are JPEGs without restart markers: `warpfeed pack`";
-        assert!(plain.text.contains(words) && plain.text.ends_with("gives about 1.7 times as much"), "{plain}");
-        let packed = busy.verdict();
-        assert_eq!(packed.limit, Limit::Decode);
-        assert!(!packed.text.contains("pack") && packed.text.contains("1.7 times as much"), "{packed}");
-    }
-
-    #[test]
-    fn what_the_step_leaves_bounds_what_can_be_gained() {
-        let verdict = loader().verdict();
-        assert!((verdict.max_skipped.unwrap() - 1.0 / 0.6).abs() < 1e-9);
-        assert_eq!(Stats { waited_seconds: 9.99, ..loader() }.verdict().max_skipped, None, "there is no step");
-    }
-}
+mod tests;

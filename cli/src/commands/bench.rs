@@ -18,22 +18,22 @@ use crate::progress::Measuring;
 ///
 /// Runs the loader with batches in host memory, discards the batches, and prints statistics from
 /// after a warm-up. --step waits on each batch as a training step would; the stall fraction is then
-/// the share of the time that the step waited for data. The last line says what limits the loader.
+/// the share of the time that the step waited for data. The last lines say what limits the loader.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed bench pictures
-  warpfeed bench train.lmdb --batch-size 256 --size 224 --augment train --dtype f16 --layout nchw --seconds 20
-  warpfeed bench train.lmdb --step 120                    with a training step of 120 ms
+  warpfeed bench train.lmdb --batch-size 256 --dtype f16 --layout nchw
+  warpfeed bench train.lmdb --step 120     # with a training step of 120 ms
   warpfeed bench train.lmdb --report report.html --trace trace.json
-  for n in 1 2 4 8; do warpfeed bench train.lmdb --workers $n --json; done | jq -c '[.workers, .samples_per_second]'")]
+  warpfeed bench train.lmdb --workers 4 --json | jq .samples_per_second")]
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
     /// Augmentation of each picture
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
     augment: Recipe,
-    /// Worker threads; 0 is automatic: one per processor, more if they wait
+    /// Worker threads; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// Batches made ahead; 0 is automatic

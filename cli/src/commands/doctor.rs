@@ -14,7 +14,7 @@ use warpfeed::decode::{Codecs, Job, Pixels, decode_group};
 use warpfeed::order::{Order as _, Rng, Shuffled};
 use warpfeed::source::{self, Source};
 use warpfeed::transform::{Plan, Resizer};
-use warpfeed::{Augment, Error, Loader, Result, Stats};
+use warpfeed::{Augment, Error, Loader, Result, Stats, Verdict};
 
 use super::bench::Measured;
 use super::doctor_gpu;
@@ -31,7 +31,7 @@ use crate::size::bytes;
 #[command(after_help = "\
 Examples:
   warpfeed doctor train.lmdb
-  warpfeed doctor train.lmdb --step 120       with a training step of 120 ms
+  warpfeed doctor train.lmdb --step 120   # with a training step of 120 ms
   warpfeed doctor train.lmdb --json | jq -r .settings
 
 The speed of the disk shows only if the data set is not yet in memory.
@@ -47,6 +47,8 @@ const RUN: Duration = Duration::from_secs(3);
 /// Samples that are read and decoded alone, and their bytes, at most.
 const SAMPLES: usize = 2000;
 const BYTES: usize = 512 << 20;
+/// Batches ahead where the GPU decodes.
+const GPU_PREFETCH: usize = 4;
 /// Bytes of the blocks that are copied to measure memory. They exceed the caches.
 const BLOCK: usize = 64 << 20;
 
@@ -63,24 +65,28 @@ impl Args {
                 runs.push((workers, self.load(&source, workers, 2, Duration::ZERO)?));
             }
         }
-        let decoding = gpu.as_ref().map_err(Clone::clone).and_then(|_| self.decode_on_gpu(&source, processors));
-        let best = runs.iter().map(|(_, stats)| stats.samples_per_second()).fold(0.0, f64::max);
-        // The fewest workers that come close to the best.
-        let chosen = runs.iter().find(|(_, stats)| stats.samples_per_second() >= 0.97 * best).expect("one is the best");
-        let (workers, stats) = (chosen.0, &chosen.1);
-        // As many batches ahead as fit into the time of the slowest of 100.
-        let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
-        let prefetch = (uneven as usize).clamp(2, 8);
-        let verdict = match self.measured.step {
-            0 => stats.verdict(),
-            _ => self.load(&source, workers, prefetch, self.measured.step())?.verdict(),
-        };
-        let (ending, options) = match (&gpu, &decoding) {
-            // What the workers give takes none of the device's time.
-            (Ok(_), Ok(stats)) if stats.samples_per_second() > 1.2 * best => {
-                (".decode_on(DecodeOn::Auto).cuda(&stream)?", ", device=\"cuda\", decode_on=\"auto\"")
+        let decoding = gpu.as_ref().map_err(Clone::clone);
+        let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, processors, GPU_PREFETCH, Duration::ZERO));
+        let (fewest, best) = fewest_of_the_best(&runs);
+        // What the workers give takes none of the device's time.
+        let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
+        let (workers, prefetch, stats) = match on_gpu {
+            Some(stats) => (processors, GPU_PREFETCH, stats),
+            None => {
+                let stats = &runs[fewest].1;
+                // As many batches ahead as fit into the time of the slowest of 100.
+                let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
+                (runs[fewest].0, (uneven as usize).clamp(2, 8), stats)
             }
-            (Ok(_), _) => (".cuda(&stream)?", ", device=\"cuda\""),
+        };
+        let verdict = match (self.measured.step, on_gpu) {
+            (0, _) => conclusion(stats),
+            (_, Some(_)) => conclusion(&self.decode_on_gpu(&source, workers, prefetch, self.measured.step())?),
+            (_, None) => conclusion(&self.load(&source, workers, prefetch, self.measured.step())?),
+        };
+        let (ending, options) = match (&gpu, on_gpu) {
+            (Ok(_), Some(_)) => (".decode_on(DecodeOn::Auto).cuda(&stream)?", ", device=\"cuda\", decode_on=\"auto\""),
+            (Ok(_), None) => (".cuda(&stream)?", ", device=\"cuda\""),
             (Err(_), _) => (".host()?", ""),
         };
         let (path, batch, side) =
@@ -138,20 +144,30 @@ impl Args {
             Err(e) if gpu.is_ok() => writeln!(out, "decoded by GPU   not measured: {e}")?,
             Err(_) => {}
         }
-        writeln!(out, "\n{verdict}\n\n{settings}\n{python}")?;
+        let chosen = match on_gpu {
+            Some(_) => "decoding on the GPU gives the most".to_owned(),
+            None => format!("{workers} workers are the fewest that give 97 % of the most"),
+        };
+        writeln!(out, "\n{chosen}\n{verdict}\n\n{settings}\n{python}")?;
         Ok(ExitCode::SUCCESS)
     }
 
     /// The loader's statistics with pictures decoded on the first GPU.
     #[cfg(feature = "cuda")]
-    fn decode_on_gpu(&self, source: &Arc<dyn Source>, workers: usize) -> Result<Stats> {
-        let loader = self.loader(source, workers, 4).decode_on(DecodeOn::Gpu);
+    fn decode_on_gpu(
+        &self,
+        source: &Arc<dyn Source>,
+        workers: usize,
+        prefetch: usize,
+        step: Duration,
+    ) -> Result<Stats> {
+        let loader = self.loader(source, workers, prefetch).decode_on(DecodeOn::Gpu);
         let mut batches = loader.cuda(&warpfeed::cuda::stream(0)?)?;
-        measure(&mut batches, RUN / 4, RUN - RUN / 4, Duration::ZERO, |_, _| ())
+        measure(&mut batches, RUN / 4, RUN - RUN / 4, step, |_, _| ())
     }
 
     #[cfg(not(feature = "cuda"))]
-    fn decode_on_gpu(&self, _: &Arc<dyn Source>, _: usize) -> Result<Stats> {
+    fn decode_on_gpu(&self, _: &Arc<dyn Source>, _: usize, _: usize, _: Duration) -> Result<Stats> {
         Err(Error::config("this build is without the feature \"cuda\""))
     }
 
@@ -171,6 +187,22 @@ impl Args {
             // The measurement ignores labels.
             .unlabelled(true)
     }
+}
+
+/// Of runs with ever more workers the first that comes close to the best, and the best's samples a
+/// second.
+fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
+    let rate = |run: &(usize, Stats)| run.1.samples_per_second();
+    let best = runs.iter().map(rate).fold(0.0, f64::max);
+    (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
+}
+
+/// What limits the run that was chosen. More workers were measured and gave no more, so they are no
+/// advice.
+fn conclusion(stats: &Stats) -> Verdict {
+    let mut stats = stats.clone();
+    stats.processors = stats.processors.min(stats.workers);
+    stats.verdict()
 }
 
 /// One thread's work on samples, each kind of it alone.
@@ -340,4 +372,31 @@ fn memory_speed(threads: usize) -> f64 {
         threads.into_iter().map(|thread| thread.join().expect("copying does not panic")).sum()
     });
     copied as f64 / start.elapsed().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second in which `workers` workers decoded all the time, for a consumer that only waits.
+    fn run(workers: usize, samples: u64) -> (usize, Stats) {
+        let mut stats = Stats::default();
+        (stats.workers, stats.processors, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);
+        (stats.samples, stats.prepared, stats.batches) = (samples, samples, 20);
+        (stats.decode.count, stats.decode.seconds) = (samples, workers as f64);
+        (workers, stats)
+    }
+
+    #[test]
+    fn the_conclusion_promises_no_more_than_the_table_measured() {
+        for (rates, chosen) in [([1322, 1216, 959], 0), ([1000, 1900, 1910], 1), ([1000, 2000, 3000], 2)] {
+            let runs: Vec<_> = [1, 2, 4].into_iter().zip(rates).map(|(workers, rate)| run(workers, rate)).collect();
+            let (fewest, best) = fewest_of_the_best(&runs);
+            assert_eq!((fewest, best), (chosen, *rates.iter().max().unwrap() as f64));
+            let verdict = conclusion(&runs[fewest].1);
+            assert!(!verdict.text.contains("workers("), "{verdict}");
+            assert!(verdict.text.starts_with("decode-bound"), "{verdict}");
+        }
+        assert!(run(1, 1322).1.verdict().text.contains("workers(4)"), "nobody measured more there");
+    }
 }

@@ -261,7 +261,12 @@ impl Report {
             (Some(least), Some(most)) => {
                 let classes = self.classes.len().max(counts().count());
                 let least = if classes > counts().count() { 0 } else { least };
-                writeln!(out, "classes      {classes}, of {least} to {most} samples")?;
+                let each = match (least, most) {
+                    (1, 1) => "1 sample".to_owned(),
+                    (least, most) if least == most => format!("{least} samples"),
+                    (least, most) => format!("{least} to {most} samples"),
+                };
+                writeln!(out, "classes      {classes}, each with {each}")?;
             }
             _ if self.classes.is_empty() => writeln!(out, "classes      none")?,
             _ => writeln!(out, "classes      {}", self.classes.len())?,

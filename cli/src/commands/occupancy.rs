@@ -16,7 +16,7 @@ use crate::{Outcome, size};
 Examples:
   warpfeed occupancy --regs 40
   warpfeed occupancy --regs 64 --smem 48KiB --cc 8.0
-  warpfeed occupancy --regs 32 --cc 9.0 --out occupancy.svg    a plot beside the table")]
+  warpfeed occupancy --regs 32 --cc 9.0 --out occupancy.svg   # a plot too")]
 pub(crate) struct Args {
     /// Registers per thread
     #[arg(long, value_name = "N")]

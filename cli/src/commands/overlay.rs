@@ -165,12 +165,14 @@ impl Tile<'_> {
         ] {
             self.fill(columns, rows, colour);
         }
-        let room = (self.side - x1).max(0) as u32;
-        let long = (name.chars().count() as u32 * LETTER).min(room / LETTER * LETTER);
-        if long > 0 && y1 + i64::from(LETTER) < self.side {
-            self.fill((x1, x1 + i64::from(long) + 1), (y1, y1 + i64::from(LETTER) + 1), colour);
-            let at = (self.at.0 + x1.max(0) as u32 + 1, self.at.1 + y1.max(0) as u32 + 1);
-            draw_text(self.sheet, name, at, long, 1, contrast(colour));
+        let name = fitted(name, (self.side - 1) as u32 / LETTER);
+        let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
+        if long > 0 && high < self.side {
+            // At the picture's edge it moves inwards.
+            let [x, y] = [(x1, long), (y1, high)].map(|(at, length)| at.min(self.side - length - 1).max(0));
+            self.fill((x, x + long + 1), (y, y + high + 1), colour);
+            let at = (self.at.0 + x as u32 + 1, self.at.1 + y as u32 + 1);
+            draw_text(self.sheet, &name, at, long as u32, 1, contrast(colour));
         }
     }
 
@@ -208,6 +210,16 @@ fn colour(class: i64) -> Rgb<u8> {
 fn contrast(Rgb([r, g, b]): Rgb<u8>) -> Rgb<u8> {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { Rgb([20; 3]) } else { Rgb([255; 3]) }
+}
+
+/// `text`, or as much of it as `letters` letters hold, with two dots at its end.
+pub(super) fn fitted(text: &str, letters: u32) -> String {
+    let letters = letters as usize;
+    if text.chars().count() <= letters {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(letters.saturating_sub(2));
+    kept.chain("..".chars()).take(letters).collect()
 }
 
 /// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. What is wider than

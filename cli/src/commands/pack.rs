@@ -20,10 +20,14 @@ use crate::{Outcome, progress};
 #[command(after_help = "\
 Examples:
   warpfeed pack pictures pictures.lmdb
-  warpfeed pack train.lmdb train.tar --shard-size 1GB      train-000000.tar, ...; opened as 'train-{000000..000123}.tar'
-  warpfeed pack pictures same.tar --keep-bytes             files as they are
-  warpfeed pack photos small.lmdb --max-side 500           photographs larger than the training needs
-  warpfeed pack --from pictures --to raw.lmdb --raw 64x64  nothing left to decode, for small pictures")]
+  # Shards train-000000.tar and on, opened as 'train-{000000..000123}.tar':
+  warpfeed pack train.lmdb train.tar --shard-size 1GB
+  # Files as they are:
+  warpfeed pack pictures same.tar --keep-bytes
+  # Photographs larger than the training needs:
+  warpfeed pack photos small.lmdb --max-side 500
+  # Small pictures, with nothing left to decode:
+  warpfeed pack --from pictures --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
     /// The data set and the output; the output's name ends in .lmdb or .tar
     #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], conflicts_with_all = ["from", "to"])]

@@ -6,7 +6,7 @@ use image::{ImageFormat, Rgb, RgbImage};
 use warpfeed::{Error, Loader, OnError};
 
 use super::bench::Recipe;
-use super::overlay::{LETTER, Overlay, draw_text};
+use super::overlay::{LETTER, Overlay, draw_text, fitted};
 use crate::Outcome;
 use crate::data::{DataArgs, FollowArgs};
 
@@ -21,9 +21,9 @@ use crate::data::{DataArgs, FollowArgs};
 #[command(after_help = "\
 Examples:
   warpfeed preview pictures --out grid.png
-  warpfeed preview train.lmdb --out eval.png --augment eval --images 12 --size 224
+  warpfeed preview train.lmdb --out eval.png --augment eval --images 12
   warpfeed preview train.lmdb --out other.png --seed 7 --epoch 3
-  warpfeed preview coco/annotations/instances_val2017.json --out boxes.png --size 320")]
+  warpfeed preview instances_val2017.json --out boxes.png --size 320")]
 pub(crate) struct Args {
     /// The data set
     path: PathBuf,
@@ -86,7 +86,7 @@ impl Args {
         let classes = batches.classes().to_vec();
         let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::in_source("no batch in this epoch"))??;
 
-        let columns = (count as f64).sqrt().ceil().max(1.0) as u32;
+        let columns = columns(count as u32);
         let rows = (count as u32).div_ceil(columns);
         let (across, down) = (self.size + GAP, self.size + LINE + GAP);
         let mut sheet = RgbImage::from_pixel(columns * across + GAP, rows * down + GAP, PAPER);
@@ -107,8 +107,9 @@ impl Args {
                 None if *label == -1 => String::new(),
                 None => label.to_string(),
             };
-            // Text that is too wide gets small dots.
+            // Text that is too wide gets small dots, then loses its end.
             let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
+            let text = fitted(&text, (self.size + dot) / (LETTER * dot));
             draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size, dot, INK);
         }
 
@@ -125,5 +126,36 @@ impl Args {
             sheet.height()
         )?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Columns of a sheet of `count` pictures. Of those that make it at most three times as wide as it
+/// is high, the number with the fewest empty places in the last row; of these the squarest.
+fn columns(count: u32) -> u32 {
+    let least = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
+    let most = (f64::from(3 * count)).sqrt() as u32;
+    let empty = |columns: &u32| columns * count.div_ceil(*columns) - count;
+    (least..=most.max(least)).min_by_key(empty).unwrap_or(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sheet_has_full_rows_where_the_number_allows() {
+        assert_eq!([1, 2, 4, 9, 12, 16, 32].map(columns), [1, 2, 2, 3, 4, 4, 8]);
+        for count in 1..=1024 {
+            let (columns, rows) = (columns(count), count.div_ceil(columns(count)));
+            assert!(columns >= rows && columns <= 3 * rows + 1 && columns * rows - count < columns, "{count}");
+        }
+        // A prime number has no full rows.
+        assert!(columns(31) * 31_u32.div_ceil(columns(31)) - 31 <= 2);
+    }
+
+    #[test]
+    fn text_that_does_not_fit_says_so() {
+        assert_eq!([3, 5, 6, 9].map(|room| fitted("tabby cat", room)), ["t..", "tab..", "tabb..", "tabby cat"]);
+        assert_eq!([0, 1, 2].map(|room| fitted("tabby", room)), ["", ".", ".."]);
     }
 }

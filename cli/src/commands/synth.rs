@@ -22,8 +22,10 @@ use crate::{Outcome, progress, size};
 Examples:
   warpfeed synth --out pictures
   warpfeed synth --out small --images 4000 --side 96 --classes 10 --seed 7
-  warpfeed synth --out shapes --layout coco    # then: warpfeed preview shapes/annotations/instances_train.json
-  warpfeed synth --out shapes --layout voc     # then: warpfeed preview shapes/ImageSets/Segmentation/train.txt
+  warpfeed synth --out coco --layout coco
+  warpfeed preview coco/annotations/instances_train.json --out coco.png
+  warpfeed synth --out voc --layout voc
+  warpfeed preview voc/ImageSets/Segmentation/train.txt --out voc.png
   warpfeed synth --out like-imagenet --images 5000 --classes 100 --side 500")]
 pub(crate) struct Args {
     /// Folder to make; an existing folder must be empty

@@ -20,7 +20,8 @@ use crate::{Outcome, progress};
 ///
 /// Prints one line on stdout for each bad sample, in the order of the data set: its number, key,
 /// file and cause. A sample that decodes but is damaged gets a line too; its cause begins with
-/// 'damaged: '. A count goes to stderr. The exit code is 1 if a sample is bad.
+/// 'damaged: '. A count goes to stderr. The exit code is 1 if a sample does not decode; damage alone
+/// changes it only with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +31,8 @@ Examples:
 
 Exit codes:
   0  every sample decodes
-  1  a sample does not decode (with --strict: or is damaged), or the set cannot be opened
+  1  a sample does not decode (or is damaged, with --strict),
+     or the set cannot be opened
   2  the command line is wrong")]
 pub(crate) struct Args {
     /// The data set

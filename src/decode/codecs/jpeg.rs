@@ -1,8 +1,7 @@
 use std::cell::RefCell;
 
 use super::side_by_side::{Group, opened};
-use crate::decode::jpeg::coefficients::Coefficients;
-use crate::decode::jpeg::{KEPT_BYTES, Opened};
+use crate::decode::jpeg::Opened;
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Job, Picture, Pixels, Rect};
 use crate::error::Result;
@@ -38,13 +37,7 @@ impl Codec for Jpeg {
     }
 
     fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
-        thread_local!(static COEFFICIENTS: RefCell<Coefficients> = RefCell::default());
-        COEFFICIENTS.with_borrow_mut(|coefficients| {
-            let decoded = coefficients.decode(picture.bytes(), &opened(picture).header);
-            let damage = decoded.map(|()| coefficients.damage());
-            coefficients.shrink(KEPT_BYTES);
-            damage
-        })
+        GROUP.with_borrow_mut(|group| group.damage(picture))
     }
 }
 

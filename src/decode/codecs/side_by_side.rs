@@ -87,6 +87,15 @@ impl Group {
         }
     }
 
+    /// Reads all of a picture; what is damaged in it.
+    pub(in crate::decode) fn damage(&mut self, picture: &Picture<'_>) -> Result<Option<String>> {
+        let coefficients = &mut self.plain.coefficients;
+        let decoded = coefficients.decode(picture.bytes(), &opened(picture).header);
+        let damage = decoded.map(|()| coefficients.damage());
+        coefficients.shrink(KEPT_BYTES);
+        damage
+    }
+
     /// Frees cached memory if it exceeds `limit` bytes: coefficients, and pixels before they are
     /// turned. Returns how many bytes of both remain.
     pub(in crate::decode) fn keep(&mut self, limit: usize) -> usize {
@@ -227,6 +236,7 @@ impl Plain {
         let decoded = self.coefficients.decode(job.picture.bytes(), &opened(&job.picture).header);
         if decoded.is_ok() {
             self.render(backend, flight, job);
+            job.out.damage = self.coefficients.damage();
         }
         self.coefficients.shrink(KEPT_BYTES);
         decoded

@@ -117,6 +117,51 @@ fn the_device_decodes_to_the_bits_of_the_host() {
     }
 }
 
+/// Damaged pictures that an epoch counts on the simulated device, and how many it decoded.
+fn damaged_on_device(loader: Loader) -> (u64, u64) {
+    let sim = Sim::new(Mistake::None, 20);
+    let consumer = sim.stream().unwrap();
+    let OnDevice { mut ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
+    ring.start(0, 0);
+    while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+        drop(batch.unwrap());
+    }
+    (shared.recipe.damaged.count(), shared.run.counters.stats().decoded_on_device)
+}
+
+#[test]
+fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
+    let mut pictures = pictures(true);
+    // A segment that ends early, which no crop of the whole picture passes over.
+    for n in [3, 8, 14] {
+        let start = pictures[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
+        let at = start + (pictures[n].len() - start) / 3;
+        pictures[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
+    }
+    for augment in [Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36)] {
+        let loader = loader(&pictures).augment(augment);
+        let mut batches = loader.clone().host().unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let expected = batches.stats().damaged;
+        assert!(expected > 3, "{expected}");
+        for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+            let (damaged, left) = damaged_on_device(loader.clone().decode_on(decode_on));
+            assert_eq!(damaged, expected, "{decode_on:?}");
+            assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
+        }
+        // Copies of a sample stand in for those that fail; each counts once.
+        let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
+        let mut host = skip.clone().host().unwrap();
+        host.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        assert!(host.faults().len() as u64 >= expected);
+        assert_eq!(
+            damaged_on_device(skip.decode_on(DecodeOn::Gpu)).0,
+            0,
+            "a strict loader leaves no damage to a device"
+        );
+    }
+}
+
 #[test]
 fn where_a_picture_is_decoded_changes_no_error_and_no_replacement() {
     let mut pictures = pictures(true);

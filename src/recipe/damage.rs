@@ -1,0 +1,61 @@
+//! Pictures that were decoded although they are damaged: their number, and their names in the log.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::error::Error;
+
+/// Samples that the log names. Further ones are only counted.
+const MOST_NAMED: usize = 100;
+
+/// The damaged pictures of a loader.
+#[derive(Debug, Default)]
+pub(crate) struct Damaged {
+    count: AtomicU64,
+    named: Mutex<HashSet<u64>>,
+}
+
+impl Damaged {
+    /// Counts a damaged picture of `sample`. The log names each sample once; `found` says where and
+    /// how it is damaged.
+    pub(crate) fn note(&self, sample: u64, found: impl FnOnce() -> Error) {
+        self.count.fetch_add(1, Relaxed);
+        let Ok(mut named) = self.named.lock() else { return };
+        if named.len() > MOST_NAMED || !named.insert(sample) {
+            return;
+        }
+        let number = named.len();
+        drop(named);
+        if number <= MOST_NAMED {
+            tracing::warn!(sample, "damaged, and decoded all the same: {}", found());
+        } else {
+            tracing::warn!("more than {MOST_NAMED} damaged samples: further ones are only counted");
+        }
+    }
+
+    /// Pictures that were counted.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_picture_is_counted_and_each_sample_named_once_up_to_a_bound() {
+        let (damaged, mut named) = (Damaged::default(), 0);
+        for sample in (0..3).flat_map(|_| 0..150) {
+            damaged.note(sample, || {
+                named += 1;
+                Error::decode("x")
+            });
+        }
+        assert_eq!(damaged.count(), 450);
+        assert_eq!(damaged.named.lock().unwrap().len(), MOST_NAMED + 1);
+        // Without a subscriber the log asks for no text.
+        assert!(named <= MOST_NAMED);
+    }
+}

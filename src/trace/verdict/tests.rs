@@ -1,0 +1,289 @@
+//! The rules on given numbers, and their shares on any.
+
+use super::*;
+use crate::trace::ProcessStats;
+
+fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
+    let each = seconds / count as f64;
+    StageStats { count, seconds, bytes, p50_seconds: each, p99_seconds: each, ..StageStats::default() }
+}
+
+/// Ten seconds of a loader with 4 workers that are busy half of the time, and a consumer that
+/// waits 40 % of it.
+fn loader() -> Stats {
+    Stats {
+        workers: 4,
+        processors: 4,
+        prefetch: 2,
+        slots: 4,
+        seconds: 10.0,
+        batches: 100,
+        samples: 6400,
+        prepared: 6400,
+        waited_seconds: 4.0,
+        epochs: 1,
+        read: stage(6400, 1.0, 1 << 30),
+        decode: stage(6400, 14.0, 0),
+        transform: stage(6400, 4.0, 0),
+        write: stage(6400, 1.0, 1 << 30),
+        wait: stage(100, 4.0, 0),
+        step: stage(100, 6.0, 0),
+        ..Stats::default()
+    }
+}
+
+#[test]
+fn decoding_on_the_device_is_named_and_advised() {
+    let decode = Stats { device_decode: Some(stage(100, 9.0, 0)), decoded_on_device: 6400, ..loader() }.verdict();
+    assert_eq!(decode.limit, Limit::DeviceDecode);
+    assert!(
+        decode.text.starts_with(
+            "device-decode-bound\n- decoding takes 90 % of the device's time, 90.00 ms a batch\n- the step waited 40 %"
+        ),
+        "{}",
+        decode.text
+    );
+    let advice = "decode_on(DecodeOn::Auto)";
+    let busy = stage(6400, 30.0, 0);
+    let on_device = Stats { copy: Some(stage(100, 1.0, 1)), decode: busy.clone(), ..loader() };
+    assert!(on_device.verdict().text.contains(advice), "{}", on_device.verdict().text);
+    let on_host = Stats { decode: busy, ..loader() };
+    assert!(!on_host.verdict().text.contains(advice), "batches in host memory cannot");
+    let already = Stats { decoded_on_device: 1, ..on_device };
+    assert!(!already.verdict().text.contains(advice));
+}
+
+#[test]
+fn streams_that_are_always_busy_are_named() {
+    let copy = Stats { copy: Some(stage(100, 9.2, 230_000_000_000)), ..loader() }.verdict();
+    assert_eq!(copy.limit, Limit::Copy);
+    assert!(
+        copy.text.starts_with(
+            "copy-bound\n- the copy stream is busy 92 % of the time, at 25.0 GB/s\n- the step waited 40 %"
+        ),
+        "{copy}"
+    );
+    let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
+    assert_eq!(convert.limit, Limit::Convert);
+    // The host hardly waits, since copies are queued; the device's own clock shows the wait.
+    let device =
+        Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
+    assert_eq!(device.verdict().limit, Limit::Copy);
+    assert_eq!(device.verdict().max_speedup, Some(2.0));
+}
+
+/// A program that never waits for its device runs ahead of it, until all slots on the device
+/// are taken.
+#[test]
+fn a_host_that_waits_for_its_busy_device_is_step_bound() {
+    let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
+    let verdict = stats.verdict();
+    assert_eq!(verdict.limit, Limit::Step, "{verdict}");
+    assert!(verdict.text.contains("the step waited 1 % of the time\n- a step takes 99.0 ms"), "{verdict}");
+    let untimed = Stats { stall: Some(stage(3, 0.1, 0)), ..stats };
+    assert_ne!(untimed.verdict().limit, Limit::Step, "three batches say too little");
+}
+
+#[test]
+fn a_loader_without_a_single_cause_is_unclear() {
+    let verdict = loader().verdict();
+    assert_eq!(verdict.limit, Limit::Unclear, "{verdict}");
+    assert_eq!(Stats { batches: 3, ..loader() }.verdict().limit, Limit::Unclear);
+    assert_eq!(Stats::default().verdict().limit, Limit::Unclear);
+}
+
+fn slow(sample: u64, seconds: f64, at_seconds: f64) -> Straggler {
+    Straggler {
+        sample,
+        key: format!("key{sample}"),
+        stage: "decode".into(),
+        seconds,
+        times: 1,
+        total_seconds: seconds,
+        at_seconds,
+    }
+}
+
+#[test]
+fn samples_that_were_slow_at_the_same_moment_are_not_blamed() {
+    let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.01), slow(9, 2.4, 2.9)];
+    let stats = Stats { slowest, decode: StageStats { seconds: 24.0, ..loader().decode }, ..loader() };
+    let verdict = stats.verdict();
+    assert_eq!(verdict.limit, Limit::Decode, "{verdict}");
+    assert!(verdict.text.contains("3 samples were slow at the same moments on several workers"), "{verdict}");
+    let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.3), slow(9, 2.4, 2.7)];
+    assert_eq!(Stats { slowest, ..stats }.verdict().limit, Limit::Straggler);
+}
+
+#[test]
+fn a_slow_sample_is_named_unless_its_thread_had_no_processor() {
+    let slowest = vec![slow(7, 2.5, 3.0), slow(8, 1.0, 5.0), slow(9, 0.1, 6.0)];
+    let stats = Stats { slowest, ..loader() };
+    let verdict = stats.verdict();
+    assert_eq!(verdict.limit, Limit::Straggler);
+    let words = "limited by 2 slow samples\n- sample 7 (key7) takes 2500.0 ms, most of it in decode; a usual sample takes 3.13 ms,";
+    assert!(verdict.text.starts_with(words), "{verdict}");
+    let unread = Straggler { key: String::new(), ..stats.slowest[0].clone() };
+    let unread = Stats { slowest: vec![unread], ..stats.clone() };
+    assert!(unread.verdict().text.contains("- sample 7 takes 2500.0 ms"), "{}", unread.verdict());
+    assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Limit::Unclear);
+}
+
+#[test]
+fn each_rule_holds_on_its_numbers() {
+    let cases = [
+        (
+            Limit::Step,
+            Stats { waited_seconds: 0.4, ..loader() },
+            "a step takes 60.0 ms: 640 samples/s\n- 2.0 of 4 workers are busy",
+        ),
+        (Limit::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound\n- 3.9 of 4 workers"),
+        (Limit::Read, Stats { ahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() }, "8.0 reads are under way at a"),
+        (Limit::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound\n- 3.6 of 4 workers"),
+        (Limit::Transform, Stats { transform: stage(6400, 20.0, 0), ..loader() }, "transform-bound\n- 3.6 of 4"),
+        (Limit::Memory, Stats { write: stage(6400, 20.0, 1 << 34), ..loader() }, "memory-bound\n- 3.9 of 4 workers"),
+        (
+            Limit::Workers,
+            Stats { decode: stage(6400, 30.0, 0), processors: 16, ..loader() },
+            "workers(16), one for each processor, would give at most 1.7 times as much",
+        ),
+        (
+            Limit::EpochStart,
+            Stats { epochs: 10, start_seconds: 3.0, ..loader() },
+            "75 % of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches an epoch)",
+        ),
+        (Limit::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) in place of 2"),
+    ];
+    for (limit, stats, words) in cases {
+        let verdict = stats.verdict();
+        assert_eq!(verdict.limit, limit, "{verdict}");
+        assert!(verdict.text.contains(words), "{words:?} is not in {:?}", verdict.text);
+    }
+}
+
+#[test]
+fn the_time_without_a_processor_and_the_time_on_one_add_up() {
+    let running = |cpu_seconds, delayed_seconds| {
+        let process = ProcessStats { cpu_seconds, ..ProcessStats::default() };
+        let verdict = Stats { decode: stage(6400, 30.0, 0), delayed_seconds, process, ..loader() }.verdict();
+        assert_eq!(verdict.limit, Limit::Decode);
+        verdict.text
+    };
+    // 36 seconds of work. More than what is left of them cannot have been on a processor.
+    for cpu_seconds in [18.0, 25.0] {
+        let text = running(cpu_seconds, 18.0);
+        let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free processor";
+        assert!(text.contains(words), "{text}");
+    }
+    let text = running(9.0, 18.0);
+    let words =
+        "workers were running 25 % of their busy time, waiting for a free processor 50 %, and blocked for the rest";
+    assert!(text.contains(words), "{text}");
+    assert!(running(9.0, 100.0).contains("running 0 % of their busy time; for the rest they were waiting"));
+    assert!(running(9.0, 0.0).contains("running 25 % of their busy time; for the rest they were blocked"));
+    assert!(!running(36.0, 0.0).contains("busy time"), "it says nothing");
+}
+
+#[test]
+fn packing_is_advised_for_plain_jpegs_alone() {
+    let busy = Stats { decode: stage(6400, 30.0, 0), ..loader() };
+    let plain = Stats { plain_jpegs: 6400, ..busy.clone() }.verdict();
+    assert_eq!(plain.limit, Limit::Decode);
+    let words = "100 % of the samples are JPEGs without restart markers: `warpfeed pack`";
+    assert!(plain.text.contains(words) && plain.text.contains("gives about 1.7 times as much"), "{plain}");
+    let packed = busy.verdict();
+    assert_eq!(packed.limit, Limit::Decode);
+    assert!(!packed.text.contains("pack") && packed.text.contains("1.7 times as much"), "{packed}");
+}
+
+#[test]
+fn what_the_step_leaves_bounds_what_can_be_gained() {
+    let verdict = loader().verdict();
+    assert!((verdict.max_speedup.unwrap() - 1.0 / 0.6).abs() < 1e-9);
+    assert_eq!(Stats { waited_seconds: 9.99, ..loader() }.verdict().max_speedup, None, "there is no step");
+}
+
+#[test]
+fn no_advice_promises_more_than_the_loop_can_gain() {
+    let many = Stats { workers: 1, processors: 64, decode: stage(6400, 7.5, 0), ..loader() };
+    for waited_seconds in [0.6, 1.0, 4.0, 7.0] {
+        let stats = Stats { waited_seconds, transform: stage(6400, 1.0, 0), plain_jpegs: 6400, ..many.clone() };
+        for processors in [1, 64] {
+            let verdict = Stats { processors, ..stats.clone() }.verdict();
+            let most = verdict.max_speedup.unwrap();
+            let promised = verdict.text.split(" times as ").next().unwrap().rsplit(' ').next().unwrap();
+            let promised: f64 = promised.parse().unwrap_or_else(|_| panic!("{verdict}"));
+            assert!(promised <= most + 0.05, "{promised} of {most}: {verdict}");
+        }
+    }
+    // Threads that wait for processors as it is gain nothing from more threads.
+    let crowded = Stats { delayed_seconds: 4.0, ..many };
+    assert_eq!(crowded.verdict().limit, Limit::Decode, "{}", crowded.verdict());
+}
+
+#[test]
+fn slow_starts_of_epochs_are_named_beside_another_limit() {
+    let busy = Stats { decode: stage(6400, 30.0, 0), epochs: 10, start_seconds: 1.6, ..loader() };
+    let verdict = busy.verdict();
+    assert_eq!(verdict.limit, Limit::Decode);
+    let words =
+        "40 % of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches an epoch): `.repeat(n)`";
+    assert!(verdict.text.contains(words), "{verdict}");
+    assert!(!Stats { start_seconds: 0.4, ..busy.clone() }.verdict().text.contains("repeat"));
+    assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
+}
+
+/// Every share in a verdict and in the table, whatever the counters say.
+#[test]
+fn every_share_is_one() {
+    let mut state = 7_u64;
+    let mut random = |most: f64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        // Often small, often beyond what can be.
+        most * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
+    };
+    let percents = |text: &str| -> Vec<f64> {
+        let numbers = text.split(" %").map(|before| before.rsplit([' ', '(']).next().unwrap().parse::<f64>());
+        numbers.filter_map(Result::ok).collect()
+    };
+    let (mut limits, mut both) = (std::collections::HashSet::new(), 0);
+    for _ in 0..20_000 {
+        let mut some = |seconds| Some(stage(100, random(seconds), 1 << 30));
+        let (copy, convert, device_decode, ahead) = (some(15.0), some(15.0), some(15.0), some(200.0));
+        let stall = some(12.0);
+        let stats = Stats {
+            read: stage(6400, random(30.0), 1 << 30),
+            decode: stage(6400, random(60.0), 0),
+            transform: stage(6400, random(30.0), 0),
+            write: stage(6400, random(30.0), 1 << 30),
+            slot: stage(100, random(20.0), 0),
+            worker_seconds: 40.0,
+            waited_seconds: random(12.0),
+            start_seconds: random(12.0),
+            epochs: random(20.0) as u64,
+            delayed_seconds: random(80.0),
+            plain_jpegs: random(12_000.0) as u64,
+            processors: 1 + random(16.0) as usize,
+            process: ProcessStats { cpu_seconds: random(80.0), disk_bytes: Some(1 << 33), ..ProcessStats::default() },
+            stall: stall.filter(|_| random(1.0) > 0.3),
+            copy: copy.filter(|_| random(1.0) > 0.3),
+            convert: convert.filter(|_| random(1.0) > 0.3),
+            device_decode: device_decode.filter(|_| random(1.0) > 0.3),
+            ahead: ahead.filter(|_| random(1.0) > 0.3),
+            ..loader()
+        };
+        let verdict = stats.verdict();
+        limits.insert(verdict.limit);
+        for text in [&verdict.text, &stats.to_string()] {
+            for percent in percents(text) {
+                assert!((0.0..=100.0).contains(&percent), "{percent} in {text}");
+            }
+        }
+        if let Some((_, times)) = verdict.text.split_once("workers were running ") {
+            let sum: f64 = percents(times.lines().next().unwrap()).iter().sum();
+            assert!(sum <= 100.0, "{verdict}");
+            both += 1;
+        }
+    }
+    assert!(limits.len() >= 8 && both > 1000, "{limits:?}, {both}");
+}
