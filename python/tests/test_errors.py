@@ -113,7 +113,7 @@ def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -
         ({"num_workers": 2, "workers": 3}, ValueError, "are the same"),
         ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side of 200"),
         ({"augment": Augment.eval(256, 224).ratio(1, 1)}, WarpfeedError, "ratio needs .* of Augment\\.train"),
-        ({"subset": [64]}, WarpfeedError, "subset: place 0 is sample 64"),
+        ({"subset": [64]}, WarpfeedError, "subset: entry 0 is sample 64"),
         ({"balanced": True, "weights": [1] * 64}, WarpfeedError, "each decides the order"),
         ({"memory_limit": 1000}, WarpfeedError, "memory"),
         ({"resume": {"version": 9}}, WarpfeedError, "version 9"),

@@ -222,7 +222,7 @@ mod tests {
         };
         assert_eq!(mix(&whole, &whole, None, None, &mut [0; 96]), Ok(()));
         assert!(mix(&short, &whole, None, None, &mut [0; 96]).is_err());
-        assert!(mix(&whole, &short, None, None, &mut [0; 96]).unwrap_err().starts_with("a partner's image"));
+        assert!(mix(&whole, &short, None, None, &mut [0; 96]).unwrap_err().starts_with("a partner image"));
         assert!(mix(&whole, &whole, None, None, &mut [0; 95]).is_err());
         assert!(mix(&whole, &whole, Some(&outside), None, &mut [0; 96]).is_err());
         assert!(mix(&whole, &whole, None, Some(outside.rect), &mut [0; 96]).unwrap_err().starts_with("cutting"));
