@@ -244,9 +244,9 @@ impl Answer {
     /// already: then nothing is called.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
-        let mut waits = self.begin().raised(py)?;
+        let waits = self.begin().raised(py)?;
         let mut context = Context::from_waker(&waker);
-        let pending = of!(Waits, &mut waits, pending => pending.poll_ready(&mut context).is_pending());
+        let pending = of!(Waits, &waits, pending => pending.poll_ready(&mut context).is_pending());
         *self.lock() = State::Waits(waits);
         Ok(pending)
     }

@@ -42,7 +42,7 @@ pub(crate) fn aside<T: Send + 'static>(
         .spawn(move || drop(give.send(work(&told))))
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}")))
         .raised(py)?;
-    let wait = || match given.recv_timeout(SLICE) {
+    let wait = move || match given.recv_timeout(SLICE) {
         Ok(value) => Some(value),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => {

@@ -35,15 +35,13 @@ fn start() -> Result<Sender<Callback>> {
     let (calls, called) = channel::<Callback>();
     let serve = move || {
         while let Ok(first) = called.recv() {
-            let called = || {
-                Python::try_attach(|py| {
-                    for callback in std::iter::once(first).chain(called.try_iter()) {
-                        // The loop may be closed: then nobody waits.
-                        let _ = callback.call0(py);
-                    }
-                })
-            };
-            if called().is_none() {
+            let attached = Python::try_attach(|py| {
+                for callback in std::iter::once(first).chain(called.try_iter()) {
+                    // The loop may be closed: then nobody waits.
+                    let _ = callback.call0(py);
+                }
+            });
+            if attached.is_none() {
                 break;
             }
         }
@@ -61,7 +59,9 @@ struct Calls {
 impl Wake for Calls {
     fn wake(self: Arc<Self>) {
         let callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Without the thread the interpreter is shutting down.
-        callback.map(|callback| self.calls.send(callback));
+        if let Some(callback) = callback {
+            // Where the thread has ended, the interpreter is shutting down.
+            let _ = self.calls.send(callback);
+        }
     }
 }

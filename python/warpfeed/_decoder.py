@@ -79,16 +79,16 @@ class Pending:
             raise WarpfeedError("config: the batch is being waited for; one task takes it", "config")
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
-        self._awaited = True
-        try:
-            if self._answer.when_ready(lambda: loop.call_soon_threadsafe(_finish, ready)):
+        if self._answer.when_ready(lambda: loop.call_soon_threadsafe(_finish, ready)):
+            self._awaited = True
+            try:
                 await ready
-        except BaseException:
-            # The task was cancelled.
-            self._answer.cancel()
-            raise
-        finally:
-            self._awaited = False
+            except BaseException:
+                # The task was cancelled.
+                self._answer.cancel()
+                raise
+            finally:
+                self._awaited = False
         return self.wait()
 
 
