@@ -350,6 +350,11 @@ fn voc_gives_what_its_files_say() {
     fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
     assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
+    // Two pictures of one name: which one the annotations mean is unknown.
+    fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
+    let e = refused(Voc::open(at("")));
+    assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have one name"), "{e}");
+    fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
     // Masks alone.
     fs::remove_dir_all(at("Annotations")).unwrap();
     let masks = Voc::open(at("")).unwrap();

@@ -10,7 +10,7 @@ mod annotated;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use annotated::set;
+use annotated::{refused, set};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use warpfeed::decode::{Exif, Info, Size};
@@ -130,7 +130,7 @@ fn boxes() -> Boxes {
 }
 
 fn names_the_option<T>(result: Result<T>) {
-    let e = result.err().expect("an error");
+    let e = refused(result);
     assert!(e.cause().contains("Loader::annotations_follow(Exif::Stored) or (Exif::Upright)"), "{e}");
 }
 
@@ -175,7 +175,7 @@ fn coco_annotations_of_the_upright_picture_are_left_alone() {
 fn annotations_of_a_picture_of_another_size_are_an_error_with_both_sizes() {
     for case in cases() {
         let (_root, json) = case.coco([96, 64]);
-        let e = batch(&case, Loader::new(&json).field("boxes", boxes()), Some(Exif::Stored)).err().expect("an error");
+        let e = refused(batch(&case, Loader::new(&json).field("boxes", boxes()), Some(Exif::Stored)));
         let [width, height] = case.upright;
         let words = format!("annotated in 96x64 pixels, its picture has {width}x{height}");
         assert!(e.cause().contains(&words) && e.key() == Some("a"), "{e}");

@@ -76,7 +76,8 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let out = text(&bad.stdout);
     assert!(bad.status.code() == Some(1) && out.contains("annotations_follow(Exif::Stored)"), "{out}");
     for picture in ["stored", "upright"] {
-        ok(dir.path(), &["verify", "turned/x.json", "--annotations-follow", picture]);
+        let good = warpfeed(dir.path(), &["verify", "turned/x.json", "--annotations-follow", picture]);
+        assert_eq!(good.status.code(), Some(0), "{}", text(&good.stdout));
         let counted = json(&ok(dir.path(), &["inspect", "turned/x.json", "--json", "--annotations-follow", picture]));
         assert_eq!(counted["annotated"]["boxes"], 1);
         ok(dir.path(), &["preview", "turned/x.json", "--out", "t.png", "--annotations-follow", picture]);

@@ -105,9 +105,15 @@ impl Map {
         let frame = frame.map_err(|e| field.blame(&e))?;
         let channels = rest.iter().product();
         let values = bytes.as_chunks::<4>().0;
+        // From the upper left pixel of the picture so many values to its right and its lower neighbour.
+        let (first_x, first_y) = frame.pixel(0, 0);
+        let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
+        let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
+        let (across, down) = (signed(across, frame.across(0)), signed(down, frame.down(0)));
+        let first = first_y as usize * width + first_x as usize;
         let pixel = |x: usize, y: usize, c: usize| {
-            let (x, y) = frame.pixel(x as u32, y as u32);
-            f32::from_ne_bytes(values[(y as usize * width + x as usize) * channels + c])
+            let place = first.wrapping_add(x.wrapping_mul(across)).wrapping_add(y.wrapping_mul(down));
+            f32::from_ne_bytes(values[place * channels + c])
         };
         to.fill(self.fill);
         if self.nearest {

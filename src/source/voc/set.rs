@@ -109,7 +109,8 @@ impl Voc {
     /// Opens the set at `path`: its folder, or one of its lists.
     ///
     /// # Errors
-    /// If the path is neither, a folder cannot be listed, or there are no pictures. What is wrong
+    /// If the path is neither, a folder cannot be listed, there are no pictures, or two pictures differ
+    /// in the extension alone. What is wrong
     /// with a sample is the error of reading it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new())
@@ -126,9 +127,14 @@ impl Voc {
             );
             return Err(Error::in_source(cause).at_path(path));
         }
-        let files = pictures_below(&folder.join(PICTURES), &formats)?;
-        let files: BTreeMap<String, Box<str>> =
-            files.into_iter().map(|file| (key_and_field(&file, &formats).0.to_owned(), file.into())).collect();
+        let mut files = BTreeMap::<String, Box<str>>::new();
+        for file in pictures_below(&folder.join(PICTURES), &formats)? {
+            let key = key_and_field(&file, &formats).0.to_owned();
+            if let Some(other) = files.insert(key, file.as_str().into()) {
+                let cause = format!("{other:?} and {file:?} have one name, and annotations do not say which is meant");
+                return Err(Error::in_source(cause).at_path(folder.join(PICTURES)));
+            }
+        }
         let names: Vec<String> = match list {
             Some(list) => {
                 let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
