@@ -73,15 +73,19 @@ impl DecodeOps {
     }
 
     /// Decodes the part of a picture that `grid` describes, and makes of it what `plan` says, which
-    /// the kernels [take](DecodeOps::takes).
-    pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Self {
+    /// the kernels [take](DecodeOps::takes). `None` if its bytes or coefficients lie farther than a
+    /// record counts: 2^32 of them.
+    pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
+        let Encoded { place, at, bytes, block } = encoded;
+        let kept = grid.kept_blocks();
+        u32::try_from(at.checked_add(bytes)?).ok()?;
+        u32::try_from(block.checked_add(kept)?).ok()?;
         let mut words = [0; Self::BYTES / 4];
         let mut put = |at: usize, values: &[u32]| words[at..at + values.len()].copy_from_slice(values);
         let Grid { segments, mcus_across, first, mcus, blocks, colour, tables, parts, .. } = grid;
-        let Encoded { place, at, bytes, block } = encoded;
         put(0, &[1, *segments, at as u32, bytes as u32, block as u32, *mcus_across]);
         put(6, &[first.0, mcus.0, first.1, mcus.1, *blocks, *colour, parts.len() as u32, *tables]);
-        put(14, &[place as u32, grid.kept_blocks() as u32]);
+        put(14, &[place as u32, kept as u32]);
         for (i, part) in parts.iter().enumerate() {
             let (width, height) = part.size;
             let words = [part.h, part.v, part.first, part.across, part.down, part.upsampling, width, height];
@@ -105,7 +109,7 @@ impl DecodeOps {
             let bits = edge.to_bits();
             put(56 + 2 * i, &[bits as u32, (bits >> 32) as u32]);
         }
-        DecodeOps(words)
+        Some(DecodeOps(words))
     }
 
     /// Reads a record.

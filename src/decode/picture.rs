@@ -223,11 +223,22 @@ impl<'a> Picture<'a> {
         matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
     }
 
-    /// Takes what a device needs to decode `region`. `None` if no device decodes this picture.
-    pub(crate) fn bitstream(&self, region: Rect, to: &mut Bitstream) -> Option<Grid> {
+    /// Takes what a device needs to decode `region`, at most `most` bytes. `None` if no device decodes
+    /// this picture, or if that is more.
+    pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(opened) = &self.header else { return None };
         self.check_region(region).ok()?;
-        to.take(self.bytes, opened, region)
+        to.take(self.bytes, opened, region, most)
+    }
+
+    /// Bytes of memory that [`bitstream`](Picture::bitstream) takes at most.
+    pub(crate) fn bitstream_memory(&self, region: Rect, most: usize) -> usize {
+        match &self.header {
+            Header::Jpeg(opened) if self.check_region(region).is_ok() => {
+                Bitstream::memory_for(self.bytes, opened, region, most)
+            }
+            _ => 0,
+        }
     }
 
     pub(super) fn check_region(&self, region: Rect) -> Result<()> {
