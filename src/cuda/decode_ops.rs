@@ -155,3 +155,24 @@ impl DecodeOps {
         self.0[46]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Bitstream, Rect, Size, standard};
+
+    #[test]
+    fn a_record_that_cannot_name_its_place_is_refused() {
+        let mut jpeg = Vec::new();
+        jpeg_encoder::Encoder::new(&mut jpeg, 80).encode(&[90; 192], 8, 8, jpeg_encoder::ColorType::Rgb).unwrap();
+        let (size, mut stream) = (Size::new(8, 8), Bitstream::default());
+        let grid = standard().open(&jpeg).unwrap().bitstream(Rect::full(size), usize::MAX, &mut stream).unwrap();
+        let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
+        let record = |at, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, at, bytes: stream.len(), block });
+        // An arena of 4 GiB, and as many blocks.
+        let end = u32::MAX as usize + 1;
+        assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
+        let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
+        assert_eq!((last.0[2] as usize, last.0[4]), (end - 16 - stream.len().next_multiple_of(16), 7));
+    }
+}

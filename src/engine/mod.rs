@@ -74,3 +74,5 @@ pub(crate) use run::{READERS, Run};
 pub(crate) use scratch::{Scratch, ScratchPlan};
 pub(crate) use settings::{Bounds, MOST_WORKERS, Settings};
 pub(crate) use tune::Tuner;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use worker::kept_after;

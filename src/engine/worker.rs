@@ -515,3 +515,20 @@ impl<'a> Desk<'a> {
         }
     }
 }
+
+/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns how many
+/// were left, the bytes that the worker then keeps, and those of its share.
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) fn kept_after(parts: super::Parts, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
+    let run = Arc::new(parts.run);
+    let mut worker = Worker::new(Arc::new(parts.recipe), run.clone(), 0);
+    let picks = (0..samples).map(|sample| Pick { sample, variant: 0, valid: true });
+    for part in slot.begin(samples as usize, |header| header.picks.extend(picks)) {
+        let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), true).expect("the only part");
+        assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
+    }
+    let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
+    let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
+    let Share { decode, encoded: read, kept } = run.scratch.share();
+    (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
+}

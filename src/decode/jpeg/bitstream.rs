@@ -277,3 +277,61 @@ impl Bitstream {
         stream.copy_from_slice(&self.stream[..self.streamed]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::standard;
+
+    fn grey(side: u16, restart: u16) -> Vec<u8> {
+        let (mut jpeg, side) = (Vec::new(), side);
+        let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 95);
+        encoder.set_restart_interval(restart);
+        let pixels: Vec<u8> = (0..u32::from(side).pow(2)).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        encoder.encode(&pixels, side, side, jpeg_encoder::ColorType::Luma).unwrap();
+        jpeg
+    }
+
+    fn take(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
+        let picture = standard().open(jpeg).unwrap();
+        let grid = picture.bitstream(Rect::full(picture.size()), limit, stream);
+        let most = picture.bitstream_memory(Rect::full(picture.size()), limit);
+        assert!(stream.memory() <= most.max(FIRST), "{} bytes are taken, {most} were said", stream.memory());
+        grid
+    }
+
+    #[test]
+    fn what_is_refused_takes_no_memory() {
+        let jpeg = grey(1500, 0);
+        assert!(jpeg.len() > 1 << 20);
+        let mut stream = Bitstream::default();
+        let room = 100_000;
+        assert!(take(&mut stream, &jpeg, room).is_none());
+        assert!(stream.memory() <= room + 100, "{} bytes", stream.memory());
+        assert!(take(&mut stream, &jpeg, usize::MAX).is_some());
+        stream.keep(1 << 20);
+        assert_eq!(stream.memory(), 0);
+    }
+
+    #[test]
+    fn only_what_is_needed_of_a_file_takes_memory() {
+        let mut jpeg = grey(64, 0);
+        jpeg.resize(20 << 20, 7);
+        let mut stream = Bitstream::default();
+        assert!(take(&mut stream, &jpeg, usize::MAX).is_some(), "bytes behind a complete JPEG are ignored");
+        assert!(stream.memory() <= FIRST + 100, "{} bytes", stream.memory());
+    }
+
+    #[test]
+    fn segments_that_a_file_cannot_hold_are_not_listed() {
+        // 16384 x 16384 pixels, with a restart marker for each of four million blocks.
+        let mut jpeg = grey(16, 1);
+        let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+        jpeg[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);
+        let end = jpeg.len() - 2;
+        jpeg.splice(end..end, std::iter::repeat_n(0x55, 530_000));
+        let mut stream = Bitstream::default();
+        assert!(take(&mut stream, &jpeg, usize::MAX).is_none());
+        assert!(stream.memory() < 1 << 20, "{} bytes", stream.memory());
+    }
+}
