@@ -1,4 +1,5 @@
-//! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`].
+//! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. Samples that a
+//! device cannot decode go from [`Full`] to [`Part`]s once more.
 //!
 //! Each step consumes the token of the previous one, so forbidden accesses (filling a slot that is
 //! still being read, reading one that is still being filled) do not compile.
@@ -201,6 +202,13 @@ impl Part {
         Some((at, block, bytes))
     }
 
+    /// Bytes that are left in the slot for data that a device decodes.
+    pub(crate) fn encoded_room(&self) -> usize {
+        let Some(span) = self.schema().encoded() else { return 0 };
+        let room = self.schema().spans[span].sample_bytes * self.schema().batch;
+        room.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
+    }
+
     /// Ends the part. The last of a slot's parts to end returns the full slot.
     pub(crate) fn finish(self) -> Option<Full> {
         let last = self.slot.left.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -288,6 +296,17 @@ impl Full {
         let len = self.len();
         // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
         unsafe { &mut *self.0.bytes(span, 0..len) }
+    }
+
+    /// Hands some samples out again: `places`, in order and at least one, in parts of `group` that may
+    /// hold others too. The last of the parts to end becomes the full slot.
+    pub(crate) fn again(self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
+        assert!(!places.is_empty(), "no sample is handed out again");
+        let mut starts: Vec<usize> = places.iter().map(|place| place / group * group).collect();
+        starts.dedup();
+        let (slot, len) = (self.0.clone(), self.len());
+        slot.left.store(starts.len(), Ordering::Relaxed);
+        starts.into_iter().map(move |start| Part { slot: slot.clone(), range: start..len.min(start + group) })
     }
 
     /// Converts the slot back into a free one.

@@ -49,7 +49,8 @@ pub struct DecodeAt {
     pub tables: usize,
     /// Scratch: [`DecodeOps::starts_bytes`] for the arena.
     pub starts: usize,
-    /// A u32 a sample: 0, or 1 if its data make no sense. Its pixels are then unspecified.
+    /// A u32 a sample: 0, or 1 if its data make no sense, or cannot be decoded in parallel. Its
+    /// pixels are then unspecified.
     pub faults: usize,
     /// Where u8 (N, H, W, 3) pixels go.
     pub out: usize,
@@ -200,7 +201,7 @@ impl Decode {
             Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, samples),
             Stage::Follow => {
                 let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
-                queue!(follow, groups, TILE, 0, starts, tables, arena, ops, samples)
+                queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)
             }
             Stage::Starts => queue!(starts, 1, SUMMERS, 0, starts, faults, tables, arena, ops, samples),
             Stage::Huffman => {
@@ -209,14 +210,14 @@ impl Decode {
             }
             Stage::Idct => {
                 let groups = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
-                queue!(idct, groups, BLOCK, 0, planes, coefficients, arena, ops, samples)
+                queue!(idct, groups, BLOCK, 0, planes, coefficients, faults, arena, ops, samples)
             }
             Stage::Resize => {
                 // Lines begin and end at multiples of 4 pixels of the stored picture.
                 let line = at.columns + 6;
                 let mut words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
                 let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
-                queue!(resize, groups, BLOCK, shared, out, planes, axes, ops, samples, height, width, words)
+                queue!(resize, groups, BLOCK, shared, out, faults, planes, axes, ops, samples, height, width, words)
             }
         }
     }

@@ -73,15 +73,19 @@ impl DecodeOps {
     }
 
     /// Decodes the part of a picture that `grid` describes, and makes of it what `plan` says, which
-    /// the kernels [take](DecodeOps::takes).
-    pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Self {
+    /// the kernels [take](DecodeOps::takes). `None` if its bytes or coefficients lie farther than a
+    /// record counts: 2^32 of them.
+    pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
+        let Encoded { place, at, bytes, block } = encoded;
+        let kept = grid.kept_blocks();
+        u32::try_from(at.checked_add(bytes)?).ok()?;
+        u32::try_from(block.checked_add(kept)?).ok()?;
         let mut words = [0; Self::BYTES / 4];
         let mut put = |at: usize, values: &[u32]| words[at..at + values.len()].copy_from_slice(values);
         let Grid { segments, mcus_across, first, mcus, blocks, colour, tables, parts, .. } = grid;
-        let Encoded { place, at, bytes, block } = encoded;
         put(0, &[1, *segments, at as u32, bytes as u32, block as u32, *mcus_across]);
         put(6, &[first.0, mcus.0, first.1, mcus.1, *blocks, *colour, parts.len() as u32, *tables]);
-        put(14, &[place as u32, grid.kept_blocks() as u32]);
+        put(14, &[place as u32, kept as u32]);
         for (i, part) in parts.iter().enumerate() {
             let (width, height) = part.size;
             let words = [part.h, part.v, part.first, part.across, part.down, part.upsampling, width, height];
@@ -105,7 +109,7 @@ impl DecodeOps {
             let bits = edge.to_bits();
             put(56 + 2 * i, &[bits as u32, (bits >> 32) as u32]);
         }
-        DecodeOps(words)
+        Some(DecodeOps(words))
     }
 
     /// Reads a record.
@@ -149,5 +153,26 @@ impl DecodeOps {
     /// Columns of the region.
     pub(crate) fn columns(&self) -> u32 {
         self.0[46]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Bitstream, Rect, Size, standard};
+
+    #[test]
+    fn a_record_that_cannot_name_its_place_is_refused() {
+        let mut jpeg = Vec::new();
+        jpeg_encoder::Encoder::new(&mut jpeg, 80).encode(&[90; 192], 8, 8, jpeg_encoder::ColorType::Rgb).unwrap();
+        let (size, mut stream) = (Size::new(8, 8), Bitstream::default());
+        let grid = standard().open(&jpeg).unwrap().bitstream(Rect::full(size), usize::MAX, &mut stream).unwrap();
+        let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
+        let record = |at, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, at, bytes: stream.len(), block });
+        // An arena of 4 GiB, and as many blocks.
+        let end = u32::MAX as usize + 1;
+        assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
+        let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
+        assert_eq!((last.0[2] as usize, last.0[4]), (end - 16 - stream.len().next_multiple_of(16), 7));
     }
 }

@@ -252,12 +252,22 @@ impl<'a> Picture<'a> {
         matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
     }
 
-    /// Extracts the data with which a device decodes `region`. `None` if devices cannot decode this
-    /// picture.
-    pub(crate) fn bitstream(&self, region: Rect, to: &mut Bitstream) -> Option<Grid> {
+    /// Extracts the data with which a device decodes `region`, at most `most` bytes. `None` if devices
+    /// cannot decode this picture, or if it takes more.
+    pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(opened) = &self.header else { return None };
         self.check_region(region).ok()?;
-        to.take(self.bytes, opened, region)
+        to.take(self.bytes, opened, region, most)
+    }
+
+    /// Bytes of memory that [`bitstream`](Picture::bitstream) takes at most.
+    pub(crate) fn bitstream_memory(&self, region: Rect, most: usize) -> usize {
+        match &self.header {
+            Header::Jpeg(opened) if self.check_region(region).is_ok() => {
+                Bitstream::memory_for(self.bytes, opened, region, most)
+            }
+            _ => 0,
+        }
     }
 
     pub(super) fn check_region(&self, region: Rect) -> Result<()> {

@@ -47,5 +47,5 @@ pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]
 pub(crate) use nvidia::Nvidia;
 pub use ring::DeviceStats;
-pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, Ring};
+pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, HostFeed, Repair, Ring};
 pub(crate) use spec::{Shares, Spec, Target};

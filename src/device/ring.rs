@@ -3,7 +3,7 @@
 //!
 //! 1. `gauge`: counts of batches and bytes. `timing`: how long it took on the device.
 //! 2. `shared`: a batch's slot on the device, and what ring, thread and batches share.
-//! 3. `held`: a batch in the consumer's hands.
+//! 3. `held`: a batch in the consumer's hands; `repair`: one that goes back to the workers.
 //! 4. `thread`: the copy thread.
 //! 5. [`Ring`] (here): the consumer's end.
 //!
@@ -36,6 +36,8 @@
 //!    ring is dropped. The copy thread outlives the ring while its streams have work.
 //! 8. In a ring that orders batches when they are taken, only threads that take or drop a batch call
 //!    the device for a stream of the consumer. The thread that calls `next` never does.
+//! 9. The copy thread never waits for workers. A batch that workers decode again stays in the queue,
+//!    and others are copied meanwhile. Workers never wait for a slot, so the batch returns.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -49,6 +51,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded}
 pub use self::gauge::DeviceStats;
 pub(crate) use self::gauge::Gauge;
 pub(crate) use self::held::Held;
+pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::FullSlot;
 
 use self::shared::{Message, POLL, Shared, Slot, TICK};
@@ -62,6 +65,7 @@ use crate::trace;
 
 mod gauge;
 mod held;
+mod repair;
 mod shared;
 #[allow(unsafe_code)] // it keeps the contract of `Gpu::upload`
 mod thread;
@@ -95,7 +99,7 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     /// Takes the device memory, and starts the thread.
-    pub(crate) fn new<F: Feed<Batch: FullSlot> + 'static>(
+    pub(crate) fn new<F: HostFeed + 'static>(
         gpu: G,
         consumer: G::Stream,
         spec: Spec,

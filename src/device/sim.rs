@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 
 pub(super) mod decode;
+mod follow;
 
 /// Bytes an upload or a conversion moves before it may pause.
 const PIECE: usize = 64;

@@ -3,7 +3,7 @@
 
 use crate::cuda::{DecodeOps, Encoded};
 use crate::decode::jpeg::libjpeg::{Options, encode};
-use crate::decode::{Bitstream, Pixels, Size, standard};
+use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
 use crate::order::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
@@ -40,7 +40,7 @@ impl Coded {
     pub(super) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut picture) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
-        let Some(grid) = picture.bitstream(plan.region, &mut stream).filter(|_| DecodeOps::takes(plan)) else {
+        let Some(grid) = picture.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::takes(plan)) else {
             return false;
         };
         let at = self.arena.len();
@@ -49,7 +49,8 @@ impl Coded {
         stream.write(&mut self.arena[at..at + bytes]);
         let heads = grid.parts.len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
         self.data.push(at + heads..at + bytes);
-        let ops = DecodeOps::new(&grid, plan, Encoded { place: self.count(), at, bytes, block: self.blocks });
+        let encoded = Encoded { place: self.count(), at, bytes, block: self.blocks };
+        let ops = DecodeOps::new(&grid, plan, encoded).expect("a small batch");
         let mut record = [0; DecodeOps::BYTES];
         ops.write(&mut record);
         self.records.extend(record);
@@ -121,6 +122,29 @@ pub(super) fn random_jpeg(rng: &mut Rng, (channels, options): &(usize, Options),
     options.optimise = rng.chance(0.5);
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
     (encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options), size)
+}
+
+/// A square picture of boxes of four pixels, without restart markers or with one every `restart` MCUs:
+/// its codes repeat, so that decoding that begins at a wrong place never finds the right one.
+pub(super) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
+    let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
+    let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();
+    encode(&pixels, side, side, 3, &Options { restart: restart.unwrap_or(0), ..Options::new(75, 2, 2) })
+}
+
+/// A square picture of noise, without restart markers.
+pub(super) fn noise(side: u32) -> Vec<u8> {
+    let mut rng = Rng::new(3, 1, 4);
+    let pixels: Vec<u8> = (0..side * side * 3).map(|_| rng.next_u64() as u8).collect();
+    encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
+}
+
+/// The plan of the last pixels of a square picture, for an output of (`height`, `width`): everything
+/// before them is decoded too, unless there are restart markers.
+pub(super) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
+    let output = Size::new(width as u32, height as u32);
+    let region = Rect::new(side - output.width, side - output.height, output.width, output.height);
+    Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
 }
 
 /// A plan of every sort for an output of (`height`, `width`).

@@ -97,7 +97,7 @@ impl Coordinator {
                 });
                 for part in parts {
                     if let Some(part) = self.stage.divert(part) {
-                        self.crew.give(Task { part, fetched: None });
+                        self.crew.give(Task { part, fetched: None, again: None });
                     }
                 }
             }

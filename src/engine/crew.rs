@@ -138,13 +138,19 @@ impl Crew {
 
     fn serve(&self, index: usize, mut task: Task) {
         let served = guarded(|| {
-            if task.fetched.is_none() {
+            if task.fetched.is_none() && task.again.is_none() {
                 // It was given before reads were seen to wait.
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
             let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let worker = worker.get_or_insert_with(|| Worker::new(self.recipe.clone(), self.run.clone(), index));
+            if let Some(again) = task.again {
+                if let Some(full) = worker.run_again(task.part, &again) {
+                    (again.done)(full);
+                }
+                return Ok(());
+            }
             let leave = self.run.balance.device_now(self.run.counters.device_decode.ns());
             let Some(full) = worker.run(task, &self.stage.waits, leave) else { return Ok(()) };
             if self.run.is_wanted(full.header().run) {

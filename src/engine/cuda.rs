@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
-use crossbeam::channel::Sender;
+use crossbeam::channel::{Sender, bounded};
 
+use super::again::Again;
 use super::{Delivery, Engine, Pending};
 use crate::batch::{Free, Full, Home, Role};
 use crate::cuda::SampleOps;
-use crate::device::{CudaBatch, FullSlot};
+use crate::device::{CudaBatch, FullSlot, HostFeed, Repair};
 use crate::error::{Error, Result};
 use crate::order::Pick;
-use crate::recipe::Recipe;
 use crate::transform::Mixing;
 
 impl Pending<CudaBatch> {
@@ -33,8 +33,7 @@ impl Pending<CudaBatch> {
 impl Delivery<Crossing> {
     /// A full slot is on its way to a device.
     pub(crate) fn to_device(engine: Engine) -> Self {
-        let recipe = engine.recipe().clone();
-        Delivery { engine, into: Box::new(move |full, home| Crossing::new(full, home, &recipe)) }
+        Delivery { engine, into: Box::new(Crossing::new) }
     }
 }
 
@@ -57,15 +56,14 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
 pub(crate) struct Crossing {
     full: Option<Full>,
     home: Sender<Free>,
-    recipe: Arc<Recipe>,
 }
 
 impl Crossing {
-    fn new(mut full: Full, home: &Home, recipe: &Arc<Recipe>) -> Self {
+    fn new(mut full: Full, home: &Home) -> Self {
         if let Some(mixing) = full.header().mixing {
             mix_records(&mut full, &mixing);
         }
-        Crossing { full: Some(full), home: home.free.clone(), recipe: recipe.clone() }
+        Crossing { full: Some(full), home: home.free.clone() }
     }
 
     fn full(&self) -> &Full {
@@ -106,9 +104,28 @@ impl FullSlot for Crossing {
         self.full().bytes(field)
     }
 
-    fn repair(&mut self, place: usize) -> Result<()> {
-        let Crossing { full: Some(full), recipe, .. } = self else { return Ok(()) };
-        recipe.decode_again(full, place)
+}
+
+impl HostFeed for Delivery<Crossing> {
+    fn repair(&mut self, mut batch: Crossing, places: &[usize]) -> Repair<Crossing> {
+        let mut full = batch.full.take().expect("the slot leaves in drop only");
+        let recipe = self.engine.recipe().clone();
+        // Of a sample that stands in for others all are damaged. They are copied from it again.
+        let mut places: Vec<usize> = places.iter().map(|&place| recipe.shown_at(&mut full, place)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let (sender, came) = bounded(1);
+        let (wanted, home) = (Arc::new(()), batch.home.clone());
+        // Where nobody waits any more the batch is dropped, and its slot goes home.
+        let done = move |full| drop(sender.send(Crossing { full: Some(full), home: home.clone() }));
+        let again = Again { places: places.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
+        self.engine.make_again(full, &again);
+        Repair::new(came, wanted)
+    }
+
+    fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {
+        let full = batch.full.take().expect("the slot leaves in drop only");
+        self.engine.judge(full).map(|full| (self.into)(full, self.engine.home()))
     }
 }
 

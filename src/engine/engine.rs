@@ -14,6 +14,8 @@ use super::faults::{Fault, Faults, OnError};
 use super::filled::{ANY_RUN, Broken, Filled};
 use super::pool::Pool;
 use super::readers::ReadStage;
+#[cfg(feature = "cuda")]
+use super::{again::Again, readers::Task};
 use super::requests::Asked;
 use super::{Bounds, MemoryPlan, Position, Run, Settings, Shared, length};
 use crate::batch::{Free, Full, Home, Keeper, Schema};
@@ -72,6 +74,9 @@ pub(crate) struct Engine {
     timeout: Duration,
     pub(crate) resume: Option<Position>,
     coordinator: Option<JoinHandle<()>>,
+    /// Gives parts to the workers a second time; leaves in drop only.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    giver: Option<Giver>,
     stage: Arc<ReadStage>,
     /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
     /// this error.
@@ -110,7 +115,7 @@ impl Engine {
         }
         let (crew, given) = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
         let crew = Giver { crew, given, pool: pool.spawner() };
-        let giver = crew.clone();
+        let (giver, second) = (crew.clone(), crew.clone());
         stage.open(Arc::new(move |task| giver.give(task)));
         let coordinator = Coordinator {
             recipe: recipe.clone(),
@@ -161,6 +166,7 @@ impl Engine {
             timeout,
             resume,
             coordinator: Some(coordinator),
+            giver: Some(second),
             stage,
             lost: None,
             reports,
@@ -348,8 +354,19 @@ impl Engine {
         }
     }
 
+    /// Lets the workers make the samples of `again` once more. Their parts find room in the queue, since
+    /// those of the slot have left it.
+    #[cfg(feature = "cuda")]
+    pub(super) fn make_again(&self, full: Full, again: &Again) {
+        let group = Settings::group(full.schema().batch, self.run.settings.workers);
+        let giver = self.giver.as_ref().expect("it leaves in drop only");
+        for part in full.again(group, &again.places) {
+            giver.give(Task { part, fetched: None, again: Some(again.clone()) });
+        }
+    }
+
     /// Applies the policy for failed samples.
-    fn judge(&mut self, full: Full) -> Result<Full> {
+    pub(super) fn judge(&mut self, full: Full) -> Result<Full> {
         let failed = || (0..full.len()).filter_map(|place| Some((place, full.meta(place).fault.clone()?)));
         let Some((_, first)) = failed().next().filter(|_| !self.asked) else { return Ok(full) };
         let error = match self.on_error {
@@ -413,6 +430,7 @@ impl Drop for Engine {
         }
         // The readers hold the pool too.
         self.stage.close();
+        self.giver = None;
         // A handle of the user's may outlive the loader, and is to hold no batch memory.
         self.run.settings.free_slots();
         let left_out = self.reports.left_out();

@@ -4,7 +4,8 @@
 //!    `filled`: what it gets from the other threads.
 //! 2. `coordinator`: takes a free slot, decides what goes in, hands it out in parts.
 //! 3. `pool`: the worker threads; `crew`: parts of batches as their tasks.
-//! 4. `worker`: what a worker does with its part of a batch; `meter`: how it counts that.
+//! 4. `worker`: what a worker does with its part of a batch; `meter`: how it counts that;
+//!    `again`: what a device left to the workers.
 //! 5. `readers`: threads that read for the workers where reading waits; `waits`: whether it does;
 //!    `fetched`: samples on their way from a reader to a worker.
 //! 6. `run`: what goes on around the recipe.
@@ -23,6 +24,7 @@
 //! 15. `requests`: pictures as somebody asks for them, a batch a request; `reply`: where the answer
 //!     to one lies; `decoder`: what the user asks.
 
+mod again;
 mod balance;
 mod batches;
 mod coordinator;
@@ -73,3 +75,5 @@ pub(crate) use run::{READERS, Run};
 pub(crate) use scratch::{Scratch, ScratchPlan};
 pub(crate) use settings::{Bounds, MOST_WORKERS, Settings};
 pub(crate) use tune::Tuner;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use worker::kept_after;

@@ -66,7 +66,7 @@ impl Shared {
         stats
     }
 
-    pub(super) fn faults(&self) -> Vec<Fault> {
+    pub(crate) fn faults(&self) -> Vec<Fault> {
         self.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 }

@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
+use super::again::Again;
 use super::fetched::Shelf;
 use super::run::{READERS, Run};
 use super::waits::{Waits, Watch};
@@ -40,6 +41,8 @@ pub(super) struct Task {
     pub(super) part: Part,
     /// What a reader has read of it; none if no reader had it.
     pub(super) fetched: Option<Fetched>,
+    /// What is made again of it, if it was full before.
+    pub(super) again: Option<Again>,
 }
 
 /// Samples that a reader has read. Dropped, they give their room back.
@@ -246,7 +249,7 @@ impl ReadStage {
                 self.read(index, &part, &mut fetched);
                 Ok(())
             });
-            give(Task { part, fetched: Some(fetched) });
+            give(Task { part, fetched: Some(fetched), again: None });
         }
     }
 

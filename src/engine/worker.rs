@@ -9,9 +9,11 @@ use arrayvec::ArrayVec;
 use super::Run;
 use super::meter::{Meter, Timed};
 use super::readers::{Fetched, Task};
+use super::again::Again;
 use super::scratch::Share;
 use super::waits::{Waits, Watch};
 use crate::batch::{Full, Part, Row};
+use crate::cuda::DecodeOps;
 use crate::decode::{self, Bitstream, Job, MAX_GROUP, Pixels};
 use crate::error::Result;
 use crate::field::{ImageField, MixScratch};
@@ -81,7 +83,7 @@ impl Worker {
     /// slot.
     /// Pictures are left to the device if `leave` says so.
     pub(super) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
-        let Task { mut part, fetched } = task;
+        let Task { mut part, fetched, .. } = task;
         // The user's code is guarded where it is called. What panics here is a defect, or a logger
         // of the user's. The batch goes on its way, since its slot would be lost otherwise.
         let filled = guarded(|| {
@@ -121,6 +123,68 @@ impl Worker {
         Some(full)
     }
 
+    /// Makes again what a device could not decode of a part. The last part of a batch gives the full
+    /// slot. What fails now is a fault of its sample, as if a worker had decoded it at first.
+    pub(super) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
+        let range = part.range();
+        for place in again.places.iter().copied().filter(|place| range.contains(place)) {
+            if !again.is_wanted() {
+                break;
+            }
+            let made = guarded(|| self.make_again(&mut part, place, again));
+            if let Err(e) = made {
+                part.meta(place).fault = Some(e);
+            }
+            self.trim();
+        }
+        self.run.counters.worker(self.index).idle();
+        let mut full = part.finish()?;
+        if again.is_wanted() {
+            let finished = guarded(|| {
+                self.recipe.finish_again(&mut full, &again.places);
+                Ok(())
+            });
+            if let Err(e) = finished {
+                full.meta_mut(again.places[0]).fault = Some(e);
+            }
+        }
+        Some(full)
+    }
+
+    /// Decodes the pictures of the sample at `place` here. It was planned and written before.
+    fn make_again(&mut self, part: &mut Part, place: usize, again: &Again) -> Result<()> {
+        let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
+        let (pick, share) = (part.header().picks[place], run.scratch.share());
+        run.counters.worker(*index).enter(Stage::Decode, pick.sample);
+        let sample = recipe.read(pick.sample, &mut encoded[0], || again.is_wanted());
+        let sample = sample.map_err(|e| recipe.blame(pick.sample, "", e))?;
+        recipe.check_length(&sample, &pick)?;
+        for field in &recipe.fields.images {
+            let Planned { picture, plan, .. } = recipe.plan(field, &sample, &pick, boxes)?;
+            let mut picture = picture.expect("it waits to be decoded");
+            let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX);
+            let large = memory > share.decode;
+            let hold = large.then(|| {
+                // Who waits keeps little.
+                pixels.release();
+                decode::release();
+                run.scratch.take(memory)
+            });
+            let made = guarded(|| {
+                picture.decode(plan.region, pixels)?;
+                recipe.note_damage(pick.sample, sample.key(), pixels);
+                field.take_back(pixels, &plan, resizer, part, place)
+            });
+            if large {
+                pixels.release();
+                decode::release();
+            }
+            drop(hold);
+            made.map_err(|e| recipe.blame(pick.sample, sample.key(), e))?;
+        }
+        Ok(())
+    }
+
     fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, leave: bool) {
         let mut places = part.range();
         let (start, mut waited) = (Instant::now(), 0);
@@ -142,7 +206,7 @@ impl Worker {
             self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
         keep(&mut self.pixels, share.decode);
-        decode::keep(share.kept);
+        keep_for_decoding(&mut self.bitstream, share);
     }
 
     /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
@@ -151,9 +215,8 @@ impl Worker {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
-        let leave = leave && recipe.fields.images.iter().any(ImageField::may_be_left);
-        let bitstream = leave.then_some(bitstream);
-        let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, bitstream, part, meter };
+        let leaves = leave && recipe.fields.images.iter().any(ImageField::may_be_left);
+        let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, bitstream, leaves, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
         let mut group = desk.read(encoded, fetched, places);
         let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
@@ -187,7 +250,7 @@ impl Worker {
                 desk.release();
             }
             keep(desk.pixels, share.decode);
-            decode::keep(share.kept);
+            keep_for_decoding(desk.bitstream, share);
         }
         waited
     }
@@ -224,6 +287,13 @@ fn keep(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
+/// Gives back memory beyond what is kept from one picture to the next: by half for what a device
+/// decodes, and the rest for the decoders here.
+fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
+    bitstream.keep(share.kept / 2);
+    decode::keep(share.kept - bitstream.memory());
+}
+
 /// Where a worker makes the samples of a part.
 struct Desk<'a> {
     recipe: &'a Recipe,
@@ -232,8 +302,9 @@ struct Desk<'a> {
     image: &'a mut [u8],
     resizer: &'a mut Resizer,
     boxes: &'a mut Vec<[f32; 4]>,
-    /// For pictures that are left to the device, if some are.
-    bitstream: Option<&'a mut Bitstream>,
+    /// For pictures that are left to the device, and whether they are.
+    bitstream: &'a mut Bitstream,
+    leaves: bool,
     part: &'a mut Part,
     meter: Meter<'a>,
 }
@@ -314,8 +385,10 @@ impl<'a> Desk<'a> {
     /// Plans the images of a sample. Returns the bytes of memory that decoding them takes.
     fn plan(&mut self, sample: &Sample<'a>, pick: &Pick, group: &mut Group<'a>) -> Result<usize> {
         // Where memory is scarce, what codecs take beside the pixels counts too.
-        let ample = self.run.scratch.share().decode as u64 >= SMALL * MAX_GROUP as u64;
-        let mut memory = 0;
+        let share = self.run.scratch.share();
+        let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
+        // One picture after the other is copied for the device.
+        let (mut memory, mut copied) = (0, 0);
         for field in &self.recipe.fields.images {
             let planned = self.recipe.plan(field, sample, pick, self.boxes)?;
             let picture = planned.picture.as_ref().expect("it waits to be decoded");
@@ -326,9 +399,12 @@ impl<'a> Desk<'a> {
             let one = if ample && all <= SMALL { all } else { picture.memory(planned.plan.region) };
             let one = if self.recipe.strict { one.saturating_add(picture.check_memory()) } else { one };
             memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
+            if self.leaves && field.may_be_left() {
+                copied = copied.max(picture.bitstream_memory(planned.plan.region, self.part.encoded_room()));
+            }
             group.images.push(planned);
         }
-        Ok(memory)
+        Ok(if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory })
     }
 
     /// Decodes, transforms and writes what was planned.
@@ -418,15 +494,18 @@ impl<'a> Desk<'a> {
     /// Leaves images to the device, except those that failed. Returns for each the ns that it took,
     /// or none if it is not left.
     fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_GROUP> {
-        let Desk { recipe, bitstream, part, meter, .. } = self;
+        let Desk { recipe, run, bitstream, leaves, part, meter, .. } = self;
         let fields = &recipe.fields.images;
-        let Some(bitstream) = bitstream else { return group.images.iter().map(|_| None).collect() };
+        if !*leaves {
+            return group.images.iter().map(|_| None).collect();
+        }
         let leave = |(number, planned): (usize, &Planned<'_>)| {
             let (place, field) = (group.samples[number / fields.len()].place, &fields[number % fields.len()]);
             let picture = planned.picture.as_ref().filter(|_| results[number].is_ok())?;
             let (plan, start) = (&planned.plan, Instant::now());
             let left = guarded(|| {
-                let grid = picture.bitstream(plan.region, bitstream);
+                let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
+                let grid = picture.bitstream(plan.region, room, bitstream);
                 Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, place)))
             });
             // What fails here fails on the worker too, with its error.
@@ -435,12 +514,16 @@ impl<'a> Desk<'a> {
                 nanos(Instant::now(), start)
             })
         };
-        group.images.iter().enumerate().map(leave).collect()
+        let left = group.images.iter().enumerate().map(leave).collect();
+        // The others are decoded now.
+        bitstream.keep(run.scratch.share().kept / 2);
+        left
     }
 
     /// Gives back the memory that pictures take.
     fn release(&mut self) {
         self.pixels.iter_mut().for_each(Pixels::release);
+        self.bitstream.keep(0);
         decode::release();
     }
 
@@ -455,4 +538,21 @@ impl<'a> Desk<'a> {
             self.pixels.iter_mut().for_each(Pixels::release);
         }
     }
+}
+
+/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns how many
+/// were left, the bytes that the worker then keeps, and those of its share.
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) fn kept_after(parts: super::Parts, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
+    let run = Arc::new(parts.run);
+    let mut worker = Worker::new(Arc::new(parts.recipe), run.clone(), 0);
+    let picks = (0..samples).map(|sample| Pick { sample, variant: 0, valid: true });
+    for part in slot.begin(samples as usize, |header| header.picks.extend(picks)) {
+        let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), true).expect("the only part");
+        assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
+    }
+    let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
+    let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
+    let Share { decode, encoded: read, kept } = run.scratch.share();
+    (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }

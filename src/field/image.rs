@@ -147,7 +147,7 @@ impl ImageField {
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
-        let ops = DecodeOps::new(grid, plan, Encoded { place, at, bytes, block });
+        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place, at, bytes, block }) else { return false };
         ops.write(record(part.bytes(decoding, place)));
         self.write_ops(plan, &mut Row::new(part, place));
         true
@@ -160,13 +160,18 @@ impl ImageField {
         ops.decodes().then(|| ops.place())
     }
 
-    /// Makes the picture at `place` of a full batch on the host, in place of the device.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn take_back(&self, pixels: &Pixels, plan: &Plan, full: &mut Full, place: usize) -> Result<()> {
-        let bytes = self.writer.image_bytes();
-        Resizer::new().run(pixels, plan, &mut full.bytes_mut(self.span)[place * bytes..(place + 1) * bytes])?;
+    /// Makes the picture at `place` on the host, in place of the device.
+    pub(crate) fn take_back(
+        &self,
+        pixels: &Pixels,
+        plan: &Plan,
+        resizer: &mut Resizer,
+        part: &mut Part,
+        place: usize,
+    ) -> Result<()> {
+        resizer.run(pixels, plan, &mut part.bytes(self.span, place)[..self.writer.image_bytes()])?;
         if let Some(decoding) = self.decoding {
-            DecodeOps::NOTHING.write(record_at(full.bytes_mut(decoding), place));
+            DecodeOps::NOTHING.write(record(part.bytes(decoding, place)));
         }
         Ok(())
     }

@@ -169,46 +169,36 @@ impl Recipe {
 }
 
 /// What a device left to the host.
-#[cfg(feature = "cuda")]
 impl Recipe {
-    /// Decodes the pictures of the sample at `place` of a full batch, whose data a device found
-    /// damaged. The sample was planned and written before.
-    ///
-    /// # Errors
-    /// If the sample can no longer be read.
-    pub(crate) fn decode_again(&self, full: &mut Full, place: usize) -> Result<()> {
-        let (mut buffers, mut pixels, mut boxes) = (vec![Vec::new(); self.retries + 1], Pixels::new(), Vec::new());
-        // The sample here may stand in for one that failed.
-        let origin = self.fields.images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place);
-        let pick = full.header().picks[origin];
-        let sample = self.read(pick.sample, &mut buffers, || true);
-        let sample = sample.map_err(|e| self.blame(pick.sample, "", e))?;
-        for field in &self.fields.images {
-            let Planned { picture, plan, .. } = self.plan(field, &sample, &pick, &mut boxes)?;
-            let mut picture = picture.expect("it waits to be decoded");
-            // A worker has counted what it decoded; a copy of a sample counts at its own place.
-            let counts = field.left_at(full, place) == Some(place);
-            guarded(|| {
-                picture.decode(plan.region, &mut pixels)?;
-                if counts {
-                    self.note_damage(pick.sample, sample.key(), &pixels);
-                }
-                field.take_back(&pixels, &plan, full, place)
-            })
-            .map_err(|e| self.blame(pick.sample, sample.key(), e))?;
+    /// The sample whose pictures stand at `place` of a full batch: another one's if that stands in for
+    /// the sample there.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
+        self.fields.images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
+    }
+
+    /// Finishes a batch again, of which the samples at `places` were decoded again.
+    pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
+        if self.stand_in {
+            replace_faulty(full);
         }
-        Ok(())
+        if self.blank {
+            places.iter().for_each(|&place| blank(&self.fields, full, place));
+        }
     }
 }
 
 /// Makes each failed sample black. Its error names its place in the batch.
 fn blank_faulty(fields: &Fields, full: &mut Full) {
-    for place in 0..full.len() {
-        let Some(fault) = full.meta_mut(place).fault.take() else { continue };
-        full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
-        full.header_mut().picks[place].valid = false;
-        fields.images.iter().for_each(|field| field.blank(full, place));
-    }
+    (0..full.len()).for_each(|place| blank(fields, full, place));
+}
+
+/// Makes the sample at `place` black if it failed.
+fn blank(fields: &Fields, full: &mut Full, place: usize) {
+    let Some(fault) = full.meta_mut(place).fault.take() else { return };
+    full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
+    full.header_mut().picks[place].valid = false;
+    fields.images.iter().for_each(|field| field.blank(full, place));
 }
 
 /// Replaces each failed sample by a copy of the next sound sample of the batch, so the batch keeps

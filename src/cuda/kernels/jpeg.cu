@@ -18,8 +18,8 @@
 // kernels/README.md).
 //
 // Records are the host's and are trusted. Entropy-coded bytes are not: whatever they are, decoding
-// ends, stays inside of its memory, and marks the sample in `faults` if they make no sense. The
-// host then decodes that sample itself.
+// ends soon, stays inside of its memory, and marks the sample in `faults` if they make no sense, or if
+// they cannot be decoded in parallel. Later kernels leave such a sample out, and the host decodes it.
 
 typedef signed short i16;
 typedef unsigned char u8;
@@ -149,7 +149,7 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
         u32 precision = 0;
         const double most = __longlong_as_double((long long)largest);
         while (precision < 21 && most * double(2u << precision) < 32767.5) precision++;
-        if (threadIdx.x == 0) head.precision = precision;
+        if (threadIdx.x == 0) head.precision = precision, head.unused = 0;
         const double unit = double(1u << precision);
         for (u32 output = threadIdx.x; output < outputs; output += blockDim.x) {
             const double middle = start + (double(output) + 0.5) * scale;
@@ -246,7 +246,8 @@ struct __align__(16) Built {
 
 static_assert(sizeof(Built) == 38192, "as DecodeOps::TABLES_BYTES");
 
-// blockIdx.x is the table.
+// blockIdx.x is the table. A table that the sample does not have becomes one without codes: kernels
+// copy all of `Tables`, and what they read must have been written.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ u32 limits[17], offsets[17];
@@ -258,24 +259,26 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         const Spec& spec = specs_of(o, arena)[table];
         u32 dc = 0;     // a bit for each table of DC differences
         for (u32 part = 0; part < o.count; part++) dc |= 1u << (o.choice[part] & 3);
+        // Two are of DC differences, and two of AC coefficients.
+        if (__popc(dc) == 1) dc |= 1u << o.tables;
+        const bool exists = table < o.tables;
         const auto begin_of = [&](u32 table) {
             const u32 before = (1u << table) - 1;
             return dc >> table & 1 ? __popc(dc & before) << DC_BITS : __popc(~dc & before) << AC_BITS;
         };
         __syncthreads();
-        if (table == 0 && threadIdx.x < MOST_BLOCKS) {
+        if (table == 0 && threadIdx.x < sizeof(tables.choice) / 4) {
             const u32 i = threadIdx.x,
                       part = o.count == 3 && i >= o.parts[1].first ? (i >= o.parts[2].first ? 2 : 1) : 0;
             const u32 dc_table = o.choice[part] & 3, ac_table = o.choice[part] >> 8 & 3;
             tables.choice[i] = begin_of(dc_table) | begin_of(ac_table) << 12 | dc_table << 24 |
                               ac_table << 26 | part << 28;
         }
-        if (table >= o.tables) continue;
-        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) tables.symbols[table][i] = spec.symbols[i];
+        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) tables.symbols[table][i] = exists ? spec.symbols[i] : 0;
         if (threadIdx.x == 0) {
             u32 code = 0, index = 0;
             for (u32 length = 1; length <= 16; length++) {
-                const u32 codes = spec.counts[length - 1];
+                const u32 codes = exists ? spec.counts[length - 1] : 0;
                 offsets[length] = index - code;
                 code += codes, index += codes;
                 limits[length] = code << (16 - length);
@@ -585,13 +588,21 @@ static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the oth
 
 enum { TILE = 128 };    // lines
 
+// Lines that may follow each other without synchronising: passes of `jpeg_follow` over a tile, and
+// lines at the beginning of a tile that `jpeg_starts` decodes again. Photographs need a few passes,
+// noise needs some thirty. Regular patterns never synchronise, and would be decoded one line after
+// the other: such a sample is left to the host. A chain that is shorter than a tile never changes the
+// tile's end.
+enum { PASSES = 48, CHAIN = 32 };
+static_assert(CHAIN < TILE, "tiles do not wait for each other");
+
 // Codes synchronise themselves: decoding that began at a wrong place soon goes on as if it had
 // begun at the right one (Weissenberger and Schmidt, 2018). Each line is decoded as if an MCU began
 // there, then again from where the line before ended, until no end changes. Only the lines before
 // the tile may still change them. The lines whose beginning changed are dealt to the first
 // threads, so that few warps have work.
 extern "C" __global__ void __launch_bounds__(TILE)
-jpeg_follow(Followed* followed, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
+jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ Tables tables;
     __shared__ u32 rings[TILE * Bits::RING];
     __shared__ Extent extents[TILE];
@@ -604,8 +615,8 @@ jpeg_follow(Followed* followed, const Built* built, const u8* arena, const Decod
         if (o.kind == 0 || o.longest < WORTH || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE + 1;
-        bool copied = false;
-        for (u32 tile = first_line(o) + blockIdx.x * TILE; tile < lines; tile += gridDim.x * TILE) {
+        bool copied = false, lost = false;      // the same in all threads
+        for (u32 tile = first_line(o) + blockIdx.x * TILE; tile < lines && !lost; tile += gridDim.x * TILE) {
             const Line line(o, segments, tile + threadIdx.x);
             if (!__syncthreads_or(line.any)) continue;
             if (!copied) built[n].copy<true>(tables);
@@ -614,7 +625,7 @@ jpeg_follow(Followed* followed, const Built* built, const u8* arena, const Decod
             u32 entry = ~0u;
             extents[threadIdx.x] = line.extent;
             exits[threadIdx.x] = 0;
-            for (;;) {
+            for (u32 pass = 0;; pass++) {
                 if (threadIdx.x == 0) listed = 0;
                 __syncthreads();
                 const u32 before = exact ? 0 : exits[threadIdx.x - 1];
@@ -626,6 +637,10 @@ jpeg_follow(Followed* followed, const Built* built, const u8* arena, const Decod
                 if (changed) list[at] = threadIdx.x, entries[threadIdx.x] = entry = before;
                 __syncthreads();
                 if (listed == 0) break;
+                if (pass == PASSES) {
+                    lost = true;
+                    break;
+                }
                 if (threadIdx.x < listed) {
                     const u32 i = list[threadIdx.x];
                     Followed own = {entries[i], 0, 0, 0, {0, {0, 0, 0}}};
@@ -636,6 +651,7 @@ jpeg_follow(Followed* followed, const Built* built, const u8* arena, const Decod
             }
             __syncthreads();
         }
+        if (lost && threadIdx.x == 0) faults[n] = 1;
     }
 }
 
@@ -681,32 +697,37 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + threadIdx.x % 32;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.longest < WORTH || o.place != n) continue;
+        if (o.kind == 0 || o.longest < WORTH || o.place != n || faults[n] != 0) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 begin = first_line(o), lines = o.bytes / LINE + 1;
         Start* const own_starts = starts + o.at / LINE;
         Followed* const followed = reinterpret_cast<Followed*>(own_starts);
-        // Each thread goes through a tile as far as the end of the line before changes it. The first
-        // line of a segment is right, so in the end all are.
-        for (bool copied = false, changed = true; changed; copied = true) {
-            if (copied) __syncthreads();
-            changed = false;
-            for (u32 tile = begin + (1 + threadIdx.x) * TILE; tile < lines; tile += SUMMERS * TILE) {
+        // Each thread goes through a tile as far as the end of the line before changes it, which is
+        // right: no thread changes the last line of a tile.
+        bool changed = false, lost = false;
+        const u32 from = begin + (1 + threadIdx.x) * TILE;
+        for (u32 tile = from; tile < lines; tile += SUMMERS * TILE) {
+            const Line line(o, segments, tile);
+            changed |= line.any && !line.first && followed[tile - 1].exit != followed[tile].entry;
+        }
+        if (__syncthreads_or(changed)) {
+            built[n].copy<true>(tables);
+            for (u32 tile = from; tile < lines; tile += SUMMERS * TILE) {
                 for (u32 i = tile; i < min(tile + TILE, lines); i++) {
                     const Line line(o, segments, i);
-                    if (!line.any || line.first) break;
-                    // Another thread may write it: then this one comes again.
-                    const u32 entry = reinterpret_cast<volatile Followed*>(followed)[i - 1].exit;
-                    if (entry == followed[i].entry) break;
-                    changed = true;
-                    if (!copied) break;
-                    Followed own = {entry, 0, 0, 0, {0, {0, 0, 0}}};
-                    own.exit = follow(tables, o, arena, ring, line.extent, entry, own.gain, own.first);
+                    if (!line.any || line.first || followed[i - 1].exit == followed[i].entry) break;
+                    lost = i == tile + CHAIN;
+                    if (lost) break;
+                    Followed own = {followed[i - 1].exit, 0, 0, 0, {0, {0, 0, 0}}};
+                    own.exit = follow(tables, o, arena, ring, line.extent, own.entry, own.gain, own.first);
                     followed[i] = own;
                 }
+                if (lost) break;
             }
-            changed = __syncthreads_or(changed);
-            if (changed && !copied) built[n].copy<true>(tables);
+        }
+        if (__syncthreads_or(lost)) {
+            if (threadIdx.x == 0) faults[n] = 1;
+            continue;
         }
         Gain carried = {0, {0, 0, 0}};
         for (u32 i = begin + threadIdx.x; i - threadIdx.x < lines; i += SUMMERS) {
@@ -846,11 +867,12 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
-        if (o.place != n && threadIdx.x == 0 && faults[o.place] != 0) faults[n] = 1;
+        // Other blocks may write it meanwhile: one thread decides for all.
+        const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
+        if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
         const u32 first = blockIdx.x * blockDim.x;
-        if (first >= pieces.count) continue;
-        __syncthreads();
+        if (first >= pieces.count || __syncthreads_or(lost)) continue;
         built[n].copy<false>(tables);
         if (!decode(tables, lanes, o, pieces, first + threadIdx.x, gridDim.x * blockDim.x, arena, coefficients)) {
             faults[n] = 1;
@@ -906,12 +928,12 @@ struct Plane {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_idct(u8* planes, const i16* coefficients, const u8* arena, const DecodeOps* all, u32 count) {
+jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ u16 quant[3 * 64];
     constexpr u8 zigzag[64] = {ZIGZAG};
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0) continue;
+        if (o.kind == 0 || faults[n] != 0) continue;
         __syncthreads();
         for (u32 i = threadIdx.x; i < o.count * 64; i += blockDim.x) quant[i] = reinterpret_cast<const u16*>(arena + o.at)[i];
         __syncthreads();
@@ -1142,13 +1164,14 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
 // Fewer than 7 blocks a multiprocessor hide less of the waiting; more of them spill too much
 // (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
-jpeg_resize(u8* out, const u8* planes, const u8* axes, const DecodeOps* all, u32 count, u32 height, u32 width, u32 words) {
+jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const DecodeOps* all, u32 count, u32 height, u32 width,
+            u32 words) {
     extern __shared__ uint4 lines[];
     __shared__ Strip strip;
     const u32 top = blockIdx.x * ROWS, bottom = min(height, top + ROWS);
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0) continue;
+        if (o.kind == 0 || faults[n] != 0) continue;
         const u8* const wide = axis_of(const_cast<u8*>(axes), n, 0, width, height);
         const u8* const tall = axis_of(const_cast<u8*>(axes), n, 1, width, height);
         const Axis across = *reinterpret_cast<const Axis*>(wide), down = *reinterpret_cast<const Axis*>(tall);

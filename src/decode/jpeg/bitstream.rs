@@ -16,7 +16,7 @@ use super::header::Coding;
 use super::huffman::Spec;
 use super::layout::{Colour, Layout, MOST_PARTS, Upsampling, Window};
 use super::opened::Opened;
-use super::segments::{self, Segment};
+use super::segments::{self, Refusal, Segment};
 use crate::decode::Rect;
 
 /// Components that a device takes: of CMYK it takes none.
@@ -29,6 +29,8 @@ const TABLE: usize = 16 + 256;
 const ENTRY: usize = 16;
 /// Bytes of a picture, at most: the device counts their bits in 32 bits.
 const MOST_BYTES: usize = 1 << 28;
+/// Bytes that the data of the segments have room for at first.
+const FIRST: usize = 256 << 10;
 /// Blocks of a component from one restart to the next, at most. So many differences of 16 bits sum
 /// up to less than 32 bits.
 const MOST_BLOCKS: u64 = u16::MAX as u64;
@@ -79,7 +81,8 @@ impl Grid {
     }
 }
 
-/// Parts of pictures on their way to a device. Its memory is kept from one to the next.
+/// Parts of pictures on their way to a device. Its memory is kept from one to the next, as far as
+/// [`keep`](Bitstream::keep) leaves it.
 #[derive(Debug, Default)]
 pub(crate) struct Bitstream {
     segments: Vec<Segment>,
@@ -92,9 +95,37 @@ pub(crate) struct Bitstream {
 }
 
 impl Bitstream {
+    /// Bytes of memory that [`take`](Bitstream::take) takes at most.
+    pub(in crate::decode) fn memory_for(bytes: &[u8], opened: &Opened, region: Rect, limit: usize) -> usize {
+        let Opened { header, layout, .. } = opened;
+        let data = (bytes.len() - header.scan.data).min(limit).min(MOST_BYTES);
+        // More segments than the data can hold are refused.
+        let segments = segments::count(layout, &Window::new(layout, region), header.restart_interval).min(data);
+        data.saturating_add(segments.saturating_mul(size_of::<Segment>()))
+    }
+
+    /// Bytes of its memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.stream.capacity() + self.segments.capacity() * size_of::<Segment>()
+    }
+
+    /// Gives back its memory if that is more than `limit` bytes.
+    pub(crate) fn keep(&mut self, limit: usize) {
+        if self.memory() > limit {
+            *self = Bitstream::default();
+        }
+    }
+
     /// Takes what `region` of the stored picture needs. `None` if no device decodes the picture: it
-    /// is progressive, turned, damaged where that is seen at once, or of a rare kind.
-    pub(in crate::decode) fn take(&mut self, bytes: &[u8], opened: &Opened, region: Rect) -> Option<Grid> {
+    /// is progressive, turned, damaged where that is seen at once, or of a rare kind, or it needs more
+    /// than `limit` bytes. No memory is taken for what is refused.
+    pub(in crate::decode) fn take(
+        &mut self,
+        bytes: &[u8],
+        opened: &Opened,
+        region: Rect,
+        limit: usize,
+    ) -> Option<Grid> {
         let Opened { header, layout, closed } = opened;
         let (frame, scan) = (&header.frame, &header.scan);
         let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
@@ -128,20 +159,38 @@ impl Bitstream {
             used.push((dc, ac));
         }
         let window = Window::new(layout, region);
-        segments::needed(layout, &window, header.restart_interval, &mut self.segments);
         let data = &bytes[scan.data..];
-        if self.stream.len() < data.len() {
-            self.stream.resize(data.len(), 0);
-        }
-        segments::collect(data, &mut self.segments, &mut self.stream)?;
+        let limit = limit.min(MOST_BYTES);
+        let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY)?;
+        let room = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
+        segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
+        self.collect(data, room)?;
         self.streamed = self.segments.last()?.bytes.end;
-        if self.len() > MOST_BYTES {
+        if self.len() > limit {
             return None;
         }
         // As the lanes demand it: nothing large is made of a few bytes.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         Some(self.grid(layout, &window, colour, &used))
+    }
+
+    /// Copies the data of the segments if they are at most `room` bytes. The memory for them grows as
+    /// they turn out to be more: `data` may hold much that is not needed.
+    fn collect(&mut self, data: &[u8], room: usize) -> Option<()> {
+        let room = room.min(data.len());
+        loop {
+            match segments::collect(data, &mut self.segments, &mut self.stream) {
+                Ok(()) => return Some(()),
+                Err(Refusal::NoRoom) if self.stream.len() < room => {
+                    let bytes = (2 * self.stream.len()).max(FIRST).min(room);
+                    // What was copied is copied again: both at a time would be more memory.
+                    self.stream = Vec::new();
+                    self.stream = vec![0; bytes];
+                }
+                Err(_) => return None,
+            }
+        }
     }
 
     fn grid(&self, layout: &Layout, window: &Window, colour: u32, used: &[(u32, u32)]) -> Grid {
@@ -194,8 +243,12 @@ impl Bitstream {
         self.data_at() + self.streamed
     }
 
+    fn entries_at(&self) -> usize {
+        self.quant.len() * 128 + self.tables.len() * TABLE
+    }
+
     fn data_at(&self) -> usize {
-        self.quant.len() * 128 + self.tables.len() * TABLE + self.segments.len() * ENTRY
+        self.entries_at() + self.segments.len() * ENTRY
     }
 
     /// Writes what was taken to `to`, which has [`len`](Bitstream::len) bytes.
@@ -222,5 +275,63 @@ impl Bitstream {
             }
         }
         stream.copy_from_slice(&self.stream[..self.streamed]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::standard;
+
+    fn grey(side: u16, restart: u16) -> Vec<u8> {
+        let (mut jpeg, side) = (Vec::new(), side);
+        let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 95);
+        encoder.set_restart_interval(restart);
+        let pixels: Vec<u8> = (0..u32::from(side).pow(2)).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        encoder.encode(&pixels, side, side, jpeg_encoder::ColorType::Luma).unwrap();
+        jpeg
+    }
+
+    fn take(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
+        let picture = standard().open(jpeg).unwrap();
+        let grid = picture.bitstream(Rect::full(picture.size()), limit, stream);
+        let most = picture.bitstream_memory(Rect::full(picture.size()), limit);
+        assert!(stream.memory() <= most.max(FIRST), "{} bytes are taken, {most} were said", stream.memory());
+        grid
+    }
+
+    #[test]
+    fn what_is_refused_takes_no_memory() {
+        let jpeg = grey(1500, 0);
+        assert!(jpeg.len() > 1 << 20);
+        let mut stream = Bitstream::default();
+        let room = 100_000;
+        assert!(take(&mut stream, &jpeg, room).is_none());
+        assert!(stream.memory() <= room + 100, "{} bytes", stream.memory());
+        assert!(take(&mut stream, &jpeg, usize::MAX).is_some());
+        stream.keep(1 << 20);
+        assert_eq!(stream.memory(), 0);
+    }
+
+    #[test]
+    fn only_what_is_needed_of_a_file_takes_memory() {
+        let mut jpeg = grey(64, 0);
+        jpeg.resize(20 << 20, 7);
+        let mut stream = Bitstream::default();
+        assert!(take(&mut stream, &jpeg, usize::MAX).is_some(), "bytes behind a complete JPEG are ignored");
+        assert!(stream.memory() <= FIRST + 100, "{} bytes", stream.memory());
+    }
+
+    #[test]
+    fn segments_that_a_file_cannot_hold_are_not_listed() {
+        // 16384 x 16384 pixels, with a restart marker for each of four million blocks.
+        let mut jpeg = grey(16, 1);
+        let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+        jpeg[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);
+        let end = jpeg.len() - 2;
+        jpeg.splice(end..end, std::iter::repeat_n(0x55, 530_000));
+        let mut stream = Bitstream::default();
+        assert!(take(&mut stream, &jpeg, usize::MAX).is_none());
+        assert!(stream.memory() < 1 << 20, "{} bytes", stream.memory());
     }
 }

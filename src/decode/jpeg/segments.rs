@@ -16,14 +16,46 @@ pub(super) struct Segment {
     pub(super) bytes: Range<usize>,
 }
 
-/// Replaces `segments` with the list of segments that `window` needs, in order.
-pub(super) fn needed(layout: &Layout, window: &Window, interval: u32, segments: &mut Vec<Segment>) {
+/// The first and last MCU of each row of `window`, counted row by row.
+fn rows(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
+    let (across, columns) = (layout.mcus.0, window.columns.clone());
+    window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))
+}
+
+/// MCUs of a segment.
+fn length(layout: &Layout, interval: u32) -> u32 {
+    if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
+}
+
+/// The number of segments that `window` needs.
+pub(super) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
+    let interval = length(layout, interval);
+    let (mut count, mut end) = (0, 0);
+    for (first, last) in rows(layout, window) {
+        let next = last / interval + 1;
+        count += (next - end.max(first / interval)) as usize;
+        end = next;
+    }
+    count
+}
+
+/// Replaces `segments` with the list of segments that `window` needs, in order. Returns `None` if
+/// `bytes` bytes of data cannot hold that many: each has at least one byte and a marker after it.
+pub(super) fn needed(
+    layout: &Layout,
+    window: &Window,
+    interval: u32,
+    bytes: usize,
+    segments: &mut Vec<Segment>,
+) -> Option<()> {
     segments.clear();
-    let total = layout.mcus.0 * layout.mcus.1;
-    let interval = if interval == 0 { total } else { interval };
-    for row in window.rows.clone() {
-        let first = row * layout.mcus.0 + window.columns.start;
-        let last = row * layout.mcus.0 + window.columns.end - 1;
+    let count = count(layout, window, interval);
+    if count > (bytes + MARKER) / (1 + MARKER) {
+        return None;
+    }
+    segments.reserve_exact(count);
+    let interval = length(layout, interval);
+    for (first, last) in rows(layout, window) {
         for index in first / interval..=last / interval {
             let start = index * interval;
             let end = (last + 1).min(start.saturating_add(interval));
@@ -33,28 +65,40 @@ pub(super) fn needed(layout: &Layout, window: &Window, interval: u32, segments: 
             }
         }
     }
+    Some(())
 }
 
-/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, which must be at least
-/// as long, without the zeros stuffed after each `ff`. Does not read past the last segment. Bytes
-/// in `stream` after the copied ones are unspecified.
-///
-/// Returns `None` if the markers are not those of a valid file.
-pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) -> Option<()> {
+/// Why segments cannot be collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The markers are not those of a sound file.
+    Damaged,
+    /// Their bytes are more than there is room for.
+    NoRoom,
+}
+
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream` without the zeros stuffed
+/// after each `ff`. A stream as long as `data` always has enough room. Does not read past the last
+/// segment. Bytes in `stream` after the copied ones are unspecified.
+pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) -> Result<(), Refusal> {
     let (mut index, mut at, mut written) = (0, 0, 0);
+    let skip = |index: &mut u32, at: &mut usize| {
+        *at += memchr::memchr(0xff, data.get(*at..)?)?;
+        match *data.get(*at + 1)? {
+            0 => {}
+            marker if marker == 0xd0 + (*index & 7) as u8 => *index += 1,
+            _ => return None,
+        }
+        *at += MARKER;
+        Some(())
+    };
     for segment in segments {
         while index < segment.index {
-            at += memchr::memchr(0xff, data.get(at..)?)?;
-            match *data.get(at + 1)? {
-                0 => {}
-                marker if marker == 0xd0 + (index & 7) as u8 => index += 1,
-                _ => return None,
-            }
-            at += 2;
+            skip(&mut index, &mut at).ok_or(Refusal::Damaged)?;
         }
         segment.bytes.start = written;
         loop {
-            (at, written) = copy_until_ff(data, at, stream, written);
+            (at, written) = copy_until_ff(data, at, stream, written).ok_or(Refusal::NoRoom)?;
             match data.get(at + 1) {
                 // The `ff` itself has already been copied.
                 Some(0) => (at, written) = (at + 2, written + 1),
@@ -63,31 +107,34 @@ pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) 
         }
         segment.bytes.end = written;
     }
-    Some(())
+    Ok(())
 }
+
+/// Bytes of a marker, and of an `ff` with its stuffed zero.
+const MARKER: usize = 2;
 
 /// Number of bytes that are copied at a time.
 const STEP: usize = 32;
 
-/// Copies from `at` on until the next `ff` or the end of the data, and returns both positions.
-/// Copies some bytes more, which the next call overwrites, because copying whole vectors costs less
-/// than stopping exactly.
-fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> (usize, usize) {
+/// Copies from `at` on until the next `ff` or the end of the data, and returns both positions;
+/// `None` if there is no room. Copies some bytes more, which the next call overwrites, because copying
+/// whole vectors costs less than stopping exactly.
+fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
         *to = *from;
         if let Some(length) = find_ff(from) {
-            return (at + length, written + length);
+            return Some((at + length, written + length));
         }
         (at, written) = (at + STEP, written + STEP);
     }
     while at < data.len() && data[at] != 0xff {
-        stream[written] = data[at];
+        *stream.get_mut(written)? = data[at];
         (at, written) = (at + 1, written + 1);
     }
     if at < data.len() {
-        stream[written] = 0xff;
+        *stream.get_mut(written)? = 0xff;
     }
-    (at, written)
+    Some((at, written))
 }
 
 /// Returns the position of the first `ff`.

@@ -120,7 +120,9 @@ impl Transit {
             *quant = header.quant(bytes, component.quant).ok_or(Refusal::Never)?;
         }
         let window = Window::new(layout, region);
-        segments::needed(layout, &window, header.restart_interval, &mut self.segments);
+        let data = &bytes[scan.data..];
+        segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)
+            .ok_or(Refusal::Never)?;
 
         // A band's pieces are followed by slack. Each row has at most one piece per segment, plus
         // one for a segment that is split.
@@ -130,7 +132,6 @@ impl Transit {
         let band_rows = (target / row_blocks).clamp(1, window.rows.end);
         let pieces = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
-        let data = &bytes[scan.data..];
 
         let mut tables = ArrayVec::<_, MOST_PARTS>::new();
         for component in scan.components() {
@@ -153,7 +154,7 @@ impl Transit {
         // A block costs at least one bit each for its DC coefficient and its end. This check keeps
         // a few bytes from expanding into a large picture.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
-        let sound = found.is_some() && self.segments.iter().all(enough);
+        let sound = found.is_ok() && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
         (self.oldest, self.filling, self.next_segment) = (0, 0, 0);

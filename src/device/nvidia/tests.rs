@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::super::{CudaBatch, FullSlot, Ring, Target};
+use super::super::{CudaBatch, FullSlot, HostFeed, Repair, Ring, Target};
 use super::*;
 use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::Pinned;
@@ -55,6 +55,15 @@ impl Feed for Prefilled {
     }
 }
 
+impl HostFeed for Prefilled {
+    fn repair(&mut self, _: Slot, _: &[usize]) -> Repair<Slot> {
+        unreachable!("nothing is decoded on the device")
+    }
+    fn repaired(&mut self, _: Slot) -> Result<Slot> {
+        unreachable!("nothing is decoded on the device")
+    }
+}
+
 impl FullSlot for Slot {
     fn epoch(&self) -> u64 {
         0
@@ -74,10 +83,6 @@ impl FullSlot for Slot {
     fn labelled(&self) -> bool {
         true
     }
-    fn repair(&mut self, _: usize) -> Result<()> {
-        unreachable!("nothing is decoded on the device")
-    }
-
     fn bytes(&self, field: usize) -> &[u8] {
         &self.fields.as_ref().unwrap()[field]
     }

@@ -38,11 +38,6 @@ pub(crate) trait FullSlot: Send + 'static {
     }
     /// Bytes of span `span` of the host's schema, all samples.
     fn bytes(&self, span: usize) -> &[u8];
-    /// Decodes the pictures of the sample at `place` on the host. The device found its data damaged.
-    ///
-    /// # Errors
-    /// If the sample can no longer be read.
-    fn repair(&mut self, place: usize) -> Result<()>;
 }
 
 /// What ring, thread and batches share.

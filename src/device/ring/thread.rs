@@ -8,15 +8,15 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use crossbeam::channel::{Receiver, Sender};
 
+use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, POLL, Shared, Slot, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
-use crate::batch::Feed;
 use crate::cuda::DecodeOps;
 use crate::decode::MAX_GROUP;
 use crate::device::gpu::Largest;
 use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 pub(super) struct Staging<G: Gpu> {
     pub(super) offset: usize,
@@ -44,8 +44,19 @@ pub(super) struct Load<G: Gpu, H> {
 /// A batch that goes to the consumer in its turn.
 pub(super) struct Queued<G: Gpu, H> {
     slot: Box<Slot<G>>,
-    /// What is looked at first, if the device decodes pictures of it.
-    decodes: Option<Load<G, H>>,
+    stage: Stage<G, H>,
+}
+
+/// How far a batch is.
+enum Stage<G: Gpu, H> {
+    /// The device has all that it needs.
+    Sent,
+    /// The device decodes pictures of it, and then says which ones it cannot.
+    Decoding(Load<G, H>),
+    /// Workers decode these.
+    Repairing(Repair<H>),
+    /// It ends the epoch in its turn.
+    Failed(Error),
 }
 
 impl<G: Gpu, H> Flight<G, H> {
@@ -80,7 +91,7 @@ impl<G: Gpu, H> Flight<G, H> {
 }
 
 /// The copy thread: the only one that calls the device, but for the consumer's wait and mark.
-pub(super) struct Thread<G: Gpu, F: Feed<Batch: FullSlot>> {
+pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     /// Leaves in drop only.
     pub(super) feed: Option<F>,
@@ -104,7 +115,7 @@ enum Ended {
     Unwanted,
 }
 
-impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
+impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
         // An error comes again with the first call.
         let _stay = self.shared.gpu.stay();
@@ -133,12 +144,15 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         }
     }
 
-    /// Takes back the batches that do not go to the consumer any more.
+    /// Takes back the batches that do not go to the consumer any more. Those that workers have go home
+    /// from there.
     fn take_back(&mut self) {
-        for Queued { slot, decodes } in self.queue.drain(..) {
+        for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
             self.shared.take_back(Some(Ok(slot)));
-            self.flight.in_flight.extend(decodes);
+            if let Stage::Decoding(load) = stage {
+                self.flight.in_flight.push_back(load);
+            }
         }
     }
 
@@ -152,16 +166,16 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             let Thread { shared, feed: Some(feed), flight, queue, .. } = self else {
                 unreachable!("the feed leaves in drop only")
             };
-            let (mut failed, mut decoded) = (None, false);
+            let (mut failed, mut due) = (None, false);
             let host = feed.next(&mut || {
                 if shared.wanted.load(Ordering::Relaxed) != run {
                     return None;
                 }
                 let wait =
-                    shared.check().and_then(|()| Ok((flight.land(&shared.gpu)?, is_decoded(&shared.gpu, queue)?)));
+                    shared.check().and_then(|()| Ok((flight.land(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
                 match wait.map_err(|e| failed = Some(e)).ok()? {
                     (_, true) => {
-                        decoded = true;
+                        due = true;
                         None
                     }
                     (wait, false) => Some(if queue.is_empty() { wait } else { POLL }),
@@ -176,7 +190,7 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
                 // What was made before goes to the consumer before.
                 Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
                 None if self.shared.wanted.load(Ordering::Relaxed) != run => return Ok(Ended::Unwanted),
-                None if decoded => continue,
+                None if due => continue,
                 None => {
                     self.deliver_all(run)?;
                     return Ok(Ended::Last);
@@ -190,18 +204,14 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
 
     /// Gives the consumer the batches whose turn it is, as far as they are decoded.
     fn deliver(&mut self, run: u64) -> Result<()> {
-        while is_decoded(&self.shared.gpu, &self.queue).inspect_err(|e| self.shared.fail(e))? {
-            let Queued { slot, decodes } = self.queue.pop_front().expect("there is a front");
-            let slot = match decodes {
-                None => slot,
-                Some(load) => match self.check(load, slot)? {
-                    Queued { slot, decodes: None } => slot,
-                    again => {
-                        self.queue.push_front(again);
-                        continue;
-                    }
-                },
-            };
+        self.advance()?;
+        while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
+            let Queued { mut slot, stage } = self.queue.pop_front().expect("there is a front");
+            if let Stage::Failed(e) = stage {
+                slot.taken_back = true;
+                let _ = self.shared.free.send(slot);
+                return Err(e);
+            }
             let counters = &self.shared.counters;
             let slots = counters.slots.fetch_add(1, Ordering::Relaxed) + 1;
             counters.peak.fetch_max(slots, Ordering::Relaxed);
@@ -221,30 +231,54 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
         Ok(())
     }
 
-    /// Looks at what the device says of the pictures that it decoded. If some are damaged, the host
-    /// decodes these, and the batch is sent again.
-    fn check(&mut self, mut load: Load<G, F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
+    /// Looks at what the device says of the pictures that it decoded, and at what came back from
+    /// workers. A later batch does not wait for its turn to be decoded again.
+    fn advance(&mut self) -> Result<()> {
+        for place in 0..self.queue.len() {
+            let (gpu, queued) = (&self.shared.gpu, &mut self.queue[place]);
+            if !queued.stage.is_due(gpu).inspect_err(|e| self.shared.fail(e))? {
+                continue;
+            }
+            let Queued { slot, stage } = self.queue.remove(place).expect("the place is in the queue");
+            let queued = match stage {
+                Stage::Decoding(load) => self.check(load, slot),
+                Stage::Repairing(repair) => self.repaired(repair, slot)?,
+                stage => Queued { slot, stage },
+            };
+            self.queue.insert(place, queued);
+        }
+        Ok(())
+    }
+
+    /// If some pictures are damaged, workers decode these.
+    fn check(&mut self, load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let Shared { gpu, places, .. } = &*self.shared;
-        let count = slot.picks.len();
-        let damaged = |place: usize| {
+        let damaged = |place: &usize| {
             let number = |step: &DecodeStep| (step.faults - places.faults.start) / DecodeOps::FAULT_BYTES + place;
             let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
             places.decoded.iter().any(is_fault)
         };
-        let damaged: Vec<usize> = (0..count).filter(|&place| damaged(place)).collect();
+        let damaged: Vec<usize> = (0..slot.picks.len()).filter(damaged).collect();
         if damaged.is_empty() {
             self.flight.unload(load);
-            return Ok(Queued { slot, decodes: None });
+            return Queued { slot, stage: Stage::Sent };
         }
-        let repaired = damaged.into_iter().try_for_each(|place| load.host.repair(place));
-        slot.taken_back = true;
-        self.flight.events.push(load.done);
-        self.flight.faults.extend(load.faults);
-        if let Err(e) = repaired {
-            let _ = self.shared.free.send(slot);
-            return Err(e);
+        let Load { host, done, faults } = load;
+        self.flight.events.push(done);
+        self.flight.faults.extend(faults);
+        Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
+    }
+
+    /// Sends a batch again that came back from the workers.
+    fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
+        let ended = || Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again");
+        match repair.take().ok_or_else(ended).and_then(|batch| self.feed().repaired(batch)) {
+            Ok(host) => {
+                slot.taken_back = true;
+                self.send(host, slot).inspect_err(|e| self.shared.fail(e))
+            }
+            Err(e) => Ok(Queued { slot, stage: Stage::Failed(e) }),
         }
-        self.send(load.host, slot).inspect_err(|e| self.shared.fail(e))
     }
 
     /// A device slot that the host is done with; the device may still read it. `None` if the run is
@@ -394,9 +428,9 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
             // The host slot is needed for longer than its copies.
             let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
             self.flight.events.push(copied);
-            Load { host, done, faults: Some(faults) }
+            Stage::Decoding(Load { host, done, faults: Some(faults) })
         });
-        Ok(Queued { slot, decodes })
+        Ok(Queued { slot, stage: decodes.unwrap_or(Stage::Sent) })
     }
 
     /// Queues the decoding of each picture of `count` samples. `asked` is what their records ask
@@ -436,22 +470,30 @@ impl<G: Gpu, F: Feed<Batch: FullSlot>> Thread<G, F> {
     }
 }
 
-/// Whether the batch whose turn it is can be looked at.
-fn is_decoded<G: Gpu, H>(gpu: &G, queue: &VecDeque<Queued<G, H>>) -> Result<bool> {
-    match queue.front() {
-        None => Ok(false),
-        Some(Queued { decodes: None, .. }) => Ok(true),
-        Some(Queued { decodes: Some(load), .. }) => gpu.is_done(&load.done),
+impl<G: Gpu, H> Stage<G, H> {
+    /// Whether there is something to look at.
+    fn is_due(&mut self, gpu: &G) -> Result<bool> {
+        match self {
+            Stage::Sent | Stage::Failed(_) => Ok(false),
+            Stage::Decoding(load) => gpu.is_done(&load.done),
+            Stage::Repairing(repair) => Ok(repair.is_done()),
+        }
     }
 }
 
-impl<G: Gpu, F: Feed<Batch: FullSlot>> Drop for Thread<G, F> {
+/// Whether a batch can be looked at.
+fn is_due<G: Gpu, H>(gpu: &G, queue: &mut VecDeque<Queued<G, H>>) -> Result<bool> {
+    queue.iter_mut().try_fold(false, |any, queued| Ok(any || queued.stage.is_due(gpu)?))
+}
+
+impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
     /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the
     /// waits fail at once, and nothing is copied any more.
     fn drop(&mut self) {
+        // Before the workers: they make nothing again that nobody waits for.
+        self.take_back();
         drop(self.feed.take());
         drop(self.end.take());
-        self.take_back();
         for stream in [&self.copy, &self.convert] {
             if let Err(e) = self.shared.gpu.synchronize(stream) {
                 self.shared.fail(&e);

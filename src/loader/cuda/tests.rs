@@ -15,6 +15,9 @@ use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
 use crate::transform::Augment;
 
+mod memory;
+mod repairs;
+
 /// A drawn picture as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut rng = Rng::new(number, 1, 1);
@@ -337,4 +340,27 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
         }
         assert!(pixels(&sim, &kept) == before, "a batch that is held stays as it is");
     }
+}
+
+#[test]
+fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
+    let loader = loader(&pictures(false)).decode_on(DecodeOn::Gpu);
+    // Some tens of batches, of which each takes the simulated device longer than this share gives it in
+    // all that time.
+    let left = |share: f64| {
+        let sim = Sim::new(Mistake::None, 20);
+        let consumer = sim.stream().unwrap();
+        let OnDevice { mut ring, shared, .. } =
+            loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
+        for epoch in 0..20 {
+            ring.start(epoch, 0);
+            while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+                batch.unwrap();
+            }
+        }
+        shared.run.counters.stats().decoded_on_device
+    };
+    let (all, some) = (left(1.0), left(0.0001));
+    assert!(all > 20 * 24, "{all} of 960 pictures are left to a device that may take all of its time");
+    assert!(some > 0 && some < all / 3, "{some} of {all} are left to one that may take a ten-thousandth");
 }

@@ -9,7 +9,7 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use super::super::super::sim::{converted, sample_bytes};
 use super::super::super::spec::{Array, Origin, Spec};
 use super::super::super::{Shares, Target};
-use super::super::FullSlot;
+use super::super::{FullSlot, HostFeed, Repair};
 use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::SampleOps;
 use crate::error::{Error, Result};
@@ -138,10 +138,6 @@ impl FullSlot for HostSlot {
     fn labelled(&self) -> bool {
         self.number % 3 == 1
     }
-    fn repair(&mut self, _: usize) -> Result<()> {
-        unreachable!("nothing is decoded on the device")
-    }
-
     fn bytes(&self, span: usize) -> &[u8] {
         let (bytes, len) = &self.fields[span];
         let bytes = &bytes[..*len];
@@ -232,5 +228,14 @@ impl Feed for Maker {
 
     fn ready(&self) -> usize {
         self.free.len()
+    }
+}
+
+impl HostFeed for Maker {
+    fn repair(&mut self, _: HostSlot, _: &[usize]) -> Repair<HostSlot> {
+        unreachable!("nothing is decoded on the device")
+    }
+    fn repaired(&mut self, _: HostSlot) -> Result<HostSlot> {
+        unreachable!("nothing is decoded on the device")
     }
 }

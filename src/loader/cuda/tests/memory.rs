@@ -1,0 +1,31 @@
+//! What workers keep of pictures that they left to the device.
+
+use super::*;
+use crate::engine::kept_after;
+
+#[test]
+fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
+    // Noise: some 3 MB a picture.
+    let mut rng = Rng::new(1, 1, 1);
+    let rgb: Vec<u8> = (0..1000 * 1000 * 3).map(|_| rng.next_u64() as u8).collect();
+    let mut noise = Vec::new();
+    Encoder::new(&mut noise, 98).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
+    assert!(noise.len() > 2 << 20);
+    let sample = |n: u64| OwnedSample::new("x").field("jpg", if n < 4 { noise.clone() } else { jpeg(n, F_1_1, 80) });
+    let loader = Loader::source(Samples::new((0..64).map(sample).collect())).batch_size(64).workers(1).prefetch(1);
+    let loader = loader.augment(Augment::resize(224, 224));
+    let open = |loader: Loader| {
+        let host = loader.written(Layout::Nhwc).unwrap();
+        let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
+        loader.open(host, Some(Device { records: false, decoding: Some(room) }), false, |_, _| 0).unwrap()
+    };
+    let ample = open(loader.clone());
+    let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
+    for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
+        let slot = Slots::make(&parts.schema, Memory::heap(parts.schema.bytes).unwrap());
+        let (left, kept, share) = kept_after(parts, slot, 4);
+        // As many as have room in the batch together.
+        assert!(left > 1, "{left} pictures are left to the device");
+        assert!(kept <= share && share <= most, "{kept} bytes are kept, a worker's share is {share}");
+    }
+}
