@@ -141,7 +141,8 @@ fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host
     let rows = || Rows::new(Dtype::I64, [], 5).padding(-7_i64);
     let two = || {
         let augment = Augment::train(32).mix(Mix::either(0.4, 1.0)).erase(RandomErasing::new(0.5));
-        let loader = Loader::shared_source(source.clone()).batch_size(16).shuffle(3).augment(augment).soft_labels(10, 0.0);
+        let loader =
+            Loader::shared_source(source.clone()).batch_size(16).shuffle(3).augment(augment).soft_labels(10, 0.0);
         let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw).workers(2);
         loader.field("image", Image::of("left.bmp")).field("right", Image::of("right.bmp")).field("rows", rows())
     };
