@@ -290,6 +290,36 @@ fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
     });
 }
 
+/// What workers copy for a device that decodes is in the plan too. That it is given back is tested
+/// without a device in `loader::cuda::tests::memory`.
+#[cfg(feature = "cuda")]
+#[test]
+fn encoded_bytes_for_a_device_stay_within_the_limit_and_leave_nothing_behind() {
+    let _alone = alone();
+    let stream = match warpfeed::cuda::stream(0) {
+        Ok(stream) => stream,
+        Err(e) => return eprintln!("skipped: {e}"),
+    };
+    no_hang(move || {
+        let noise = |n: u32| n.wrapping_mul(2_654_435_761).rotate_left(9) as u8;
+        let pixels: Vec<u8> = (0..2400 * 1600 * 3).map(noise).collect();
+        let mut large = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut large, 95);
+        encoder.set_restart_interval(300);
+        encoder.encode(&pixels, 2400, 1600, jpeg_encoder::ColorType::Rgb).unwrap();
+        assert!(large.len() > 4 * MIB, "{} bytes", large.len());
+        let samples = vec![large; 64];
+        let loader = Loader::source(memory(samples)).augment(Augment::resize(224, 224)).batch_size(64).workers(8);
+        let mut batches = loader.prefetch(1).decode_on(warpfeed::DecodeOn::Gpu).cuda(&stream).unwrap();
+        let (before, plan) = (LIVE.load(SeqCst), batches.memory_plan());
+        let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
+        assert!(count == 64 && batches.stats().decoded_on_device > 0);
+        assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB taken: {plan}", peak / MIB);
+        let kept = LIVE.load(SeqCst) - before;
+        assert!(kept <= 8 * plan.worker_scratch_bytes + 8 * MIB, "{} MiB are kept: {plan}", kept / MIB);
+    });
+}
+
 /// Pictures that claim to need as much memory as is written in their samples.
 #[derive(Clone, Default)]
 struct Claims {

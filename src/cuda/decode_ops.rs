@@ -138,6 +138,18 @@ impl DecodeOps {
         self.0[1]
     }
 
+    /// Bytes of the longest of them.
+    #[cfg(test)]
+    pub(crate) fn longest(&self) -> u32 {
+        self.0[43]
+    }
+
+    /// Its blocks of coefficients.
+    #[cfg(test)]
+    pub(crate) fn blocks(&self) -> usize {
+        self.0[15] as usize
+    }
+
     /// One past its last block of coefficients.
     pub(crate) fn blocks_end(&self) -> usize {
         self.0[4] as usize + self.0[15] as usize

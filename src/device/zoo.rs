@@ -40,7 +40,8 @@ impl Coded {
     pub(super) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut picture) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
-        let Some(grid) = picture.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::takes(plan)) else {
+        let Some(grid) = picture.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::takes(plan))
+        else {
             return false;
         };
         let at = self.arena.len();
@@ -121,7 +122,32 @@ pub(super) fn random_jpeg(rng: &mut Rng, (channels, options): &(usize, Options),
     options.quality = [10, 50, 85, 100][rng.below(4) as usize];
     options.optimise = rng.chance(0.5);
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
-    (encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options), size)
+    let jpeg = encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options);
+    (if rng.chance(0.1) { extended(&jpeg) } else { jpeg }, size)
+}
+
+/// The same picture as an extended sequential file (SOF1), with quantisation tables of 16 bits whose
+/// later values are larger than a byte.
+pub(super) fn extended(jpeg: &[u8]) -> Vec<u8> {
+    let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
+    while rest[1] != 0xda {
+        let (segment, behind) = rest.split_at(2 + usize::from(u16::from_be_bytes([rest[2], rest[3]])));
+        rest = behind;
+        match segment[1] {
+            0xc0 => out.extend([&[0xff, 0xc1], &segment[2..]].concat()),
+            0xdb => {
+                let tables = segment[4..].chunks(65).flat_map(|table| {
+                    let value = |(i, &value): (usize, &u8)| (u16::from(value) * (1 + i as u16 / 8)).to_be_bytes();
+                    std::iter::once(0x10 | table[0]).chain(table[1..].iter().enumerate().flat_map(value))
+                });
+                let tables: Vec<u8> = tables.collect();
+                out.extend([&[0xff, 0xdb], &(tables.len() as u16 + 2).to_be_bytes()[..], &tables].concat());
+            }
+            _ => out.extend(segment),
+        }
+    }
+    out.extend(rest);
+    out
 }
 
 /// A square picture of boxes of four pixels, without restart markers or with one every `restart` MCUs:
@@ -145,6 +171,22 @@ pub(super) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);
     Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
+}
+
+/// A picture of `size` with a restart marker for each row of MCUs, and its part at `region` for an
+/// output of (`height`, `width`), as it is and [`extended`].
+pub(super) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
+    let mut rng = Rng::new(size.area(), 0, 0);
+    let options = Options { restart: size.width.div_ceil(8 * u32::from(h)), ..Options::new(85, h, v) };
+    let jpeg = encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options);
+    let output = Size::new(coded.size.1 as u32, coded.size.0 as u32);
+    for jpeg in [&extended(&jpeg), &jpeg] {
+        for &region in regions {
+            let plan = Plan::resized_crop(size, region, output, Rect::full(output));
+            assert!(coded.add(jpeg, &plan, true), "{region:?} of {size:?}");
+            assert!(coded.expected.last().unwrap().is_some(), "a sound picture is decoded on the host");
+        }
+    }
 }
 
 /// A plan of every sort for an output of (`height`, `width`).

@@ -103,7 +103,6 @@ impl FullSlot for Crossing {
     fn bytes(&self, field: usize) -> &[u8] {
         self.full().bytes(field)
     }
-
 }
 
 impl HostFeed for Delivery<Crossing> {

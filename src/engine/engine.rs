@@ -14,10 +14,10 @@ use super::faults::{Fault, Faults, OnError};
 use super::filled::{ANY_RUN, Broken, Filled};
 use super::pool::Pool;
 use super::readers::ReadStage;
-#[cfg(feature = "cuda")]
-use super::{again::Again, readers::Task};
 use super::requests::Asked;
 use super::{Bounds, MemoryPlan, Position, Run, Settings, Shared, length};
+#[cfg(feature = "cuda")]
+use super::{again::Again, readers::Task};
 use crate::batch::{Free, Full, Home, Keeper, Schema};
 use crate::device::CAPTURE;
 use crate::error::{Error, ErrorKind, Result};

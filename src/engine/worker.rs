@@ -7,9 +7,9 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 
 use super::Run;
+use super::again::Again;
 use super::meter::{Meter, Timed};
 use super::readers::{Fetched, Task};
-use super::again::Again;
 use super::scratch::Share;
 use super::waits::{Waits, Watch};
 use crate::batch::{Full, Part, Row};

@@ -287,7 +287,8 @@ mod tests {
         let (mut jpeg, side) = (Vec::new(), side);
         let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 95);
         encoder.set_restart_interval(restart);
-        let pixels: Vec<u8> = (0..u32::from(side).pow(2)).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let pixels: Vec<u8> =
+            (0..u32::from(side).pow(2)).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         encoder.encode(&pixels, side, side, jpeg_encoder::ColorType::Luma).unwrap();
         jpeg
     }

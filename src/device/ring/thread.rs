@@ -171,8 +171,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 if shared.wanted.load(Ordering::Relaxed) != run {
                     return None;
                 }
-                let wait =
-                    shared.check().and_then(|()| Ok((flight.land(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
+                let wait = shared.check().and_then(|()| Ok((flight.land(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
                 match wait.map_err(|e| failed = Some(e)).ok()? {
                     (_, true) => {
                         due = true;
@@ -271,7 +270,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Sends a batch again that came back from the workers.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
-        let ended = || Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again");
+        let ended =
+            || Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again");
         match repair.take().ok_or_else(ended).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
                 slot.taken_back = true;

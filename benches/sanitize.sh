@@ -1,0 +1,48 @@
+#!/bin/sh
+# Runs the tools of compute-sanitizer over the tests that decode on a device, on a machine with a GPU and
+# the CUDA toolkit. Needs no Rust: the test binaries are built elsewhere.
+#
+#   cargo test --no-run --test gpu_decode --lib    # prints their names
+#   benches/sanitize.sh target/debug/deps/gpu_decode-HASH target/debug/deps/warpfeed-HASH [FOLDER]
+#
+# FOLDER holds damaged JPEGs. TOOLS chooses among the tools, SECONDS_EACH bounds one run (40). Ends with 1
+# if a tool found something, a test failed, or nothing was run.
+set -u
+[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -11; exit 2; }
+gpu_decode=$1 library=$2 damaged=${3:-}
+sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
+export WARPFEED_SANITIZE=1
+failed=0
+
+run() {
+    tool=$1 name=$2
+    shift 2
+    log=$(mktemp)
+    began=$(date +%s)
+    timeout "${SECONDS_EACH:-40}" "$sanitizer" --tool "$tool" --print-limit 20 --error-exitcode 9 "$@" \
+        --nocapture --test-threads 1 >"$log" 2>&1
+    code=$?
+    took=$(($(date +%s) - began))
+    # A run without a driver, or without tests, shows nothing.
+    if [ $code -eq 0 ] && { grep -q 'skipped: .*driver' "$log" || ! grep -q '^test .* ok$\|[1-9][0-9]* passed' "$log"; }; then
+        code=8
+    fi
+    case $code in
+        0) echo "$tool $name: clean, $took s" ;;
+        124) echo "$tool $name: not done after $took s; nothing found so far: $(grep -c '========= .*error\|Error:' "$log") reports" ;;
+        *) echo "$tool $name: exit status $code, $took s"; tail -60 "$log" ;;
+    esac
+    if [ $code -ne 0 ] && { [ $code -ne 124 ] || grep -q '========= \(Invalid\|Uninit\|Error\|Barrier\|Race\|Warning\)' "$log"; }; then
+        failed=1
+    fi
+    rm -f "$log"
+}
+
+for tool in ${TOOLS:-memcheck initcheck racecheck synccheck}; do
+    run "$tool" kernels "$library" nvidia::decode_tests
+    run "$tool" loaders "$gpu_decode" --skip whatever_files_hold
+    if [ -n "$damaged" ]; then
+        WARPFEED_DAMAGED=$damaged run "$tool" damaged "$gpu_decode" whatever_files_hold
+    fi
+done
+exit $failed
