@@ -35,7 +35,7 @@ Examples:
   warpfeed inspect pictures                # describe it
   warpfeed verify pictures                 # check that every picture decodes
   warpfeed preview pictures --out grid.png # draw a training batch
-  warpfeed pack pictures pictures.lmdb     # one file that reads and crops faster
+  warpfeed pack pictures pictures.lmdb     # one file that loads faster
   warpfeed bench pictures.lmdb             # measure the loader and its limit
   warpfeed doctor pictures.lmdb            # measure this machine, get settings
 

@@ -19,7 +19,7 @@ use crate::Outcome;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  warpfeed bench train.lmdb --report report.html   # straight from a measurement
+  warpfeed bench train.lmdb --report report.html  # from a measurement
   warpfeed bench train.lmdb --json > stats.json
   warpfeed report stats.json --out report.html
   warpfeed report stats.json --trace trace.json --out report.html")]
