@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the tools of compute-sanitizer over the tests that decode on a device, on a machine with a GPU and
-# the CUDA toolkit. Needs no Rust: the test binaries are built elsewhere.
+# Runs the tools of compute-sanitizer over the tests that decode on a device, on a machine with a
+# GPU and the CUDA toolkit. Needs no Rust: the test binaries are built elsewhere.
 #
 #   cargo test --no-run --test gpu_decode --lib    # prints their names
 #   benches/sanitize.sh target/debug/deps/gpu_decode-HASH target/debug/deps/warpfeed-HASH [FOLDER]
 #
-# FOLDER holds damaged JPEGs. TOOLS chooses among the tools, SECONDS_EACH bounds one run (40). Ends with 1
-# if a tool found something, a test failed, or nothing was run.
+# FOLDER holds damaged JPEGs. TOOLS chooses among the tools, SECONDS_EACH bounds one run (40). Ends
+# with 1 if a tool found something, a test failed, or nothing was run.
 set -u
 [ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -11; exit 2; }
 gpu_decode=$1 library=$2 damaged=${3:-}

@@ -17,7 +17,7 @@ use support::no_hang;
 use warpfeed::decode::Codecs;
 use warpfeed::field::{Boxes, Mask, Numbers, Points};
 use warpfeed::pack::{Pack, Recode};
-use warpfeed::source::{Memory, OwnedSample, Sample, Source};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_cli::synth::Synth;
 
@@ -102,7 +102,7 @@ fn table(folder: &Path) -> Arc<dyn Source> {
     let rows: String = jpegs.map(|path| format!("{},cat,\"1.5 2\"\n", path.display())).collect();
     let file = folder.with_extension("csv");
     std::fs::write(&file, format!("path,label,size\n{rows}")).unwrap();
-    warpfeed::source::open(file).unwrap()
+    Arc::new(TableOptions::new().picture("path").open(file).unwrap())
 }
 
 /// The samples of `source` with a mask, boxes, and points of each kind.

@@ -78,7 +78,7 @@ fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are
         let stats = batches.stats();
         assert!(found, "{stats}");
         assert!(stats.ahead.as_ref().is_some_and(|ahead| 2 * ahead.count > stats.samples), "{stats}");
-        assert!(stats.to_string().contains("a reader's time"), "{stats}");
+        assert!(stats.to_string().contains("by threads that read for the workers"), "{stats}");
         drop(batches);
         wait_for_threads(0);
     });

@@ -298,8 +298,9 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    /// Hands some samples out again: `places`, in order and at least one, in parts of `group` that may
-    /// hold others too. The last of the parts to end becomes the full slot.
+    /// Hands some samples out again: `places`, in order and at least one, in parts of `group` that
+    /// may hold others too. The last of the parts to end becomes the full slot.
+    #[cfg(feature = "cuda")]
     pub(crate) fn again(self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
         assert!(!places.is_empty(), "no sample is handed out again");
         let mut starts: Vec<usize> = places.iter().map(|place| place / group * group).collect();

@@ -139,13 +139,13 @@ impl DecodeOps {
     }
 
     /// Bytes of the longest of them.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "cuda"))]
     pub(crate) fn longest(&self) -> u32 {
         self.0[43]
     }
 
     /// Its blocks of coefficients.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "cuda"))]
     pub(crate) fn blocks(&self) -> usize {
         self.0[15] as usize
     }

@@ -126,8 +126,8 @@ pub(super) fn random_jpeg(rng: &mut Rng, (channels, options): &(usize, Options),
     (if rng.chance(0.1) { extended(&jpeg) } else { jpeg }, size)
 }
 
-/// The same picture as an extended sequential file (SOF1), with quantisation tables of 16 bits whose
-/// later values are larger than a byte.
+/// The same picture as an extended sequential file (SOF1), with quantisation tables of 16 bits
+/// whose later values are larger than a byte.
 pub(super) fn extended(jpeg: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
     while rest[1] != 0xda {
@@ -150,8 +150,8 @@ pub(super) fn extended(jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A square picture of boxes of four pixels, without restart markers or with one every `restart` MCUs:
-/// its codes repeat, so that decoding that begins at a wrong place never finds the right one.
+/// A square picture of boxes of four pixels, without restart markers or with one every `restart`
+/// MCUs: its codes repeat, so that decoding that begins at a wrong place never finds the right one.
 pub(super) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
     let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();
@@ -165,8 +165,8 @@ pub(super) fn noise(side: u32) -> Vec<u8> {
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
-/// The plan of the last pixels of a square picture, for an output of (`height`, `width`): everything
-/// before them is decoded too, unless there are restart markers.
+/// The plan of the last pixels of a square picture, for an output of (`height`, `width`):
+/// everything before them is decoded too, unless there are restart markers.
 pub(super) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);

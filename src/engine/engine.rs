@@ -354,8 +354,8 @@ impl Engine {
         }
     }
 
-    /// Lets the workers make the samples of `again` once more. Their parts find room in the queue, since
-    /// those of the slot have left it.
+    /// Lets the workers make the samples of `again` once more. Their parts find room in the queue,
+    /// since those of the slot have left it.
     #[cfg(feature = "cuda")]
     pub(super) fn make_again(&self, full: Full, again: &Again) {
         let group = Settings::group(full.schema().batch, self.run.settings.workers);

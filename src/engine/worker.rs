@@ -123,8 +123,8 @@ impl Worker {
         Some(full)
     }
 
-    /// Makes again what a device could not decode of a part. The last part of a batch gives the full
-    /// slot. What fails now is a fault of its sample, as if a worker had decoded it at first.
+    /// Makes again what a device could not decode of a part. The last part of a batch gives the
+    /// full slot. What fails now is a fault of its sample, as if a worker had decoded it at first.
     pub(super) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
         let range = part.range();
         for place in again.places.iter().copied().filter(|place| range.contains(place)) {
@@ -540,12 +540,12 @@ impl<'a> Desk<'a> {
     }
 }
 
-/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns how many
-/// were left, the bytes that the worker then keeps, and those of its share.
+/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns how
+/// many were left, the bytes that the worker then keeps, and those of its share.
 #[cfg(all(test, feature = "cuda"))]
-pub(crate) fn kept_after(parts: super::Parts, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
-    let run = Arc::new(parts.run);
-    let mut worker = Worker::new(Arc::new(parts.recipe), run.clone(), 0);
+pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
+    let run = Arc::new(run);
+    let mut worker = Worker::new(Arc::new(recipe), run.clone(), 0);
     let picks = (0..samples).map(|sample| Pick { sample, variant: 0, valid: true });
     for part in slot.begin(samples as usize, |header| header.picks.extend(picks)) {
         let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), true).expect("the only part");

@@ -170,8 +170,8 @@ impl Recipe {
 
 /// What a device left to the host.
 impl Recipe {
-    /// The sample whose pictures stand at `place` of a full batch: another one's if that stands in for
-    /// the sample there.
+    /// The sample whose pictures stand at `place` of a full batch: another one's if that stands in
+    /// for the sample there.
     #[cfg(feature = "cuda")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.fields.images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)

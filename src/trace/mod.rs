@@ -8,8 +8,8 @@
 //! 4. `timeline`: [`Interval`], the run cut into equal intervals.
 //! 5. `process`: [`ProcessStats`], the operating system's counts.
 //! 6. `stats`: [`Stats`], all numbers together, with the slowest samples.
-//! 7. `verdict`: [`Verdict`], the stage that limits the loader and what would lift the limit;
-//!    `serving`: the same for a decoder.
+//! 7. `limit`: [`Limit`], the stage that limits a loader; `serving`: the judgement of a decoder;
+//!    `verdict`: [`Verdict`], the judgement of a loader, with what would lift the limit.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
 //! 9. `chrome`: the spans of the traced batches, and their file of Chrome trace events.
 //! 10. `span`: [`span()`], the program's own spans in that file.
@@ -17,6 +17,7 @@
 
 mod chrome;
 mod counters;
+mod limit;
 mod nvtx;
 mod process;
 mod schedule;
@@ -31,6 +32,7 @@ mod verdict;
 use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
+pub use limit::Limit;
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
 pub(crate) use process::{Task, ThreadUsage};
@@ -41,4 +43,4 @@ pub use stats::{Stats, Straggler};
 pub use tally::StageStats;
 pub(crate) use tally::Tally;
 pub use timeline::Interval;
-pub use verdict::{Limit, Verdict};
+pub use verdict::Verdict;

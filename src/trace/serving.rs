@@ -1,7 +1,7 @@
 //! What limits a decoder. Nobody trains on its batches, so its rules are fewer than a loader's.
 
+use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::stats::ratio;
-use super::verdict::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::{Stage, Stats};
 
 /// A request waits for a free batch for this share of the time or more: the batches are held.
@@ -16,7 +16,8 @@ pub(super) fn judge(stats: &Stats, waited: f64, busy: f64) -> Judgement {
     }
     let pictures = ratio(stats.samples as f64, stats.batches as f64);
     let waits = format!("requests of {pictures:.1} pictures waited for an answer {} % of the time", percent(waited));
-    let workers = format!("{:.1} of {} workers are busy", stats.busy_workers().min(stats.workers as f64), stats.workers);
+    let workers =
+        format!("{:.1} of {} workers are busy", stats.busy_workers().min(stats.workers as f64), stats.workers);
     if waited < STALLED {
         return (Limit::Step, "not limited: the decoder takes more requests".into(), vec![waits, workers]);
     }
@@ -50,7 +51,8 @@ fn work_bound(stats: &Stats, workers: String, waits: String) -> Judgement {
     let stages = stats.stages();
     let (which, stage) = stages.iter().max_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).expect("there are stages");
     let share = percent(ratio(stage.seconds, stats.worked_seconds()));
-    let evidence = format!("{workers}, {share} % of that with {which} ({:.0} us a picture)", 1e6 * stage.mean_seconds());
+    let evidence =
+        format!("{workers}, {share} % of that with {which} ({:.0} us a picture)", 1e6 * stage.mean_seconds());
     let (limit, headline, advice) = match which {
         _ if stats.workers < stats.processors => {
             let advice = format!("this process has {} processors: raise workers", stats.processors);

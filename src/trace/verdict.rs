@@ -2,15 +2,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::stats::ratio;
 use super::{Stage, StageStats, Stats, Straggler, serving};
 
-/// A wait below this share of the time is too short to matter.
-pub(super) const STALLED: f64 = 0.05;
-/// Workers that are busy for this share of the time are saturated.
-pub(super) const SATURATED: f64 = 0.75;
-/// A copy or convert stream that is busy for this share of the time is saturated.
-pub(super) const STREAM_SATURATED: f64 = 0.8;
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
 /// How many times as fast random crops of packed photographs decode, compared with plain ones. On
@@ -21,41 +16,6 @@ const PACKING: f64 = 2.0;
 const READS: f64 = 2.0;
 /// First batches of epochs with this share of the wait are named beside any limit.
 const STARTS: f64 = 0.25;
-/// The verdict needs at least this many batches.
-pub(super) const LEAST_BATCHES: u64 = 4;
-
-/// The stage that limits a loader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Limit {
-    /// The consumer. It hardly waits.
-    Step,
-    /// Reading samples.
-    Read,
-    /// Decoding.
-    Decode,
-    /// Crop, resize, colour, or the user's transforms.
-    Transform,
-    /// Memory: normalising, casting and writing the batch.
-    Memory,
-    /// The copy to the device.
-    Copy,
-    /// The conversion on the device.
-    Convert,
-    /// The decoding on the device.
-    DeviceDecode,
-    /// Fewer workers than processors.
-    Workers,
-    /// Too few batches ahead to even out uneven steps or samples.
-    Slots,
-    /// One or a few samples that take very long.
-    Straggler,
-    /// The beginnings of epochs.
-    EpochStart,
-    /// The numbers show no single cause.
-    Unclear,
-}
 
 /// What limits a loader, with the numbers. Its `Display` is [`text`](Verdict::text).
 ///
@@ -117,9 +77,6 @@ struct Evidence<'a> {
     step_waited: String,
 }
 
-/// A limit in a few words, and the lines behind it.
-pub(super) type Judgement = (Limit, String, Vec<String>);
-
 impl Stats {
     /// What limits the loader, and what would lift it; [`Verdict`] has the rules.
     pub fn verdict(&self) -> Verdict {
@@ -147,11 +104,6 @@ impl Verdict {
         let text = lines.iter().fold(headline, |text, line| text + "\n- " + line);
         Verdict { limit, max_speedup: evidence.max_speedup(), text }
     }
-}
-
-/// A share of 0 to 1 in whole percent. Two clocks may make it a little more than 1.
-pub(super) fn percent(share: f64) -> u32 {
-    (100.0 * share.clamp(0.0, 1.0)).round() as u32
 }
 
 impl Evidence<'_> {

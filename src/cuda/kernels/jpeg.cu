@@ -18,8 +18,9 @@
 // kernels/README.md).
 //
 // Records are the host's and are trusted. Entropy-coded bytes are not: whatever they are, decoding
-// ends soon, stays inside of its memory, and marks the sample in `faults` if they make no sense, or if
-// they cannot be decoded in parallel. Later kernels leave such a sample out, and the host decodes it.
+// ends soon, stays inside of its memory, and marks the sample in `faults` if they make no sense, or
+// if they cannot be decoded in parallel. Later kernels leave such a sample out, and the host
+// decodes it.
 
 typedef signed short i16;
 typedef unsigned char u8;
@@ -591,8 +592,8 @@ enum { TILE = 128 };    // lines
 // Lines that may follow each other without synchronising: passes of `jpeg_follow` over a tile, and
 // lines at the beginning of a tile that `jpeg_starts` decodes again. Photographs need a few passes,
 // noise needs some thirty. Regular patterns never synchronise, and would be decoded one line after
-// the other: such a sample is left to the host. A chain that is shorter than a tile never changes the
-// tile's end.
+// the other: such a sample is left to the host. A chain that is shorter than a tile never changes
+// the tile's end.
 enum { PASSES = 48, CHAIN = 32 };
 static_assert(CHAIN < TILE, "tiles do not wait for each other");
 

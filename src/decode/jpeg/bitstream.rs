@@ -117,8 +117,8 @@ impl Bitstream {
     }
 
     /// Takes what `region` of the stored picture needs. `None` if no device decodes the picture: it
-    /// is progressive, turned, damaged where that is seen at once, or of a rare kind, or it needs more
-    /// than `limit` bytes. No memory is taken for what is refused.
+    /// is progressive, turned, damaged where that is seen at once, or of a rare kind, or it needs
+    /// more than `limit` bytes.
     pub(in crate::decode) fn take(
         &mut self,
         bytes: &[u8],
@@ -175,8 +175,8 @@ impl Bitstream {
         Some(self.grid(layout, &window, colour, &used))
     }
 
-    /// Copies the data of the segments if they are at most `room` bytes. The memory for them grows as
-    /// they turn out to be more: `data` may hold much that is not needed.
+    /// Copies the data of the segments if they are at most `room` bytes. The memory for them grows
+    /// as they turn out to be more: `data` may hold much that is not needed.
     fn collect(&mut self, data: &[u8], room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {

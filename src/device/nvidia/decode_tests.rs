@@ -99,7 +99,8 @@ fn sanitize() -> bool {
     std::env::var_os("WARPFEED_SANITIZE").is_some()
 }
 
-/// What the kernels' model makes of a batch: its pixels, and the samples that it leaves to the host.
+/// What the kernels' model makes of a batch: its pixels, and the samples that it leaves to the
+/// host.
 fn modelled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
     let faults = model::decode(&batch.records, &batch.arena, batch.size, &mut out);

@@ -144,8 +144,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Takes back the batches that do not go to the consumer any more. Those that workers have go home
-    /// from there.
+    /// Takes back the batches that do not go to the consumer any more. Those that workers have go
+    /// home from there.
     fn take_back(&mut self) {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);

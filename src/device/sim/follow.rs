@@ -28,8 +28,8 @@ pub(super) struct Sample<'a> {
     pub(super) tables: Vec<(&'a Lookup, &'a Lookup)>,
 }
 
-/// Where decoding stands at the end of a line: bits behind it, block in the MCU, places of the block
-/// that are done.
+/// Where decoding stands at the end of a line: bits behind it, block in the MCU, places of the
+/// block that are done.
 type State = (usize, usize, usize);
 
 /// A line that has a piece of a long segment.
@@ -76,8 +76,8 @@ impl Sample<'_> {
         false
     }
 
-    /// Decodes the first lines of the tile at `tile` from where the tile before ends; false if they are
-    /// too many.
+    /// Decodes the first lines of the tile at `tile` from where the tile before ends; false if they
+    /// are too many.
     fn join(&self, lines: &[Option<Line>], ends: &mut [Ends], tile: usize) -> bool {
         for i in tile..lines.len().min(tile + TILE) {
             let Some(line) = lines[i].filter(|line| !line.first && ends[i - 1].1 != ends[i].0) else { return true };

@@ -345,8 +345,8 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 #[test]
 fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
     let loader = loader(&pictures(false)).decode_on(DecodeOn::Gpu);
-    // Some tens of batches, of which each takes the simulated device longer than this share gives it in
-    // all that time.
+    // Some tens of batches, of which each takes the simulated device longer than this share gives
+    // it in all that time.
     let left = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();

@@ -213,8 +213,8 @@ impl Table {
             return Err(self.at(
                 row,
                 format!(
-                    "{cell:?} does not lead to a place below {root:?}; name the column with \
-                     TableOptions::{option}({name:?}) to read files elsewhere"
+                    "{cell:?} is not a relative path below {root:?}; name the column with \
+                     TableOptions::{option}({name:?}) to allow such paths"
                 ),
             ));
         }

@@ -23,7 +23,7 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
     let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schema, Memory::heap(parts.schema.bytes).unwrap());
-        let (left, kept, share) = kept_after(parts, slot, 4);
+        let (left, kept, share) = kept_after(parts.recipe, parts.run, slot, 4);
         // As many as have room in the batch together.
         assert!(left > 1, "{left} pictures are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are kept, a worker's share is {share}");

@@ -18,8 +18,8 @@ fn damaged() -> Vec<Vec<u8>> {
     pictures
 }
 
-/// A source that knows who reads which sample how often in an epoch. Pictures that the device leaves
-/// to the host are read twice.
+/// A source that knows who reads which sample how often in an epoch. Pictures that the device
+/// leaves to the host are read twice.
 struct Reads {
     samples: Samples,
     /// What a second read does.
