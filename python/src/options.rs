@@ -140,7 +140,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "annotations_follow" => loader.annotations_follow(match value.extract::<&str>()? {
             "stored" => Exif::Stored,
             "upright" => Exif::Upright,
-            other => return Err(unknown("annotations_follow", other, "\"stored\" and \"upright\"")),
+            other => return Err(unknown(value.py(), "annotations_follow", other, "\"stored\" and \"upright\"")),
         }),
         "soft_labels" => {
             let (classes, smoothing) = value.extract()?;
