@@ -401,7 +401,9 @@ fn of_ten_thousand_requests_those_that_are_dropped_are_not_decoded() {
                 if number % 2 == 0 { dropped.push(answer) } else { live.push(answer) }
             }
         });
-        assert_eq!(reads.load(Relaxed), COUNT, "the length of each");
+        // The length of each, and the bytes of those that workers began meanwhile.
+        let read = reads.load(Relaxed);
+        assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
         drop(held);
         // As a server has it: many wait at once, in no order of the requests.

@@ -174,7 +174,9 @@ fn whatever_the_data_are_the_kernels_do_what_their_model_does() {
         }
         let (expected, faults) = modelled(&batch);
         faults.iter().for_each(|&fault| seen[usize::from(fault)] += 1);
-        let expected = expected.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec())).collect::<Vec<_>>();
+        // A record may ask for nothing. Its pixels stay as they were.
+        let touched = |pixels: &[u8]| pixels.iter().any(|&byte| byte != 0xa5).then(|| pixels.to_vec());
+        let expected = expected.chunks(batch.sample_bytes()).map(touched).collect::<Vec<_>>();
         let loaded = Loaded::new(&context, &batch);
         let kernels = Decode::load(&context, size).unwrap();
         loaded.run(&kernels);

@@ -381,7 +381,9 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
         // A call that fails after the last batch was handed over is found by the next epoch.
         ring.start(1, 0);
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
-        assert!(errors >= 1 || n + 20 > calls, "call {n} of {calls}: {errors} errors");
+        // How many calls there are depends on how often the thread looks at its copies.
+        let made = sim.state().calls.load(Relaxed);
+        assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
         // Two streams are synchronised at the end; and one call of each side may be on its way when
         // the other fails.

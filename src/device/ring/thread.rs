@@ -390,8 +390,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 let time = self.flight.timing.pair(gpu)?;
                 gpu.record(&time.begin, &self.convert)?;
                 let staging = staging.map_or(0, |staging| staging.offset);
-                self.decode(staging, slot.offset, count, &asked)?;
                 let numbers = places.faults.len() / DecodeOps::FAULT_BYTES;
+                if count * places.decoded.len() < numbers {
+                    // All faults are fetched, also those behind a batch that is not full.
+                    gpu.clear(&self.convert, memory, plan.scratch() + places.faults.start, places.faults.len())?;
+                }
+                self.decode(staging, slot.offset, count, &asked)?;
                 let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
                 // SAFETY: the load keeps the memory until `done`, recorded below in the same stream,
                 // is done; nobody reads it before. After an error it is freed when the device has
