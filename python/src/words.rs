@@ -45,14 +45,11 @@ const OPTIONS: [&str; 35] = [
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 32] = [
+const NAMES: [(&str, &str); 34] = [
     ("use .host() for", "use device=\"cpu\" for"),
     ("asks for page-locked memory alone has called .host() already", "asks for page-locked memory alone has no device"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
-    (
-        "Loader::annotations_follow(Exif::Stored) or (Exif::Upright)",
-        "annotations_follow=\"stored\" or \"upright\"",
-    ),
+    ("Loader::annotations_follow(Exif::Stored) or (Exif::Upright)", "annotations_follow=\"stored\" or \"upright\""),
     ("rank(rank, world_size)", "rank=... and world_size=..."),
     ("DecodeOn::Auto", "decode_on=\"auto\""),
     ("Loader::classes or Loader::classes_file", "classes=[...] or classes_file=\"...\""),
@@ -71,6 +68,8 @@ const NAMES: [(&str, &str); 32] = [
     ("LastBatch::Pad", "last_batch=\"pad\""),
     ("OnError::Skip", "on_error=\"skip\""),
     ("lower batch, or", "lower batch_size, or"),
+    ("Image::of(", "Image("),
+    ("open it with `Codecs::open`", "open it with the registry"),
     ("Boxes::new(", "Boxes("),
     ("Rows::new(", "Rows("),
     ("field::Boxes", "warpfeed.Boxes"),

@@ -27,7 +27,7 @@ class Image:
     """A picture: the one of the sample, or the one in its field ``of``. Delivered as the images.
 
     All pictures of a sample get the same crop and flip. Two views of one picture are two samples of
-    the batch: see "Two views" in the package's README.
+    the batch: see "Two views" in docs/augmentation.md.
     """
 
     of: str | None = None

@@ -326,7 +326,7 @@ class Loader:
             WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if that is automatic).
         """
         self._check_world()
-        batches = self._core.replay(n, self._stream())
+        batches = self._core.replay(n)
         _say()
         return map(self._made, itertools.cycle(batches))
 
