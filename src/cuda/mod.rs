@@ -15,7 +15,7 @@
 //! 8. `decode_ops`: the record of how the decode kernels decode one sample.
 //! 9. `kernel`: one entry point of the committed PTX, loaded and queued.
 //! 10. `convert`: the fused kernel, from u8 pixels to the input of a model; labels as rows of
-//!    shares.
+//!     shares.
 //! 11. `decode`: the kernels that decode JPEGs.
 
 #[cfg(feature = "cuda")]
