@@ -392,7 +392,8 @@ def test_dlpack_batches_that_are_kept_are_copies(packed: str, copy: bool | None)
     kept = list(batches_of(loader, 40))
     assert len({batch.images.data_ptr() for batch in kept}) == 40
     for batch, (images, labels) in zip(kept, batches_of(Loader(packed, **OPTIONS), 40), strict=True):
-        assert torch.equal(torch.from_dlpack(batch.images).cpu(), images)
+        # DLPack has the memory's own order (N, H, W, C), a tensor torch's (N, C, H, W).
+        assert torch.equal(torch.from_dlpack(batch.images).cpu(), images.permute(0, 2, 3, 1))
         assert torch.equal(torch.from_dlpack(batch.labels).cpu(), labels)
 
 
