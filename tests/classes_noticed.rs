@@ -4,12 +4,13 @@
 //! This test has its own process, because loaders of other tests would displace these sets from the
 //! memory of recent sets.
 
+#[path = "support/warnings.rs"]
+mod warnings;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
-use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber, span};
+use warnings::Warnings;
 use warpfeed::{Augment, Loader};
 
 /// A folder of class folders with one picture each.
@@ -24,44 +25,6 @@ fn folder(root: &Path, name: &str, classes: &[&str]) -> PathBuf {
 
 fn small(loader: Loader) -> Loader {
     loader.augment(Augment::pass_through(8, 8)).batch_size(4).workers(2)
-}
-
-/// Collects the texts of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
 }
 
 #[test]

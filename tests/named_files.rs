@@ -4,16 +4,16 @@
 
 mod annotated;
 mod support;
+#[path = "support/warnings.rs"]
+mod warnings;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 
 use annotated::{refused, set};
 use support::no_hang;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber, span};
+use warnings::Warnings;
 use warpfeed::source::{Classes, Coco, Folder, Source, TableOptions, Voc, Yolo, open};
 use warpfeed::{Augment, Error, Loader};
 
@@ -21,7 +21,7 @@ fn first(source: &dyn Source) -> Error {
     refused(source.read(0, &mut Vec::new()))
 }
 
-/// Without a writer a pipe blocks whoever opens it for reading.
+/// Opening a pipe for reading blocks until it has a writer.
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -177,44 +177,6 @@ fn values_nested_without_end_in_a_data_yaml_are_an_error() {
         let e = refused(open(root.path().join("data.yaml")));
         assert!(e.cause().contains("more than 64 deep") || e.cause().contains("not YAML"), "{e}");
     }
-}
-
-/// Collects the texts of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
 }
 
 #[test]
