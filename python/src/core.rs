@@ -46,7 +46,7 @@ struct State {
 /// What calls on threads of their own need too.
 struct Inner {
     state: Turns<State>,
-    /// Set before the loader is closed, so that whoever waits with `state` in hand gives up.
+    /// Set before the loader is closed, so that threads that wait while holding `state` give up.
     closing: AtomicBool,
 }
 

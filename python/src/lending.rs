@@ -1,4 +1,4 @@
-//! Which batches are copied, so that whoever keeps many goes on.
+//! Decides which batches are copied, so that programs that keep many batches do not stall.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

@@ -297,7 +297,7 @@ def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_
     streams, found = [torch.cuda.Stream() for _ in range(2)], []
     for turn in range(200):
         pending = decoder.submit(pictures[16 * (turn % 4) : 16 * (turn % 4) + 16])
-        # The default stream is far behind. Whoever waits for it is late, and whoever relies on it torn.
+        # The default stream is far behind: waiting for it is slow, relying on it reads torn bytes.
         torch.cuda._sleep(200_000)
         with torch.cuda.stream(streams[turn % 2]):
             decoded = pending.wait()

@@ -14,7 +14,7 @@ const DELAYED: f64 = 0.2;
 const PACKING: f64 = 2.0;
 /// With this many reads under way on average, reading is the bottleneck.
 const READS: f64 = 2.0;
-/// First batches of epochs with this share of the wait are named beside any limit.
+/// Minimum share of the wait at which first batches of epochs are named in addition to the limit.
 const STARTS: f64 = 0.25;
 
 /// What limits a loader, with the numbers. Its `Display` is [`text`](Verdict::text).

@@ -189,7 +189,7 @@ impl Annotated {
         for Object { seen, columns, rows, mask } in self.objects() {
             let inked = mask.iter().filter(|inked| **inked).count();
             let room = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
-            // A figure that fills little of its box is mostly hidden, hence difficult.
+            // A figure that fills little of its box is mostly hidden, so it counts as difficult.
             let difficult = u8::from(inked * 5 < room);
             let _ = writeln!(
                 xml,

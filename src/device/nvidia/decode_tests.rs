@@ -220,7 +220,7 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
     }
 }
 
-/// Prints how long it takes to find out, beside noise that does synchronise.
+/// Prints how long detection takes, next to the time for noise that synchronises.
 #[test]
 fn codes_that_never_synchronise_are_left_to_the_host_in_bounded_time() {
     let Some(context) = context() else { return };
