@@ -1,6 +1,6 @@
 //! Promise: the order of the folders is the direction of the data flow. A module imports only
 //! modules upstream of it, under their own names; the files of a folder depend on each other in one
-//! direction; a `mod.rs` is a table of contents.
+//! direction, as do the groups of a module; a `mod.rs` is a table of contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,6 +29,11 @@ const FLOW: [&str; 14] = [
 ];
 /// Writers of data sets are outside the flow, and use its beginning.
 const PACK: [&str; 7] = ["error", "order", "format", "source", "decode", "transform", "pack"];
+
+/// Modules that are divided into groups, and the flow through these. A group imports only from groups
+/// before it, and names them.
+const GROUPS: [(&str, &[&str]); 1] =
+    [("engine", &["settings", "state", "reading", "working", "delivering", "serving"])];
 
 /// Path of a module or of an item in it, from the crate's root.
 type Name = Vec<String>;
@@ -275,6 +280,34 @@ fn against_the_flow(all: &Crate) -> BTreeSet<String> {
     wrong
 }
 
+/// Imports against the flow between the groups of a module, or through the module's own table of
+/// contents, and files outside the groups.
+fn against_the_groups(all: &Crate) -> BTreeSet<String> {
+    let mut wrong = BTreeSet::new();
+    let groups = |name: &Name| GROUPS.iter().find(|group| name.first().is_some_and(|first| first == group.0));
+    let place =
+        |flow: &[&str], name: &Name| flow.iter().position(|group| name.get(1).is_some_and(|part| part == group));
+    for at in all.modules.keys() {
+        if let Some((module, flow)) = groups(at).filter(|(_, flow)| at.len() > 1 && place(flow, at).is_none()) {
+            wrong.insert(format!("{}: not in a group of {module}: {}", all.file(at), flow.join(", ")));
+        }
+    }
+    for (at, name, _) in all.imports() {
+        let Some((module, flow)) = groups(&at) else { continue };
+        let (Some(here), true) = (place(flow, &at), name[0] == *module) else { continue };
+        match place(flow, &name) {
+            None => {
+                wrong.insert(format!("{}: {} is named through {module}", all.file(&at), name.join("::")));
+            }
+            Some(there) if there > here => {
+                wrong.insert(format!("{}: {} imports {}", all.file(&at), flow[here], flow[there]));
+            }
+            Some(_) => {}
+        }
+    }
+    wrong
+}
+
 /// Files of one folder that depend on each other. A subfolder counts as one file.
 fn circles(all: &Crate) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
@@ -316,7 +349,7 @@ fn full_tables(all: &Crate) -> BTreeSet<String> {
 
 /// All violations of the rules.
 fn found(all: &Crate) -> BTreeSet<String> {
-    [against_the_flow(all), circles(all), full_tables(all)].into_iter().flatten().collect()
+    [against_the_flow(all), against_the_groups(all), circles(all), full_tables(all)].into_iter().flatten().collect()
 }
 
 #[test]
@@ -336,7 +369,7 @@ fn each_kind_of_offence_is_seen() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
-    write("lib.rs", "mod error; mod loader; mod order; mod source; pub use order::Rank;");
+    write("lib.rs", "mod engine; mod error; mod loader; mod order; mod source; pub use order::Rank;");
     write("error.rs", "pub enum Error {} #[cfg(test)] mod tests { use crate::loader::Loader; }");
     write("loader.rs", "use crate::order::Rank; pub struct Loader(Rank);");
     write("order/mod.rs", "mod rank; mod rng; mod tests_of; pub use rank::Rank; #[cfg(test)] mod tests;");
@@ -347,7 +380,15 @@ fn each_kind_of_offence_is_seen() {
     write("order/tests.rs", "use crate::loader::Loader;");
     write("source/mod.rs", "mod lmdb; pub trait Source { fn len(&self) -> usize { 0 } }");
     write("source/lmdb.rs", "use super::Source; fn f(_: crate::Rank) { format!(\"{}\", crate::loader::NAME) }");
+    write("engine/mod.rs", "mod alone; mod state; mod working; pub use state::Run;");
+    write("engine/alone.rs", "pub struct Alone;");
+    write("engine/state.rs", "use crate::engine::working::Pool; pub struct Run(Pool);");
+    write("engine/working.rs", "use crate::engine::Run; pub struct Pool; fn f(_: super::state::Run) {}");
     let expected = [
+        "engine/alone.rs: not in a group of engine: settings, state, reading, working, delivering, serving",
+        "engine/state.rs: state imports working",
+        "engine/working.rs: engine::Run is named through engine",
+        "engine: state, working need each other",
         "order/rank.rs: order imports source",
         "order/rng.rs: `super` leaves the room for error::Error",
         "order/tests_of.rs: `super` leaves the room for loader",

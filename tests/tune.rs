@@ -1,7 +1,8 @@
 //! Promise: `prefetch(0)` tunes itself while batches are delivered, within the memory limit,
 //! without changing the batches; explicit settings are kept. `workers(0)` means one per processor.
-//! (`benches/tune.rs` measures how close prefetch gets to the optimum; `src/engine/tune/tests.rs`
-//! tests on simulated numbers that it settles. Sources that block are in `tests/readers.rs`.)
+//! (`benches/tune.rs` measures how close prefetch gets to the optimum. On simulated numbers,
+//! `src/engine/settings/tune/tests.rs` tests that it settles. Sources that block are in
+//! `tests/readers.rs`.)
 
 mod support;
 

@@ -1,0 +1,441 @@
+//! Workers, coordinator, and the order of what comes out.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+
+use crate::batch::{Free, Full, Home, Keeper, Schema};
+use crate::device::CAPTURE;
+use crate::engine::reading::ReadStage;
+use crate::engine::settings::{Bounds, MemoryPlan, Settings};
+use crate::engine::state::{Fault, Faults, OnError, Position, Run, Shared, batches};
+#[cfg(feature = "cuda")]
+use crate::engine::working::Again;
+use crate::engine::working::{ANY_RUN, Asked, Broken, Coordinator, Crew, Filled, Giver, Pool, Start, Task};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Schedule;
+use crate::recipe::{Recipe, Reports, guarded, panicked};
+use crate::trace;
+
+/// How often a stall is logged.
+const STALL: Duration = Duration::from_secs(30);
+
+/// A loader whose options are checked and whose source is open. What is left is memory and threads.
+pub(crate) struct Parts {
+    pub(crate) recipe: Recipe,
+    pub(crate) run: Run,
+    pub(crate) schedule: Schedule,
+    pub(crate) schema: Arc<Schema>,
+    /// The memory, before any of it is taken.
+    pub(crate) memory: MemoryPlan,
+    pub(crate) prefetch: Bounds,
+    /// Where it is to go on.
+    pub(crate) resume: Option<Position>,
+    /// Who says what goes into a batch, in place of the schedule. Failed samples then stay in it.
+    pub(crate) asked: Option<Arc<dyn Asked>>,
+    pub(crate) on_error: OnError,
+    /// How long the consumer may hold every slot while asking for more.
+    pub(crate) timeout: Duration,
+    pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
+}
+
+/// Makes the keeper of slots that a device may read, given where they go in the end.
+pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
+
+/// The threads that make batches, and the order of what comes out.
+pub(crate) struct Engine {
+    recipe: Arc<Recipe>,
+    run: Arc<Run>,
+    pub(crate) schedule: Schedule,
+    starts: Option<Sender<Start>>,
+    full: Receiver<Filled>,
+    home: Home,
+    slots: usize,
+    /// What arrived before its turn, at `number % slots`.
+    early: Box<[Option<Result<Full>>]>,
+    /// Number of the run.
+    number: u64,
+    next: u64,
+    end: u64,
+    /// How long batch `next` was waited for by calls that gave up, and when that was last logged.
+    waited: Duration,
+    logged: Duration,
+    asked: bool,
+    on_error: OnError,
+    faults: Arc<Mutex<Faults>>,
+    timeout: Duration,
+    pub(crate) resume: Option<Position>,
+    coordinator: Option<JoinHandle<()>>,
+    /// Gives parts to the workers a second time; leaves in drop only.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    giver: Option<Giver>,
+    stage: Arc<ReadStage>,
+    /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
+    /// this error.
+    lost: Option<Error>,
+    reports: Arc<Reports>,
+    // Dropped, and so joined, last: after the coordinator let go of the channel that the workers
+    // wait on.
+    _pool: Pool,
+}
+
+impl Engine {
+    /// Starts the threads. There are as many `slots` as may be in use at most.
+    pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
+        let Parts { recipe, run, schedule, asked, on_error, timeout, resume, .. } = parts;
+        let is_asked = asked.is_some();
+        let count = slots.len();
+        let (recipe, run) = (Arc::new(recipe), Arc::new(run));
+        let settings = run.settings.clone();
+        // Each channel can hold all there can be of what it carries, so that no thread ever waits
+        // to send.
+        let (starts, started) = unbounded();
+        let (free, freed) = bounded(count);
+        // One place more for an error of the order itself, and one for the end of each thread.
+        let (filled, full) = bounded(count + 2 + settings.workers);
+        let parts_per_batch = most_parts(&slots, &settings);
+        settings.take_slots(slots, free.clone());
+        let keeper = keeper.map(|make| make(free.clone())).transpose()?;
+        let home = Home { free, held: Arc::default(), keeper, process: std::process::id() };
+
+        let reports = Reports::new();
+        let pool = Pool::new(settings.workers, settings, reports.clone())?;
+        let parts = count * parts_per_batch;
+        let stage = ReadStage::new(&recipe, &run, &reports, parts);
+        if is_asked {
+            stage.waits.never();
+        }
+        let (crew, given) = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
+        let crew = Giver { crew, given, pool: pool.spawner() };
+        let (giver, second) = (crew.clone(), crew.clone());
+        stage.open(Arc::new(move |part, fetched| giver.give(Task { part, fetched: Some(fetched), again: None })));
+        let coordinator = Coordinator {
+            recipe: recipe.clone(),
+            run: run.clone(),
+            schedule: schedule.clone(),
+            asked,
+            started,
+            freed,
+            free: home.free.clone(),
+            crew,
+            stage: stage.clone(),
+            broken: filled.clone(),
+        };
+        let own = reports.clone();
+        let coordinator = std::thread::Builder::new()
+            .name("warpfeed-order".into())
+            .spawn(move || {
+                own.serve();
+                let ran = guarded(|| {
+                    coordinator.run();
+                    Ok(())
+                });
+                if let Err(e) = ran {
+                    let _ = filled.send(Err(Broken::thread(panicked(e, || "the coordinator panicked".to_owned()))));
+                }
+            })
+            .map_err(|e| {
+                stage.close();
+                Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
+            })?;
+        Ok(Engine {
+            recipe,
+            run,
+            schedule,
+            starts: Some(starts),
+            full,
+            home,
+            slots: count,
+            early: (0..count).map(|_| None).collect(),
+            number: 0,
+            next: 0,
+            end: 0,
+            waited: Duration::ZERO,
+            logged: Duration::ZERO,
+            asked: is_asked,
+            on_error,
+            faults: Arc::default(),
+            timeout,
+            resume,
+            coordinator: Some(coordinator),
+            giver: Some(second),
+            stage,
+            lost: None,
+            reports,
+            _pool: pool,
+        })
+    }
+
+    /// What the user may ask of the loader, which holds `memory` and has room for `room` batches in
+    /// the consumer's hands.
+    pub(crate) fn shared(&self, memory: MemoryPlan, room: usize) -> Shared {
+        Shared {
+            recipe: self.recipe.clone(),
+            run: self.run.clone(),
+            schedule: self.schedule.clone(),
+            faults: self.faults.clone(),
+            memory,
+            room,
+            device: None,
+            at: Mutex::new(self.resume.unwrap_or_default()),
+            probes: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn recipe(&self) -> &Arc<Recipe> {
+        &self.recipe
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Begins `epoch` at batch `first`; what an earlier run still has under way is dropped.
+    pub(crate) fn start(&mut self, epoch: u64, first: u64) {
+        self.stop();
+        self.number += 1;
+        self.run.want(self.number);
+        self.next = first;
+        (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
+        match batches(&self.schedule, epoch) {
+            Ok(end) => {
+                self.end = end;
+                let start = Start { run: self.number, epoch, first, end };
+                let starts = self.starts.as_ref().expect("open until drop");
+                if starts.send(start).is_err() {
+                    self.end = first.saturating_add(1);
+                    self.early[self.place(first)] = Some(Err(ended()));
+                }
+            }
+            // It comes as the first batch would.
+            Err(e) => {
+                self.end = first.saturating_add(1);
+                self.early[self.place(first)] = Some(Err(e));
+            }
+        }
+    }
+
+    /// Ends the run; its slots go back as soon as their parts are passed on.
+    pub(crate) fn stop(&mut self) {
+        self.end = self.next;
+        self.run.want(0);
+        for slot in &mut self.early {
+            if let Some(Ok(full)) = slot.take() {
+                let _ = self.home.free.send(full.release());
+            }
+        }
+        for late in self.full.try_iter() {
+            match late {
+                Ok(full) => drop(self.home.free.send(full.release())),
+                Err(broken) if broken.run == ANY_RUN => self.lost = Some(broken.error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Full slots that wait for the consumer, in their turn or not.
+    pub(crate) fn ready(&self) -> usize {
+        self.full.len() + self.early.iter().flatten().flatten().count()
+    }
+
+    /// The next batch of the run, in order; `None` after the last, and after an error. `idle` is
+    /// called before each wait and says how long it may be, or gives up with `None`.
+    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
+        if self.next >= self.end {
+            return None;
+        }
+        let keeper = self.home.keeper.clone();
+        let came = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
+            Ok(()) => self.wait(idle),
+            Err(e) => Some(Err(e)),
+        };
+        // Its error comes with the next call.
+        let _ = keeper.map(|keeper| keeper.wanted(false));
+        if came.is_some() {
+            (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
+        }
+        let batch = match came? {
+            Ok(batch) => batch.and_then(|full| self.judge(full)),
+            // Nothing came. Whoever drops a batch may go on.
+            Err(e) => return Some(Err(e)),
+        };
+        match &batch {
+            Ok(_) => self.next += 1,
+            Err(_) => self.stop(),
+        }
+        Some(batch)
+    }
+
+    /// Where batch `number` waits for its turn.
+    fn place(&self, number: u64) -> usize {
+        (number % self.slots as u64) as usize
+    }
+
+    /// The next batch as it came, good or not; an error of its own if none comes.
+    fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
+        let begun = Instant::now();
+        let before = self.waited;
+        loop {
+            let waited = before + begun.elapsed();
+            self.waited = waited;
+            if let Some(error) = &self.lost {
+                return Some(Ok(Err(error.clone())));
+            }
+            if let Some(batch) = self.early[self.place(self.next)].take() {
+                return Some(Ok(batch));
+            }
+            self.run.settings.lend(self.home.held.load(Ordering::Relaxed));
+            match self.full.recv_timeout(idle()?) {
+                Ok(Ok(full)) if full.header().run != self.number => drop(self.home.free.send(full.release())),
+                Ok(Ok(full)) => {
+                    let place = self.place(full.header().number);
+                    self.early[place] = Some(Ok(full));
+                }
+                Ok(Err(broken)) if broken.run == ANY_RUN => self.lost = Some(broken.error),
+                Ok(Err(broken)) if broken.run != self.number => {}
+                Ok(Err(broken)) => self.early[self.place(broken.number)] = Some(Err(broken.error)),
+                Err(RecvTimeoutError::Timeout) => {
+                    let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
+                    if let Some(Err(e)) = keeper.as_ref().map(|keeper| keeper.wanted(true)) {
+                        return Some(Err(e));
+                    }
+                    let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
+                    if held + kept >= self.run.settings.slots_in_use()
+                        && waited > CAPTURE
+                        && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
+                    {
+                        let cause = format!(
+                            "batch {} cannot be filled: a stream is being captured into a CUDA graph, and until then {kept} slots of batches \
+                             that were dropped cannot be marked; end the capture before asking for more, or raise prefetch",
+                            self.next
+                        );
+                        return Some(Err(Error::new(ErrorKind::Capturing, cause)));
+                    }
+                    if held >= self.run.settings.slots_in_use() && waited > self.timeout {
+                        return Some(Err(Error::new(
+                            ErrorKind::Timeout,
+                            format!(
+                                "batch {} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
+                                 before asking for more, or raise prefetch",
+                                self.next,
+                                waited.as_secs_f64()
+                            ),
+                        )));
+                    }
+                    if waited - self.logged > STALL {
+                        self.logged = waited;
+                        tracing::warn!(
+                            batch = self.next,
+                            waited_seconds = waited.as_secs(),
+                            slots_held_by_the_consumer = held,
+                            slots_that_a_device_may_read = kept,
+                            "waiting for a batch: {}",
+                            self.run.counters.activity().join(", ")
+                        );
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Some(Ok(Err(ended())));
+                }
+            }
+        }
+    }
+
+    /// Lets the workers make the samples of `again` once more. Their parts find room in the queue,
+    /// since those of the slot have left it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn make_again(&self, full: Full, again: &Again) {
+        let group = Settings::group(full.schema().batch, self.run.settings.workers);
+        let giver = self.giver.as_ref().expect("it leaves in drop only");
+        for part in full.again(group, &again.places) {
+            giver.give(Task { part, fetched: None, again: Some(again.clone()) });
+        }
+    }
+
+    /// Applies the policy for failed samples.
+    pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
+        let failed = || (0..full.len()).filter_map(|place| Some((place, full.meta(place).fault.clone()?)));
+        let Some((_, first)) = failed().next().filter(|_| !self.asked) else { return Ok(full) };
+        let error = match self.on_error {
+            OnError::Stop => first,
+            OnError::Skip { max_skipped } => {
+                let mut faults = self.faults.lock().expect("nothing panics while holding it");
+                let (epoch, batch) = (full.header().epoch, full.header().number);
+                let (mut count, mut last, mut skipped) = (0, first, Vec::new());
+                for (place, error) in failed() {
+                    let sample = full.header().picks[place].sample;
+                    if faults.note(sample, Fault { epoch, batch, error: error.clone() }, max_skipped) {
+                        skipped.push(error.clone());
+                    }
+                    (count, last) = (count + 1, error);
+                }
+                let too_many = faults.are_more_than(max_skipped);
+                // The logger is the user's. It may ask for the faults, or panic, and then the slot
+                // would be lost.
+                drop(faults);
+                for error in skipped {
+                    let _ = guarded(|| {
+                        tracing::warn!(epoch, batch, "skipped: {error}");
+                        Ok(())
+                    });
+                }
+                let cause = if too_many {
+                    format!("more than {max_skipped} samples failed; the last: {last}")
+                } else if count == full.len() {
+                    format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}")
+                } else {
+                    return Ok(full);
+                };
+                // The last that failed is what this one was made of.
+                Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
+            }
+        };
+        let _ = self.home.free.send(full.release());
+        Err(error)
+    }
+}
+
+/// The threads that make batches are not there any more.
+fn ended() -> Error {
+    Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
+}
+
+/// Parts that the fullest batch is cut into at most.
+fn most_parts(slots: &[Free], settings: &Settings) -> usize {
+    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+        // From now on nobody asks for a batch: what is dropped is marked at once.
+        let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
+        // Without starts the coordinator ends and lets go of the pool; the pool joins its threads.
+        drop(self.starts.take());
+        if let Some(coordinator) = self.coordinator.take() {
+            let _ = coordinator.join();
+        }
+        // The readers hold the pool too.
+        self.stage.close();
+        self.giver = None;
+        // A handle of the user's may outlive the loader, and is to hold no batch memory.
+        self.run.settings.free_slots();
+        let left_out = self.reports.left_out();
+        if left_out > 0 {
+            // A logger of the user's may panic, and a panic that leaves here may end the process.
+            let _ = guarded(|| {
+                tracing::warn!("{left_out} more panics, at places that were reported before");
+                Ok(())
+            });
+        }
+    }
+}

@@ -1,0 +1,120 @@
+use std::sync::Arc;
+
+use crossbeam::channel::{Sender, bounded};
+
+use super::delivery::Delivery;
+use super::engine::Engine;
+use crate::batch::{Free, Full, Home, Role};
+use crate::cuda::SampleOps;
+use crate::device::{FullSlot, HostFeed, Repair};
+use crate::engine::working::Again;
+use crate::error::{Error, Result};
+use crate::order::Pick;
+use crate::transform::Mixing;
+
+impl Delivery<Crossing> {
+    /// A full slot is on its way to a device.
+    pub(crate) fn to_device(engine: Engine) -> Self {
+        Delivery { engine, into: Box::new(Crossing::new) }
+    }
+}
+
+/// Enters the mixing into the batch's records, which the convert kernel reads.
+fn mix_records(full: &mut Full, mixing: &Mixing) {
+    let count = full.len();
+    for span in 0..full.schema().spans.len() {
+        if !matches!(full.schema().spans[span].role, Role::Records { .. }) {
+            continue;
+        }
+        let (records, _) = full.bytes_mut(span).as_chunks_mut::<{ SampleOps::BYTES }>();
+        for (place, record) in records.iter_mut().enumerate() {
+            SampleOps::write_mixing(record, Mixing::partner(place, count), mixing);
+        }
+    }
+}
+
+/// A full slot whose bytes are being copied to the device; dropped, it goes back to the
+/// coordinator.
+pub(crate) struct Crossing {
+    full: Option<Full>,
+    home: Sender<Free>,
+}
+
+impl Crossing {
+    fn new(mut full: Full, home: &Home) -> Self {
+        if let Some(mixing) = full.header().mixing {
+            mix_records(&mut full, &mixing);
+        }
+        Crossing { full: Some(full), home: home.free.clone() }
+    }
+
+    fn full(&self) -> &Full {
+        self.full.as_ref().expect("the slot leaves in drop only")
+    }
+}
+
+impl FullSlot for Crossing {
+    fn epoch(&self) -> u64 {
+        self.full().header().epoch
+    }
+
+    fn index(&self) -> u64 {
+        self.full().header().number
+    }
+
+    fn picks(&self) -> &[Pick] {
+        &self.full().header().picks
+    }
+
+    fn key(&self, place: usize) -> &str {
+        &self.full().meta(place).key
+    }
+
+    fn mixing(&self) -> Option<Mixing> {
+        self.full().header().mixing
+    }
+
+    fn labelled(&self) -> bool {
+        self.full().header().labelled
+    }
+
+    fn fault(&self, place: usize) -> Option<&Error> {
+        self.full().meta(place).fault.as_ref()
+    }
+
+    fn bytes(&self, field: usize) -> &[u8] {
+        self.full().bytes(field)
+    }
+}
+
+impl HostFeed for Delivery<Crossing> {
+    fn repair(&mut self, mut batch: Crossing, places: &[usize]) -> Repair<Crossing> {
+        let mut full = batch.full.take().expect("the slot leaves in drop only");
+        let recipe = self.engine.recipe().clone();
+        // Of a sample that stands in for others all are damaged. They are copied from it again.
+        let mut places: Vec<usize> = places.iter().map(|&place| recipe.shown_at(&mut full, place)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let (sender, came) = bounded(1);
+        let (wanted, home) = (Arc::new(()), batch.home.clone());
+        // Where nobody waits any more the batch is dropped, and its slot goes home.
+        let done = move |full| drop(sender.send(Crossing { full: Some(full), home: home.clone() }));
+        let again = Again { places: places.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
+        self.engine.make_again(full, &again);
+        Repair::new(came, wanted)
+    }
+
+    fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {
+        let full = batch.full.take().expect("the slot leaves in drop only");
+        self.engine.judge(full).map(|full| (self.into)(full, self.engine.home()))
+    }
+}
+
+impl Drop for Crossing {
+    fn drop(&mut self) {
+        if let Some(full) = self.full.take() {
+            // The loader may be gone already: then the slot is freed here.
+            let _ = self.home.send(full.release());
+        }
+    }
+}

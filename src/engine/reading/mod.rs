@@ -1,0 +1,15 @@
+//! Threads that read samples ahead of the workers when storage is slow.
+//!
+//! Parts of batches enter from the coordinator. They leave for the workers, together with the
+//! samples that were read for them.
+//!
+//! 1. `waits`: whether reads wait for the storage, which decides who reads.
+//! 2. `fetched`: samples on their way from a reader to a worker, with the memory they lie in.
+//! 3. `readers`: [`ReadStage`], the threads and the bytes that they may hold.
+
+mod fetched;
+mod readers;
+mod waits;
+
+pub(crate) use readers::{Fetched, ReadStage};
+pub(crate) use waits::{Waits, Watch};

@@ -1,0 +1,342 @@
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::reply::Reply;
+use super::requests::Requests;
+use crate::batch::{Delivered, Feed};
+use crate::engine::settings::MemoryPlan;
+use crate::engine::state::Shared;
+use crate::error::{Error, ErrorKind, Result};
+use crate::trace::Stats;
+
+/// How often a wait for a batch looks whether the decoder is still wanted.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Decodes pictures that come in requests, for inference servers. A request is some encoded
+/// pictures. Its answer is one batch, with the pixels that a loader with the same options gives.
+///
+/// [`Loader::requests`](crate::Loader::requests) has the options,
+/// [`Loader::decoder`](crate::Loader::decoder) opens a decoder whose batches lie in host memory.
+#[cfg_attr(
+    feature = "cuda",
+    doc = "[`Loader::cuda_decoder`](crate::Loader::cuda_decoder) opens one whose batches lie in device memory."
+)]
+///
+/// ```
+/// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Loader, Normalize};
+///
+/// # fn main() -> warpfeed::Result<()> {
+/// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
+/// # let source = warpfeed::source::open(folder)?;
+/// # let read = |index| Ok::<_, warpfeed::Error>(source.read(index, &mut Vec::new())?.field("jpg").unwrap().to_vec());
+/// let options = Loader::requests().batch_size(64).augment(Augment::eval(72, 64));
+/// let options = options.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
+/// let decoder: Decoder<HostBatch> = options.decoder()?;
+///
+/// let uploads: Vec<Vec<u8>> = vec![read(0)?, b"no picture".to_vec(), read(1)?];
+/// let batch = decoder.decode(uploads)?;
+/// assert_eq!(batch.images().shape(), [3, 3, 64, 64]);
+/// // A bad picture spoils its own place only.
+/// assert!(batch.error(0).is_none() && batch.error(2).is_none());
+/// assert!(batch.error(1).unwrap().to_string().starts_with("sample 1: decode: "));
+/// assert!(batch.valid().eq([true, false, true]));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// - **Pictures** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs
+///   (progressive, turned or CMYK ones too), PNG, WebP and others, told by their first bytes.
+/// - **Bad pictures** are black in the batch. [`HostBatch::error`](crate::HostBatch::error) says
+///   why, and [`HostBatch::valid`](crate::HostBatch::valid) is false there.
+/// - **Threads.** [`decode`](Decoder::decode) may be called by many threads at once. While one
+///   request is on the device, workers already prepare the next. Answers come in the order of the
+///   requests.
+/// - **No waiting.** [`submit`](Decoder::submit) returns at once, and gives a [`Pending`] that is
+///   waited for, or awaited as a future. Dropping the [`Pending`] cancels the request.
+/// - **Overload.** If [`max_queued`](crate::Loader::max_queued) requests are queued, the next is
+///   refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). A picture of more than
+///   [`max_sample_bytes`](crate::Loader::max_sample_bytes) is let go at once, and is an error at its
+///   place.
+/// - **Streams.** On a device, batches are ordered on the stream that the decoder was opened with.
+///   Its own threads never touch that stream: the thread that takes an answer makes it wait.
+/// - **Memory** is allocated on opening and reused; [`memory_plan`](Decoder::memory_plan) says how
+///   much. The bytes of a request are yours, and are kept until it is answered.
+///   [`prefetch`](crate::Loader::prefetch) sets the number of requests under way, 3 by default. On
+///   a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. Answers
+///   that nobody has taken yet count. If all of them are alive, a request waits, and is an error
+///   after [`timeout`](crate::Loader::timeout). So take answers about in the order of the requests,
+///   and copy what you keep.
+/// - **Large pictures** are decoded by the device too, as far as those of a request have room there
+///   together: 10,240 blocks of 64 samples for each of the
+///   [`batch_size`](crate::Loader::batch_size) pictures, and 327,680 at least. That is a photograph
+///   of 12 megapixels. Workers decode the others, to the same bits.
+///   [`max_pixels`](crate::Loader::max_pixels) refuses what nobody should upload.
+///
+/// Dropping the decoder ends its threads. Requests that it has not answered become errors. Batches
+/// that you hold stay valid.
+pub struct Decoder<B> {
+    requests: Arc<Requests<B>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// What becomes of a batch where it is taken.
+    taken: fn(&B) -> Result<()>,
+    process: u32,
+}
+
+impl<B: Send + 'static> Decoder<B> {
+    /// Answers `requests` with batches of `feed`, which is asked for what these say.
+    pub(crate) fn new(requests: Arc<Requests<B>>, feed: Box<dyn Feed<Batch = B>>, shared: Arc<Shared>) -> Result<Self>
+    where
+        B: Delivered,
+    {
+        let MemoryPlan { slots, device_slots, .. } = shared.memory;
+        let room = if device_slots > 0 { device_slots } else { slots };
+        let server = Server { requests: requests.clone(), feed, room };
+        let thread = std::thread::Builder::new()
+            .name("warpfeed-answer".into())
+            .spawn(move || server.serve())
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
+        let (taken, process) = (B::taken as fn(&B) -> _, std::process::id());
+        Ok(Decoder { requests, shared, thread: Some(thread), taken, process })
+    }
+
+    /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it waits until
+    /// the pictures are decoded, since only then is known which of them are damaged; work that your
+    /// stream has been given is not waited for.
+    ///
+    /// `P` is whatever owns the bytes: `Vec<u8>`, `Arc<[u8]>`, `bytes::Bytes`. They are not copied
+    /// by the calling thread.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Decoder::submit) and of [`Pending::wait`]. A bad picture is an error at
+    /// its place, not of the batch.
+    pub fn decode<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<B>
+    where
+        P: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        self.submit(pictures)?.wait()
+    }
+
+    /// Begins to decode `pictures`, and returns at once. Dropping the [`Pending`] cancels the
+    /// request.
+    ///
+    /// ```
+    /// # fn main() -> warpfeed::Result<()> {
+    /// # let decoder = warpfeed::Loader::requests().decoder()?;
+    /// # let [first, second] = [vec![b"first".to_vec()], vec![b"second".to_vec()]];
+    /// let (first, second) = (decoder.submit(first)?, decoder.submit(second)?);
+    /// let batches = [first.wait()?, second.wait()?];
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for no picture, for more than
+    /// [`max_batch`](Decoder::max_batch), and in another process than the one that opened the
+    /// decoder. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if
+    /// [`max_queued`](crate::Loader::max_queued) requests are queued.
+    pub fn submit<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<Pending<B>>
+    where
+        P: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        check_process(self.process)?;
+        let pictures = pictures.into_iter().map(|picture| Box::new(picture) as Box<_>).collect();
+        let (ticket, reply) = self.requests.ask(pictures)?;
+        Ok(Pending { reply, requests: self.requests.clone(), ticket, taken: self.taken, process: self.process })
+    }
+}
+
+impl<B> Decoder<B> {
+    /// The most pictures of a request: [`batch_size`](crate::Loader::batch_size).
+    pub fn max_batch(&self) -> usize {
+        self.requests.limits().pictures
+    }
+
+    /// The memory that the decoder holds. The bytes of requests that wait, and batches that you
+    /// copy, are yours, and not in the plan.
+    pub fn memory_plan(&self) -> MemoryPlan {
+        self.shared.memory
+    }
+
+    /// What the decoder has done so far, stage by stage.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+}
+
+impl<B> Drop for Decoder<B> {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        // After `fork` the thread is not here, and may have held locks.
+        if std::process::id() == self.process {
+            self.requests.close();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<B> fmt::Debug for Decoder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder").field("max_batch", &self.max_batch()).field("plan", &self.memory_plan()).finish()
+    }
+}
+
+/// An error in another process than `process`, where no thread answers, and locks may be held for
+/// good.
+fn check_process(process: u32) -> Result<()> {
+    let here = std::process::id();
+    if here == process {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "the decoder was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
+    )))
+}
+
+/// The answer to a request of a [`Decoder`], while it is being made. It is a future too.
+///
+/// Dropping it cancels the request: pictures that nobody has begun to decode are not decoded.
+#[must_use = "dropping it cancels the request"]
+pub struct Pending<B> {
+    reply: Arc<Reply<B>>,
+    requests: Arc<Requests<B>>,
+    ticket: u64,
+    taken: fn(&B) -> Result<()>,
+    process: u32,
+}
+
+impl<B> Pending<B> {
+    /// Waits for the batch. On a device, the decoder's stream waits for it from here on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all batches that the decoder has room
+    /// for are alive, for longer than [`timeout`](crate::Loader::timeout).
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
+    /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the decoder is dropped before, and in
+    /// another process than the one that opened it.
+    pub fn wait(self) -> Result<B> {
+        let batch = self.batch()?;
+        (self.taken)(&batch)?;
+        Ok(batch)
+    }
+
+    /// The batch, which is not taken yet.
+    pub(crate) fn batch(&self) -> Result<B> {
+        check_process(self.process)?;
+        self.reply.wait()
+    }
+
+    /// Whether [`wait`](Pending::wait) would return at once.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready_within(Duration::ZERO)
+    }
+
+    /// Waits for the batch, at most for `timeout`. Whether [`wait`](Pending::wait) would now return
+    /// at once.
+    pub fn is_ready_within(&self, timeout: Duration) -> bool {
+        check_process(self.process).is_err() || self.reply.is_given(timeout)
+    }
+
+    /// Whether [`wait`](Pending::wait) would return at once. If not, the waker of `context` is woken
+    /// when it would. The waker of an earlier call is forgotten.
+    pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        if check_process(self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Pending<crate::device::CudaBatch> {
+    /// As [`wait`](Pending::wait), for use on a stream of another library, by its handle: that stream
+    /// waits for the batch in place of the decoder's. The memory is written again after the work
+    /// that the stream has been given when the batch is dropped.
+    ///
+    /// # Safety
+    /// As [`CudaBatch::use_on`](crate::CudaBatch::use_on).
+    ///
+    /// # Errors
+    /// As [`wait`](Pending::wait).
+    #[allow(unsafe_code)]
+    pub unsafe fn wait_on(self, stream: usize) -> Result<crate::device::CudaBatch> {
+        let batch = self.batch()?;
+        // SAFETY: the caller's promise.
+        unsafe { batch.take_on(stream) }?;
+        Ok(batch)
+    }
+}
+
+impl<B> Future for Pending<B> {
+    type Output = Result<B>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<B>> {
+        if let Err(e) = check_process(self.process) {
+            return Poll::Ready(Err(e));
+        }
+        match self.reply.poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                let batch = self.reply.take().expect("ready, and polled by one thread at a time");
+                Poll::Ready(batch.and_then(|batch| (self.taken)(&batch).map(|()| batch)))
+            }
+        }
+    }
+}
+
+impl<B> Drop for Pending<B> {
+    fn drop(&mut self) {
+        if std::process::id() == self.process {
+            self.requests.cancel(self.ticket);
+        }
+    }
+}
+
+impl<B> fmt::Debug for Pending<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("is_ready", &self.is_ready()).finish()
+    }
+}
+
+/// Takes batches and hands them to who asked for them. It touches no stream of the user's: that is
+/// done where the answer is taken.
+struct Server<B> {
+    requests: Arc<Requests<B>>,
+    feed: Box<dyn Feed<Batch = B>>,
+    /// Batches that may be alive at once.
+    room: usize,
+}
+
+impl<B> Server<B> {
+    fn serve(mut self) {
+        self.feed.start(0, 0);
+        while self.requests.wait() {
+            let requests = &self.requests;
+            let came = self.feed.next(&mut || (!requests.is_closed()).then_some(TICK));
+            if requests.is_closed() {
+                break;
+            }
+            match came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
+                // The run goes on, with what is prepared.
+                Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {
+                    requests.give_up_late(self.room, &e);
+                }
+                Err(e) => {
+                    requests.answer(Err(e));
+                    // What was under way for the requests behind it is begun again.
+                    let (epoch, number) = requests.begin_run();
+                    self.feed.start(epoch, number);
+                }
+                batch => requests.answer(batch),
+            }
+        }
+    }
+}
+
+impl<B> Drop for Server<B> {
+    fn drop(&mut self) {
+        self.requests.give_up();
+    }
+}

@@ -1,0 +1,74 @@
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::recipe::guarded;
+
+/// Where the answer to a request lies until it is taken.
+pub(crate) struct Reply<B> {
+    state: Mutex<State<B>>,
+    given: Condvar,
+}
+
+struct State<B> {
+    batch: Option<Result<B>>,
+    waker: Option<Waker>,
+}
+
+impl<B> Default for Reply<B> {
+    fn default() -> Self {
+        Reply { state: Mutex::new(State { batch: None, waker: None }), given: Condvar::new() }
+    }
+}
+
+impl<B> Reply<B> {
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().expect("nothing panics while holding it")
+    }
+
+    pub(crate) fn give(&self, batch: Result<B>) {
+        let mut state = self.state();
+        state.batch = Some(batch);
+        let waker = state.waker.take();
+        drop(state);
+        self.given.notify_all();
+        // Its code is the user's. A panic there concerns nobody else.
+        let _ = guarded(|| {
+            waker.into_iter().for_each(Waker::wake);
+            Ok(())
+        });
+    }
+
+    pub(crate) fn wait(&self) -> Result<B> {
+        let waits = |state: &mut State<B>| state.batch.is_none();
+        let mut state = self.given.wait_while(self.state(), waits).expect("nothing panics while holding it");
+        state.batch.take().expect("waited for above")
+    }
+
+    /// Whether it is given within `timeout`.
+    pub(crate) fn is_given(&self, timeout: Duration) -> bool {
+        let waits = |state: &mut State<B>| state.batch.is_none();
+        let state = self.given.wait_timeout_while(self.state(), timeout, waits);
+        state.expect("nothing panics while holding it").0.batch.is_some()
+    }
+
+    /// Ready when it is given. Until then the waker of the last call is woken.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
+        // What a waker does when it is cloned or dropped is the user's code too.
+        let waker = context.waker().clone();
+        let mut state = self.state();
+        if state.batch.is_some() {
+            return Poll::Ready(());
+        }
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// The batch, if it is given.
+    pub(crate) fn take(&self) -> Option<Result<B>> {
+        self.state().batch.take()
+    }
+}

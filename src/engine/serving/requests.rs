@@ -1,0 +1,301 @@
+//! Pictures as somebody asks for them: a request is a batch.
+//!
+//! A request is first *queued*. When a slot is filled for it, it has *begun*, and is one batch of the
+//! run. A request that nobody waits for any more leaves the queue. If it has begun, its batch goes
+//! on without its pictures, so that the batches behind it keep their numbers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::reply::Reply;
+use crate::engine::working::Asked;
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::Pick;
+use crate::recipe::guarded;
+use crate::source::{Sample, Source};
+
+/// An encoded picture, in whatever its owner keeps bytes.
+pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A picture of a request.
+enum Picture {
+    Kept(Owned),
+    /// It has more bytes than a picture may have, this many. They are not kept.
+    TooLarge(usize),
+}
+
+/// How much may be asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Pictures of a request.
+    pub(crate) pictures: usize,
+    /// Bytes of a picture.
+    pub(crate) picture_bytes: u64,
+    /// Requests that are queued.
+    pub(crate) queued: usize,
+    /// How long a request waits while all batches are held.
+    pub(crate) timeout: Duration,
+}
+
+/// The requests that are not answered yet. As a source it has the pictures of those that have begun.
+pub(crate) struct Requests<B> {
+    limits: Limits,
+    state: Mutex<State<B>>,
+    /// A request came, the run changed, or no more is wanted.
+    changed: Condvar,
+}
+
+struct State<B> {
+    /// By their tickets, which grow.
+    queued: BTreeMap<u64, Request<B>>,
+    /// The batches of the run from `number` on.
+    begun: VecDeque<Begun<B>>,
+    number: u64,
+    /// The ticket of the next request.
+    ticket: u64,
+    /// The source index of the next picture.
+    next: u64,
+    /// The run: after an error that ended one another begins.
+    epoch: u64,
+    closed: bool,
+}
+
+struct Request<B> {
+    since: Instant,
+    pictures: Arc<[Picture]>,
+    reply: Arc<Reply<B>>,
+}
+
+struct Begun<B> {
+    ticket: u64,
+    /// The source index of its first picture.
+    first: u64,
+    count: u64,
+    /// None once nobody waits for it.
+    request: Option<Request<B>>,
+}
+
+impl<B> State<B> {
+    /// The place in `begun` of the request with this ticket.
+    fn place(&self, ticket: u64) -> Option<usize> {
+        self.begun.binary_search_by_key(&ticket, |begun| begun.ticket).ok()
+    }
+
+    /// Begins the oldest request of the queue.
+    fn begin_next(&mut self) -> Option<&Begun<B>> {
+        let (ticket, request) = self.queued.pop_first()?;
+        let (first, count) = (self.next, request.pictures.len() as u64);
+        self.next += count;
+        self.begun.push_back(Begun { ticket, first, count, request: Some(request) });
+        self.begun.back()
+    }
+}
+
+impl<B> Requests<B> {
+    /// The field of a sample that is its picture.
+    pub(crate) const FIELD: &'static str = "picture";
+
+    pub(crate) fn new(limits: Limits) -> Self {
+        let state = State {
+            queued: BTreeMap::new(),
+            begun: VecDeque::new(),
+            number: 0,
+            ticket: 0,
+            next: 0,
+            epoch: 0,
+            closed: false,
+        };
+        Requests { limits, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().expect("nothing panics while holding it")
+    }
+
+    /// Asks for a batch of `pictures`. Gives the ticket, and where the batch will be.
+    ///
+    /// # Errors
+    /// For no picture, for too many, and for a full queue.
+    pub(crate) fn ask(&self, pictures: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
+        let Limits { pictures: most, picture_bytes, queued, .. } = self.limits;
+        let count = pictures.len();
+        if count == 0 || count > most {
+            return Err(Error::config(format!("a request of {count} pictures; the decoder takes from 1 to {most}")));
+        }
+        let pictures = pictures.into_iter().map(|picture| {
+            // Its code is the user's. Where it panics, the picture fails when it is read.
+            match guarded(|| Ok((*picture).as_ref().len())) {
+                Ok(bytes) if bytes as u64 > picture_bytes => Picture::TooLarge(bytes),
+                _ => Picture::Kept(picture),
+            }
+        });
+        let (reply, pictures) = (Arc::new(Reply::default()), pictures.collect());
+        let mut state = self.state();
+        let ticket = state.ticket;
+        if state.closed {
+            drop(state);
+            reply.give(Err(ended()));
+            return Ok((ticket, reply));
+        }
+        if state.queued.len() >= queued {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "{queued} requests are queued, and max_queued is {queued}; ask again later, or raise max_queued"
+                ),
+            ));
+        }
+        state.ticket += 1;
+        state.queued.insert(ticket, Request { since: Instant::now(), pictures, reply: reply.clone() });
+        drop(state);
+        self.changed.notify_all();
+        Ok((ticket, reply))
+    }
+
+    /// Nobody waits any more for the request with this ticket.
+    pub(crate) fn cancel(&self, ticket: u64) {
+        let mut state = self.state();
+        let queued = state.queued.remove(&ticket);
+        let begun = state.place(ticket).and_then(|place| state.begun[place].request.take());
+        drop(state);
+        // The pictures are dropped without the lock: their code is the user's.
+        drop((queued, begun));
+    }
+
+    /// Waits until there is a request to answer; false if no more is wanted.
+    pub(crate) fn wait(&self) -> bool {
+        let idle = |state: &mut State<B>| state.queued.is_empty() && state.begun.is_empty() && !state.closed;
+        !self.changed.wait_while(self.state(), idle).expect("nothing panics while holding it").closed
+    }
+
+    /// Answers the oldest request.
+    pub(crate) fn answer(&self, batch: Result<B>) {
+        let mut state = self.state();
+        let oldest = match state.begun.pop_front() {
+            Some(Begun { request, .. }) => {
+                state.number += 1;
+                request
+            }
+            // An error that came before any batch was begun.
+            None if batch.is_err() => state.queued.pop_first().map(|(_, request)| request),
+            None => None,
+        };
+        drop(state);
+        if let Some(Request { reply, .. }) = oldest {
+            reply.give(batch);
+        }
+    }
+
+    /// No batch can be made, since all that there is `room` for are held, or for `cause`. Answers the
+    /// requests that have waited for too long with an error. What was prepared for the others stays.
+    pub(crate) fn give_up_late(&self, room: usize, cause: &Error) {
+        let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
+        let mut late = Vec::new();
+        let mut state = self.state();
+        late.extend(state.begun.iter_mut().filter_map(|begun| begun.request.take_if(|request| is_late(request))));
+        while state.queued.first_entry().is_some_and(|first| is_late(first.get())) {
+            late.extend(state.queued.pop_first().map(|(_, request)| request));
+        }
+        drop(state);
+        for Request { since, reply, .. } in late {
+            let text = || {
+                format!(
+                    "the request waited {:.1} s for a batch: all {room} that the decoder has room for are alive; drop them before asking for \
+                     more, or raise prefetch",
+                    since.elapsed().as_secs_f64()
+                )
+            };
+            let is_held = cause.kind() == ErrorKind::Timeout;
+            reply.give(Err(if is_held { Error::new(ErrorKind::Timeout, text()) } else { cause.clone() }));
+        }
+    }
+
+    /// Ends the run. Gives the number of the run that begins, and that of its first batch.
+    pub(crate) fn begin_run(&self) -> (u64, u64) {
+        let mut state = self.state();
+        state.epoch += 1;
+        state.begun.retain(|begun| begun.request.is_some());
+        self.changed.notify_all();
+        (state.epoch, state.number)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// No more is wanted.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Answers all requests with an error: nobody works on them any more.
+    pub(crate) fn give_up(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        let begun = std::mem::take(&mut state.begun).into_iter().filter_map(|begun| begun.request);
+        let waiting: Vec<_> = begun.chain(std::mem::take(&mut state.queued).into_values()).collect();
+        drop(state);
+        self.changed.notify_all();
+        waiting.into_iter().for_each(|request| request.reply.give(Err(ended())));
+    }
+}
+
+fn ended() -> Error {
+    Error::config("the decoder was dropped, or its threads have ended, before the batch was decoded")
+}
+
+impl<B: Send> Asked for Requests<B> {
+    fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
+        picks.clear();
+        let mut state = self.state();
+        let Begun { first, count, .. } = loop {
+            let Some(place) = number.checked_sub(state.number).filter(|_| !state.closed && state.epoch == epoch) else {
+                return;
+            };
+            let found =
+                if (place as usize) < state.begun.len() { state.begun.get(place as usize) } else { state.begin_next() };
+            if let Some(begun) = found {
+                break begun;
+            }
+            state = self.changed.wait(state).expect("nothing panics while holding it");
+        };
+        picks.extend((*first..first + count).map(|sample| Pick { sample, variant: 0, valid: true }));
+    }
+}
+
+impl<B: Send> Source for Requests<B> {
+    fn len(&self) -> usize {
+        if self.limits.pictures == 0 { 0 } else { usize::MAX }
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let index = index as u64;
+        let state = self.state();
+        let after = state.begun.partition_point(|begun| begun.first <= index);
+        let begun = after.checked_sub(1).and_then(|place| state.begun.get(place));
+        let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.pictures.clone())));
+        drop(state);
+        let picture = found.as_ref().and_then(|(place, pictures)| pictures.get(*place as usize));
+        match picture.ok_or_else(|| Error::in_source("nobody waits for the request any more"))? {
+            Picture::Kept(picture) => {
+                scratch.clear();
+                scratch.extend_from_slice((**picture).as_ref());
+                Sample::new("").with_field(Self::FIELD, scratch)
+            }
+            Picture::TooLarge(bytes) => {
+                let most = self.limits.picture_bytes;
+                Err(Error::in_source(format!("the picture has {bytes} bytes, max_sample_bytes is {most}")))
+            }
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        "requests"
+    }
+}

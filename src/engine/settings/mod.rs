@@ -1,0 +1,23 @@
+//! The numbers of workers and batches in use, and the limits on memory.
+//!
+//! The options of the loader enter. What leaves are the decisions of the running engine: how many
+//! slots circulate, whether workers or the device decode, and which worker may take more memory.
+//!
+//! 1. `slots`: [`Settings`], the numbers in use, and the slots that are not.
+//! 2. `tune`: [`Tuner`] changes the number of batches ahead if the user left it open.
+//! 3. `balance`: [`Balance`] chooses between workers and the device.
+//! 4. `scratch`: [`Scratch`], the memory that workers take in addition to the slots.
+//! 5. `memory`: [`MemoryPlan`], everything that a loader allocates.
+
+mod balance;
+mod memory;
+mod scratch;
+mod slots;
+mod tune;
+
+pub(crate) use balance::Balance;
+pub use balance::DecodeOn;
+pub use memory::MemoryPlan;
+pub(crate) use scratch::{Scratch, ScratchPlan, Share};
+pub(crate) use slots::{Bounds, MOST_WORKERS, Settings};
+pub(crate) use tune::Tuner;

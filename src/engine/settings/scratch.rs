@@ -1,0 +1,232 @@
+//! Memory that workers take beside the slots: how much there is, and who may take it.
+//!
+//! Each worker has a share of its own, which it uses without asking: it holds eight photographs of
+//! usual size. What needs more takes it from memory that all workers share, one after the other in
+//! the order in which they asked. A picture that needs more than all of the shared memory gets it
+//! while nobody else holds any. A worker that waits holds none of it. So whoever holds some can
+//! finish, and gives it back.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// Bytes of a worker's own share, where memory is not scarce. Half of it is for what is decoded at
+/// a time: eight pictures of 0.7 megapixels. A quarter is for encoded bytes, a quarter for what
+/// decoders keep.
+const OWN: usize = 32 << 20;
+/// Bytes of the shared memory for each processor: a 24-megapixel picture takes 72 MB, and a
+/// progressive JPEG of it twice that.
+const SHARED_EACH: usize = 128 << 20;
+/// Bytes of what is read before a worker asks for it, where memory is not scarce: 500 buffers for
+/// photographs of usual size, twice as many as are being read at a time.
+const AHEAD: usize = 128 << 20;
+
+/// What workers may take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScratchPlan {
+    pub(crate) workers: usize,
+    /// What a worker takes whatever the pictures are: one image of the batch, and what mixing
+    /// needs.
+    pub(crate) fixed: usize,
+    /// A worker's own share beside that.
+    pub(crate) own: usize,
+    /// What all workers share.
+    pub(crate) shared: usize,
+    /// What threads that read for the workers may hold.
+    pub(crate) ahead: usize,
+}
+
+impl ScratchPlan {
+    /// As much as is of use to `workers` workers on `processors` processors.
+    pub(crate) fn ample(workers: usize, processors: usize, fixed: usize) -> Self {
+        let shared = processors.min(workers).saturating_mul(SHARED_EACH);
+        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD }
+    }
+
+    /// The same where nothing is read ahead.
+    pub(crate) fn without_readers(self) -> Self {
+        ScratchPlan { ahead: 0, ..self }
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.workers
+            .saturating_mul(self.fixed.saturating_add(self.own))
+            .saturating_add(self.shared)
+            .saturating_add(self.ahead)
+    }
+
+    /// The same within `bytes`, but never less than what each worker takes in any case.
+    pub(crate) fn within(self, bytes: usize) -> Self {
+        if self.total() <= bytes {
+            return self;
+        }
+        let left = bytes.saturating_sub(self.workers.saturating_mul(self.fixed));
+        let ahead = self.ahead.min(left / 8);
+        let left = left - ahead;
+        let own = self.own.min(left / 2 / self.workers);
+        ScratchPlan { own, shared: self.shared.min(left - own * self.workers), ahead, ..self }
+    }
+}
+
+/// How a worker divides its own share, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Pixels of what is decoded at a time.
+    pub(crate) decode: usize,
+    /// Encoded bytes of the samples in hand.
+    pub(crate) encoded: usize,
+    /// What decoders keep from one picture to the next.
+    pub(crate) kept: usize,
+}
+
+/// The memory that workers share.
+pub(crate) struct Scratch {
+    plan: ScratchPlan,
+    line: Mutex<Line>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Line {
+    taken: usize,
+    /// Those who wait have the numbers from `first` to `last`.
+    first: u64,
+    last: u64,
+}
+
+impl Line {
+    fn admits(&self, bytes: usize, all: usize) -> bool {
+        self.taken == 0 || self.taken.saturating_add(bytes) <= all
+    }
+}
+
+impl Scratch {
+    pub(crate) fn new(plan: ScratchPlan) -> Self {
+        Scratch { plan, line: Mutex::default(), changed: Condvar::new() }
+    }
+
+    pub(crate) fn plan(&self) -> ScratchPlan {
+        self.plan
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().expect("nothing panics while holding it")
+    }
+
+    /// Takes `bytes` of the shared memory if they are free and nobody waits.
+    pub(crate) fn try_take(&self, bytes: usize) -> Option<Hold<'_>> {
+        let mut line = self.line();
+        let fits = line.taken.saturating_add(bytes) <= self.plan.shared;
+        if line.first < line.last || !fits {
+            return None;
+        }
+        line.taken += bytes;
+        Some(Hold { scratch: self, bytes })
+    }
+
+    /// Takes `bytes` of the shared memory; waits until they are free, or all of it is. The calling
+    /// thread must hold none.
+    pub(crate) fn take(&self, bytes: usize) -> Hold<'_> {
+        let mut line = self.line();
+        let number = line.last;
+        line.last += 1;
+        while line.first != number || !line.admits(bytes, self.plan.shared) {
+            line = self.changed.wait(line).expect("nothing panics while holding it");
+        }
+        line.first += 1;
+        line.taken = line.taken.saturating_add(bytes);
+        drop(line);
+        // There may be room for the next in line too.
+        self.changed.notify_all();
+        Hold { scratch: self, bytes }
+    }
+}
+
+/// Shared memory that a worker took; dropped, it is given back.
+pub(crate) struct Hold<'a> {
+    scratch: &'a Scratch,
+    bytes: usize,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let mut line = self.scratch.line();
+        line.taken = line.taken.saturating_sub(self.bytes);
+        drop(line);
+        self.scratch.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    fn scratch(shared: usize) -> Scratch {
+        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0 })
+    }
+
+    #[test]
+    fn no_more_is_taken_than_there_is_but_by_one_that_is_alone() {
+        let scratch = Arc::new(scratch(100));
+        let taken = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..8)
+            .map(|i| {
+                let (scratch, taken) = (scratch.clone(), taken.clone());
+                thread::spawn(move || {
+                    for round in 0..200 {
+                        let bytes = if (i + round) % 11 == 0 { 250 } else { 10 + 13 * (i + round) % 60 };
+                        let hold = scratch.take(bytes);
+                        let all = taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        assert!(all <= 100 || all == bytes, "{all} bytes are held, {bytes} of them here");
+                        taken.fetch_sub(bytes, Ordering::SeqCst);
+                        drop(hold);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let line = scratch.line();
+        assert_eq!((line.taken, line.first, line.last), (0, 1600, 1600));
+    }
+
+    #[test]
+    fn a_small_one_does_not_overtake_a_large_one_that_waits() {
+        let scratch = Arc::new(scratch(100));
+        let first = scratch.take(60);
+        let waits = {
+            let scratch = scratch.clone();
+            thread::spawn(move || drop(scratch.take(90)))
+        };
+        while scratch.line().last < 2 {
+            thread::yield_now();
+        }
+        assert!(scratch.try_take(10).is_none(), "there is room, and somebody waits");
+        drop(first);
+        waits.join().unwrap();
+        let all = scratch.try_take(100);
+        assert!(all.is_some() && scratch.try_take(1).is_none());
+        drop(all);
+        assert!(scratch.try_take(101).is_none(), "only one that waits may have more than there is");
+    }
+
+    #[test]
+    fn a_plan_stays_within_what_there_is() {
+        let ample = ScratchPlan::ample(64, 2, 1000);
+        assert_eq!((ample.own, ample.shared), (OWN, 2 * SHARED_EACH));
+        assert_eq!(ample.within(ample.total()), ample);
+        for bytes in [0, 500, 2000, 64_000, 65_000, 1 << 20, 1 << 28, ample.total() - 1] {
+            let plan = ample.within(bytes);
+            assert!(plan.total() <= bytes.max(64 * 1000), "{plan:?} within {bytes}");
+            assert_eq!(plan.workers, 64);
+        }
+        let plan = ample.within(1 << 30);
+        assert!(plan.own > 4 << 20 && plan.shared >= 256 << 20 && plan.ahead >= 32 << 20, "{plan:?}");
+        assert_eq!(ScratchPlan::ample(3, 8, 0).within(0).total(), 0);
+    }
+}

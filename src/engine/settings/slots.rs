@@ -1,0 +1,289 @@
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use crossbeam::channel::Sender;
+
+use crate::batch::Free;
+use crate::decode::MAX_GROUP;
+use crate::trace::Task;
+
+/// The most workers that a loader may be given: as many as the largest machines have processors.
+/// Threads of a pool look for work at each other when they start and end, which is a second's work
+/// for so many. Reading that waits needs none of them.
+pub(crate) const MOST_WORKERS: usize = 768;
+
+/// What a number may be. Where the user has set it that is one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// What it begins with, and never falls below.
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+}
+
+impl Bounds {
+    pub(crate) fn exactly(n: usize) -> Self {
+        Bounds { least: n, most: n }
+    }
+
+    /// The same, but not less than `n`.
+    pub(crate) fn or_more(self, n: usize) -> Self {
+        Bounds { least: self.least.max(n), most: self.most.max(n) }
+    }
+
+    pub(crate) fn are_open(self) -> bool {
+        self.least < self.most
+    }
+}
+
+/// The numbers of workers and of batches ahead that are in use. The latter may change while batches
+/// are made: no batch depends on it.
+///
+/// All slots there can ever be are made when the loader is opened. A slot beyond those in use lies
+/// in the reserve.
+pub(crate) struct Settings {
+    pub(crate) processors: usize,
+    pub(crate) workers: usize,
+    pub(crate) prefetch: Bounds,
+    ahead: AtomicUsize,
+    /// What the scheduler says of the workers.
+    tasks: Mutex<Vec<Task>>,
+    clock: Mutex<Clock>,
+    reserve: Mutex<Reserve>,
+}
+
+/// Time in which epochs were under way: what a program does before, between and after them is not
+/// the loader's time.
+#[derive(Default)]
+struct Clock {
+    /// Since when what is not in `seconds` counts; none while no epoch is under way.
+    since: Option<Instant>,
+    seconds: f64,
+}
+
+impl Clock {
+    fn seconds(&self) -> f64 {
+        self.seconds + self.since.map_or(0.0, |since| since.elapsed().as_secs_f64())
+    }
+}
+
+#[derive(Default)]
+struct Reserve {
+    /// Last used first, so that memory that was never touched stays so.
+    slots: Vec<Free>,
+    /// The way back into use; none before the engine runs.
+    free: Option<Sender<Free>>,
+    in_use: usize,
+    /// Slots in use beyond those for the batches ahead, for a consumer that holds as many.
+    lent: usize,
+}
+
+impl Settings {
+    pub(crate) fn new(processors: usize, workers: usize, prefetch: Bounds) -> Self {
+        Settings {
+            processors,
+            workers,
+            prefetch,
+            ahead: AtomicUsize::new(prefetch.least),
+            tasks: Mutex::default(),
+            clock: Mutex::default(),
+            reserve: Mutex::default(),
+        }
+    }
+
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().expect("nothing panics while holding it")
+    }
+
+    fn reserve(&self) -> MutexGuard<'_, Reserve> {
+        self.reserve.lock().expect("nothing panics while holding it")
+    }
+
+    /// Batches ahead that are in use.
+    pub(crate) fn prefetch(&self) -> usize {
+        self.ahead.load(Relaxed)
+    }
+
+    /// Host slots for `prefetch` batches ahead: one more is in the consumer's hands or on its way
+    /// to the device, and one more is being filled.
+    pub(crate) fn slots_for(prefetch: usize) -> usize {
+        prefetch.saturating_add(2)
+    }
+
+    /// Slots in use.
+    pub(crate) fn slots(&self) -> usize {
+        Self::slots_for(self.prefetch())
+    }
+
+    /// Slots that are not in the reserve: more than [`slots`](Settings::slots) until those of a
+    /// larger number have come back.
+    pub(crate) fn slots_in_use(&self) -> usize {
+        self.reserve().in_use
+    }
+
+    /// Samples of a part, with `workers` of them: a quarter of a worker's share of the batch, so
+    /// that the shares even out.
+    pub(crate) fn group(batch: usize, workers: usize) -> usize {
+        batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
+    }
+
+    /// An epoch begins.
+    pub(crate) fn begin(&self) {
+        self.end();
+        self.clock().since = Some(Instant::now());
+    }
+
+    /// No epoch is under way any more.
+    pub(crate) fn end(&self) {
+        let mut clock = self.clock();
+        *clock = Clock { since: None, seconds: clock.seconds() };
+    }
+
+    /// Seconds that epochs took so far.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.clock().seconds()
+    }
+
+    /// The calling worker has its first part.
+    pub(crate) fn enters(&self) {
+        let task = Task::this();
+        self.tasks.lock().expect("nothing panics while holding it").extend(task);
+    }
+
+    /// Seconds that workers were ready to run and had no processor, so far; 0 where the system does
+    /// not say.
+    pub(crate) fn delayed(&self) -> f64 {
+        let tasks = self.tasks.lock().expect("nothing panics while holding it");
+        tasks.iter().filter_map(Task::delayed_seconds).sum()
+    }
+
+    /// Puts the slots for the least number of batches ahead into use, by sending them to `free`,
+    /// and the others into the reserve.
+    pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
+        let in_use = self.slots().min(slots.len());
+        let rest = slots.split_off(in_use);
+        for slot in slots {
+            free.send(slot).expect("the engine holds the receiver");
+        }
+        *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
+    }
+
+    /// Frees the slots of the reserve: nobody fills any more.
+    pub(crate) fn free_slots(&self) {
+        *self.reserve() = Reserve::default();
+    }
+
+    pub(crate) fn use_prefetch(&self, prefetch: usize) {
+        let mut reserve = self.reserve();
+        self.ahead.store(prefetch, Relaxed);
+        reserve.fill(self.slots());
+    }
+
+    /// The consumer holds `held` batches and asks for more: if that is all that are in use, one
+    /// more is taken into use for good, as long as there are any.
+    pub(crate) fn lend(&self, held: usize) {
+        if !self.prefetch.are_open() {
+            return;
+        }
+        let mut reserve = self.reserve();
+        if held >= reserve.in_use && !reserve.slots.is_empty() {
+            reserve.lent += 1;
+            reserve.fill(self.slots());
+        }
+    }
+
+    /// A free slot, unless there are more than are to be in use: then it goes into the reserve.
+    pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
+        if !self.prefetch.are_open() {
+            return Some(slot);
+        }
+        let mut reserve = self.reserve();
+        if reserve.in_use <= self.slots() + reserve.lent {
+            return Some(slot);
+        }
+        reserve.in_use -= 1;
+        reserve.slots.push(slot);
+        None
+    }
+}
+
+impl Reserve {
+    /// Takes slots into use until there are `slots` of them and those that are lent.
+    fn fill(&mut self, slots: usize) {
+        let Some(free) = &self.free else { return };
+        while self.in_use < slots + self.lent
+            && let Some(slot) = self.slots.pop()
+        {
+            // Where nobody fills slots any more it is freed here.
+            let _ = free.send(slot);
+            self.in_use += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crossbeam::channel::unbounded;
+
+    use super::*;
+    use crate::batch::{Dtype, Field, Memory, Role, Schema, Slots};
+
+    fn slots(count: usize) -> Vec<Free> {
+        let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
+        let schema = Arc::new(Schema::new(2, [(field, Role::Picture)]).unwrap());
+        (0..count).map(|_| Slots::make(&schema, Memory::heap(schema.bytes).unwrap())).collect()
+    }
+
+    #[test]
+    fn slots_go_into_use_and_out_of_it_again() {
+        let settings = Settings::new(2, 2, Bounds { least: 1, most: 6 });
+        let (free, freed) = unbounded();
+        settings.take_slots(slots(8), free.clone());
+        assert_eq!((freed.len(), settings.slots()), (3, 3));
+        settings.use_prefetch(4);
+        assert_eq!((freed.len(), settings.slots()), (6, 6), "at once, also while nobody gives one back");
+        settings.use_prefetch(2);
+        let kept: Vec<_> =
+            std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
+        assert_eq!(kept.len(), 4, "two of six were put aside");
+        assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "and no more than those");
+        settings.use_prefetch(6);
+        assert_eq!(freed.len(), 4, "all that are left");
+    }
+
+    #[test]
+    fn a_consumer_that_holds_all_in_use_is_lent_one_more_while_there_are_any() {
+        let settings = Settings::new(2, 2, Bounds { least: 1, most: 4 });
+        let (free, freed) = unbounded();
+        settings.take_slots(slots(6), free);
+        settings.lend(2);
+        assert_eq!(freed.len(), 3, "one of three is not held");
+        settings.lend(3);
+        assert_eq!((freed.len(), settings.slots(), settings.slots_in_use()), (4, 3, 4));
+        let back: Vec<_> = std::iter::from_fn(|| freed.try_recv().ok()).collect();
+        assert!(back.into_iter().all(|slot| settings.keep(slot).is_some()), "it stays in use");
+        settings.use_prefetch(2);
+        assert_eq!(freed.len(), 1, "for the batches ahead there are as many as without it");
+        settings.lend(5);
+        settings.lend(6);
+        settings.lend(6);
+        assert_eq!((freed.len(), settings.slots_in_use()), (2, 6), "there are no more");
+    }
+
+    #[test]
+    fn time_counts_within_epochs() {
+        let settings = Settings::new(1, 1, Bounds::exactly(2));
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
+        pause();
+        assert_eq!(settings.seconds(), 0.0, "no epoch was under way");
+        settings.begin();
+        pause();
+        settings.end();
+        let all = settings.seconds();
+        pause();
+        assert_eq!(settings.seconds(), all, "nor is one any more");
+        assert!(all >= 0.02, "{all}");
+    }
+}

@@ -1,0 +1,124 @@
+use super::*;
+use crate::engine::settings::Bounds;
+
+/// A loader as arithmetic: what a number of batches ahead gives, told as the counters would.
+struct Load {
+    processors: usize,
+    /// Seconds that a sample computes.
+    computes: f64,
+    /// Samples a second for each batch ahead, where reads wait; more are under way then.
+    reads: f64,
+    /// Samples a second that storage gives at most.
+    storage: f64,
+    /// Seconds of the consumer's long step, one in [`PERIOD`]; the others take none.
+    pause: f64,
+}
+
+const PERIOD: f64 = 12.0;
+const BATCH: f64 = 32.0;
+const WORKERS: usize = 4;
+
+const COMPUTES: Load =
+    Load { processors: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
+
+impl Load {
+    /// A window of a second in which everything is as on average.
+    fn window(&self, prefetch: usize) -> Sums {
+        let computed = WORKERS as f64 / self.computes;
+        let made = computed.min(self.reads * prefetch as f64).min(self.storage);
+        let batch = BATCH / made;
+        // In the long step all slots fill up; the others then take those, and wait for the rest.
+        let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
+        let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
+        let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
+        let rate = PERIOD * BATCH / period;
+        let blocked = if self.pause == 0.0 { 0.9 } else { (self.pause - ahead * batch).max(0.0) / period };
+        Sums {
+            seconds: 1.0,
+            batches: rate / BATCH,
+            samples: rate,
+            waited: if self.pause == 0.0 { 0.99 } else { waits / period },
+            stalled: 0.0,
+            blocked,
+            busy: rate * self.computes,
+            cpu: (rate * self.computes).min(self.processors as f64),
+            delayed: 0.0,
+        }
+    }
+}
+
+/// What is in use after `windows`, and how often it changed in the last half of them.
+fn settle(climb: &mut Climb, load: &Load, windows: usize) -> (usize, usize) {
+    let mut late = 0;
+    for i in 0..windows {
+        let window = load.window(climb.prefetch);
+        if climb.window(window).is_some() && i >= windows / 2 {
+            late += 1;
+        }
+    }
+    (climb.prefetch, late)
+}
+
+fn climb() -> Climb {
+    Climb::new(&Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }))
+}
+
+fn best(load: &Load) -> f64 {
+    (1..=16).map(|prefetch| load.window(prefetch).samples).fold(0.0, f64::max)
+}
+
+#[test]
+fn work_that_computes_is_left_at_the_batches_ahead_that_it_begins_with() {
+    assert_eq!(settle(&mut climb(), &COMPUTES, 400), (2, 0));
+}
+
+#[test]
+fn a_bursty_consumer_gets_batches_ahead() {
+    let load = Load { pause: 0.1, ..COMPUTES };
+    let (prefetch, late) = settle(&mut climb(), &load, 400);
+    assert_eq!(prefetch, 16);
+    assert!(late <= 8, "{late} changes in 200 windows: tries get rarer");
+    assert_eq!(load.window(prefetch).samples, best(&load));
+}
+
+#[test]
+fn reads_that_wait_get_as_many_batches_under_way_as_storage_has_use_for() {
+    let load = Load { reads: 100.0, storage: 700.0, ..COMPUTES };
+    let (prefetch, late) = settle(&mut climb(), &load, 400);
+    assert_eq!(prefetch, 8, "7 are enough");
+    assert!(late <= 8, "{late}");
+}
+
+#[test]
+fn a_consumer_that_does_not_wait_changes_nothing() {
+    let calm = Sums { seconds: 1.0, batches: 20.0, samples: 640.0, busy: 2.0, blocked: 0.5, ..Sums::default() };
+    let mut climb = climb();
+    assert!((0..200).all(|_| climb.window(calm).is_none()));
+}
+
+#[test]
+fn processors_that_other_programs_use_are_no_reason_for_more_batches_ahead() {
+    // Two processors' worth of another program: the workers run half of the time, and are ready in
+    // the other half.
+    let beside = Sums {
+        seconds: 1.0,
+        batches: 20.0,
+        samples: 640.0,
+        waited: 0.99,
+        blocked: 0.9,
+        busy: 3.5,
+        cpu: 2.0,
+        delayed: 2.0,
+        ..Sums::default()
+    };
+    let mut alone = climb();
+    assert!((0..200).all(|_| alone.window(beside).is_none()));
+}
+
+#[test]
+fn what_the_user_set_is_no_matter_of_trying() {
+    let load = Load { pause: 0.1, ..COMPUTES };
+    let settings = Arc::new(Settings::new(4, 3, Bounds::exactly(5)));
+    assert_eq!(settle(&mut Climb::new(&settings), &load, 200), (5, 0));
+    assert!(Tuner::new(&settings).is_none());
+}

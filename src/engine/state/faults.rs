@@ -1,0 +1,66 @@
+use std::collections::HashSet;
+
+use crate::error::Error;
+
+/// What happens if a sample cannot be read, decoded or transformed.
+///
+/// A panic in your own source, decoder or transform is such an error too. The panic hook reports it
+/// once for each place in the source text. A warning counts the others when the loader is closed.
+///
+/// The first loader of a process installs a hook for this in front of the existing one. The
+/// existing hook still gets every other panic. A hook that you set later replaces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// The batch is an `Err` that names the sample, and the epoch ends.
+    #[default]
+    Stop,
+    /// Replaces the sample by another of the same batch and marks it
+    /// [invalid](crate::HostBatch::valid), so the batch keeps its shape. Each failing sample is
+    /// logged and listed in [`Batches::faults`](crate::Batches::faults) once, by source index. A
+    /// batch in which every sample fails is an `Err`.
+    Skip {
+        /// Maximum number of distinct samples skipped over the loader's lifetime. One more is an
+        /// error.
+        max_skipped: u64,
+    },
+}
+
+/// A skipped sample, with its first failure.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Fault {
+    /// Epoch of the first failure.
+    pub epoch: u64,
+    /// Number of the batch in that epoch.
+    pub batch: u64,
+    /// The error. It names the sample and the cause.
+    pub error: Error,
+}
+
+/// The samples that failed, each once. The list is bounded: `max_skipped` entries and one more,
+/// which shows that there are too many.
+#[derive(Default)]
+pub(crate) struct Faults {
+    listed: Vec<Fault>,
+    samples: HashSet<u64>,
+}
+
+impl Faults {
+    pub(crate) fn listed(&self) -> &[Fault] {
+        &self.listed
+    }
+
+    /// Records that sample `sample` of the source failed, and says so. Does nothing if it is
+    /// recorded already, or if there are more than `max_skipped`.
+    pub(crate) fn note(&mut self, sample: u64, fault: Fault, max_skipped: u64) -> bool {
+        let new = !self.are_more_than(max_skipped) && self.samples.insert(sample);
+        if new {
+            self.listed.push(fault);
+        }
+        new
+    }
+
+    pub(crate) fn are_more_than(&self, max_skipped: u64) -> bool {
+        self.listed.len() as u64 > max_skipped
+    }
+}

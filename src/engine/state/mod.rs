@@ -1,0 +1,25 @@
+//! The progress of a run, and what the user may ask of it.
+//!
+//! Delivered batches and failed samples enter. Checkpoints, statistics and the list of faults
+//! leave.
+//!
+//! 1. `run`: [`Run`], the number of the current run, its counters and its settings.
+//! 2. `resume`: [`Checkpoint`], and whether a loader may continue from one.
+//! 3. `faults`: the policy for failed samples, and the list of them.
+//! 4. `length`: the number of batches of an epoch, according to an order that may be the user's.
+//! 5. `monitor`: [`Monitor`], the handle of other threads.
+
+mod faults;
+mod length;
+mod monitor;
+mod resume;
+mod run;
+
+pub(crate) use faults::Faults;
+pub use faults::{Fault, OnError};
+pub(crate) use length::{batches, some_batches};
+pub use monitor::Monitor;
+pub(crate) use monitor::Shared;
+pub use resume::Checkpoint;
+pub(crate) use resume::Position;
+pub(crate) use run::{READERS, Run};

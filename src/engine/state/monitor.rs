@@ -1,0 +1,125 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use super::faults::{Fault, Faults};
+use super::resume::{self, Checkpoint, Position, Probe};
+use super::run::Run;
+use crate::device::Gauge;
+use crate::engine::settings::{MemoryPlan, Settings};
+use crate::order::Schedule;
+use crate::recipe::Recipe;
+use crate::trace::{Stats, Verdict};
+
+/// The state of an open loader that does not depend on what it delivers.
+pub(crate) struct Shared {
+    pub(crate) recipe: Arc<Recipe>,
+    pub(crate) run: Arc<Run>,
+    pub(crate) schedule: Schedule,
+    pub(crate) faults: Arc<Mutex<Faults>>,
+    pub(crate) memory: MemoryPlan,
+    /// Batches that the consumer may keep while others are made.
+    pub(crate) room: usize,
+    /// The counters of the device's ring, if there is one.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) device: Option<Gauge>,
+    /// The first batch that was not delivered.
+    pub(crate) at: Mutex<Position>,
+    pub(crate) probes: OnceLock<Vec<Probe>>,
+}
+
+impl Shared {
+    fn at(&self) -> MutexGuard<'_, Position> {
+        self.at.lock().expect("nothing panics while holding it")
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        *self.at()
+    }
+
+    pub(crate) fn reach(&self, position: Position) {
+        *self.at() = position;
+    }
+
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        let Shared { recipe, run, schedule, probes, .. } = self;
+        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule)).clone();
+        let Position { epoch, batch } = self.position();
+        Checkpoint::new(recipe, schedule, epoch, batch, probes)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let Shared { recipe, run, memory, .. } = self;
+        let settings = &run.settings;
+        let mut stats = run.counters.stats();
+        stats.workers = settings.workers;
+        stats.on_request = recipe.blank;
+        stats.damaged = recipe.damaged.count();
+        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
+        (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
+        stats.worker_seconds = stats.seconds * stats.workers as f64;
+        stats.delayed_seconds = settings.delayed();
+        stats.slots = Settings::slots_for(stats.prefetch);
+        stats.allocated_slots = memory.slots;
+        (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
+            (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
+        stats
+    }
+
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.faults.lock().expect("nothing panics while holding it").listed().to_vec()
+    }
+}
+
+/// A handle to an open loader, for use inside a `for` loop and on another thread.
+///
+/// [`Batches::monitor`](crate::Batches::monitor) returns it. It can be cloned and sent. It holds no
+/// threads and no batch memory. It may outlive the loader and then reports the final state.
+///
+/// ```no_run
+/// # fn main() -> warpfeed::Result<()> {
+/// # let (train_step, save) = (|_| (), |_| ());
+/// let mut batches = warpfeed::Loader::new("train").shuffle(42).host()?;
+/// let monitor = batches.monitor();
+/// for epoch in batches.first_epoch()..90 {
+///     for (number, batch) in batches.epoch(epoch).enumerate() {
+///         train_step(batch?);
+///         if number % 1000 == 999 {
+///             save(monitor.checkpoint()); // together with the model
+///             println!("{}", monitor.stats());
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Monitor(pub(crate) Arc<Shared>);
+
+impl Monitor {
+    /// Where the run stands; see [`Batches::checkpoint`](crate::Batches::checkpoint).
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.0.checkpoint()
+    }
+
+    /// What the loader has done so far; see [`Batches::stats`](crate::Batches::stats).
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    /// What limits the loader, and what would lift that limit: [`Stats::verdict`] of the whole run.
+    pub fn verdict(&self) -> Verdict {
+        self.stats().verdict()
+    }
+
+    /// The samples that were skipped so far; see [`Batches::faults`](crate::Batches::faults).
+    pub fn faults(&self) -> Vec<Fault> {
+        self.0.faults()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { epoch, batch } = self.0.position();
+        f.debug_struct("Monitor").field("epoch", &epoch).field("batch", &batch).finish_non_exhaustive()
+    }
+}

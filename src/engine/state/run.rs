@@ -1,0 +1,72 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::engine::settings::{Balance, Scratch, Settings, Tuner};
+use crate::trace::Counters;
+
+/// Threads that read: reads under way at a time at most. Disks give all they have at that depth
+/// (`benches/RESULTS.md`).
+pub(crate) const READERS: usize = 32;
+
+/// What goes on around the recipe: the run that is wanted, what is counted, and the numbers in use.
+pub(crate) struct Run {
+    /// The run that is wanted now; parts of any other are passed on untouched.
+    wanted: AtomicU64,
+    pub(crate) counters: Arc<Counters>,
+    /// The numbers of workers and slots in use, and who changes them, if they may change.
+    pub(crate) settings: Arc<Settings>,
+    tuner: Option<Tuner>,
+    pub(crate) scratch: Scratch,
+    pub(crate) balance: Balance,
+}
+
+impl Run {
+    pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch, balance: Balance) -> Self {
+        let counters = Arc::new(Counters::new(settings.workers, READERS));
+        Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch, balance }
+    }
+
+    /// Run `run` is wanted from now on; 0 is none.
+    pub(crate) fn want(&self, run: u64) {
+        self.wanted.store(run, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_wanted(&self, run: u64) -> bool {
+        self.wanted.load(Ordering::Relaxed) == run
+    }
+
+    /// Whether a read of run `run` that failed is to be tried again, which it then counts.
+    pub(crate) fn tries_again(&self, run: u64) -> bool {
+        let wanted = self.is_wanted(run);
+        if wanted {
+            self.counters.retried();
+        }
+        wanted
+    }
+
+    /// An epoch begins.
+    pub(crate) fn begin(&self) {
+        self.settings.begin();
+        self.counters.begin();
+        if let Some(tuner) = &self.tuner {
+            tuner.begin(&self.counters);
+        }
+    }
+
+    /// The consumer got the batch it asked for at `asked`: number `batch` of `epoch`.
+    pub(crate) fn delivered(&self, epoch: u64, batch: u64, samples: usize, asked: Instant) {
+        self.counters.delivered(epoch, batch, samples, asked);
+        if let Some(tuner) = &self.tuner {
+            tuner.delivered(&self.counters);
+        }
+    }
+
+    /// An epoch ends, if one is under way.
+    pub(crate) fn end(&self) {
+        self.settings.end();
+        if let Some(tuner) = &self.tuner {
+            tuner.end(&self.counters);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use std::time::Instant;
+
+use crate::batch::Header;
+use crate::trace::{Args, Counters, Row, Stage, StageMap, nanos};
+
+/// A worker's bookkeeping: a stopwatch, of which each lap is one stage of one sample, and where the
+/// laps are counted and traced.
+pub(crate) struct Meter<'a> {
+    counters: &'a Counters,
+    worker: usize,
+    epoch: u64,
+    batch: u64,
+    now: Instant,
+}
+
+/// A sample on its way, and its time in each stage, in ns.
+pub(crate) struct Timed<'a> {
+    pub(crate) id: u64,
+    /// Empty if it could not be read.
+    pub(crate) key: &'a str,
+    pub(crate) ns: StageMap<u64>,
+}
+
+impl<'a> Meter<'a> {
+    /// The first lap begins.
+    pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
+        Meter { counters, worker, epoch: header.epoch, batch: header.number, now: Instant::now() }
+    }
+
+    /// The worker enters `stage` of sample `id`.
+    pub(crate) fn enter(&self, stage: Stage, id: u64) {
+        self.counters.worker(self.worker).enter(stage, id);
+    }
+
+    /// Ends a lap that is of no sample, or of several. Returns its ns.
+    pub(crate) fn lap(&mut self) -> u64 {
+        let start = std::mem::replace(&mut self.now, Instant::now());
+        nanos(self.now, start)
+    }
+
+    /// Ends a lap: `stage` of `sample`, out of which came `bytes` bytes.
+    pub(crate) fn stage(&mut self, stage: Stage, sample: &mut Timed<'_>, bytes: usize) {
+        let ns = self.lap();
+        self.spent(stage, sample, ns, bytes);
+        if let Some(trace) = self.counters.tracing() {
+            let end = trace.at(self.now);
+            let args = self.args(sample, bytes);
+            trace.record_at(Row::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, args);
+        }
+    }
+
+    /// Ends a lap that belongs to an entry of `sample` in `stage`, which was made before.
+    pub(crate) fn more(&mut self, stage: Stage, sample: &mut Timed<'_>) {
+        let ns = self.lap();
+        sample.ns[stage] += ns;
+        self.counters.worker(self.worker).spent_more(stage, ns);
+        if let Some(trace) = self.counters.tracing() {
+            let end = trace.at(self.now);
+            trace.record_at(Row::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, self.args(sample, 0));
+        }
+    }
+
+    fn spent(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
+        sample.ns[stage] += ns;
+        self.counters.worker(self.worker).spent(stage, ns, bytes);
+    }
+
+    /// Ends a lap in which pictures of `samples` were decoded, as many of each. Of a picture it is
+    /// told its encoded bytes, the bytes of its pixels, and its ns if it was decoded alone. What was
+    /// decoded side by side has no time of its own, but a share by its encoded bytes.
+    pub(crate) fn decoded<'k, T>(
+        &mut self,
+        samples: &mut [T],
+        timed: impl for<'t> Fn(&'t mut T) -> &'t mut Timed<'k>,
+        pictures: &[(usize, usize, Option<u64>)],
+    ) {
+        let took = self.lap();
+        let alone: u64 = pictures.iter().filter_map(|p| p.2).sum();
+        let together = took.saturating_sub(alone);
+        let encoded: usize = pictures.iter().filter(|p| p.2.is_none()).map(|p| p.0).sum();
+        let one_by_one = pictures.iter().all(|p| p.2.is_some());
+        let trace = self.counters.tracing();
+        let each = pictures.len() / samples.len().max(1);
+        let mut begin = trace.map_or(0, |trace| trace.at(self.now).saturating_sub(took));
+        for (number, &(bytes, pixels, ns)) in pictures.iter().enumerate() {
+            let sample = timed(&mut samples[number / each]);
+            let share = || (together as f64 * bytes as f64 / encoded.max(1) as f64) as u64;
+            let ns = ns.unwrap_or_else(share);
+            self.spent(Stage::Decode, sample, ns, pixels);
+            let Some(trace) = trace else { continue };
+            let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
+            if one_by_one {
+                trace.record_at(row, name, begin, begin + ns, self.args(sample, bytes));
+                begin += ns;
+            } else if number == 0 {
+                let all = pictures.iter().map(|p| p.0).sum();
+                let args = Args { samples: Some(pictures.len() as u64), ..self.args(sample, all) };
+                trace.record_at(row, name, begin, begin + took, args);
+            }
+        }
+    }
+
+    /// A picture is a JPEG of one piece.
+    pub(crate) fn plain_jpeg(&self) {
+        self.counters.worker(self.worker).plain_jpeg();
+    }
+
+    /// A picture is decoded on the device.
+    pub(crate) fn left_to_device(&self) {
+        self.counters.worker(self.worker).left_to_device();
+    }
+
+    /// The sample is done, well or not.
+    pub(crate) fn done(&self, sample: &Timed<'_>) {
+        self.counters.worker(self.worker).sample();
+        self.counters.sample_took(sample.ns, sample.id, sample.key);
+    }
+
+    fn args(&self, sample: &Timed<'_>, bytes: usize) -> Args {
+        Args {
+            epoch: Some(self.epoch),
+            batch: Some(self.batch),
+            sample: Some(sample.id),
+            key: (!sample.key.is_empty()).then(|| sample.key.into()),
+            bytes: Some(bytes as u64),
+            ..Args::default()
+        }
+    }
+}

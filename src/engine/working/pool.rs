@@ -1,0 +1,111 @@
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use crate::engine::settings::Settings;
+use crate::error::{Error, ErrorKind, Result};
+use crate::recipe::Reports;
+
+/// The loader's own rayon pool, never the global one, with threads that are joined when it is
+/// dropped.
+///
+/// rayon ends its threads some time after a pool is dropped; a loader that frees page-locked memory
+/// must know that they have ended.
+pub(crate) struct Pool {
+    /// Leaves in drop only.
+    pool: Option<Arc<rayon::ThreadPool>>,
+    threads: Threads,
+}
+
+/// Gives tasks to a pool. The pool ends when the last of these, and the pool itself, are dropped.
+pub(crate) type Spawner = Arc<rayon::ThreadPool>;
+
+type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
+
+impl Pool {
+    /// A pool of `workers` threads, each of which is known to `settings` from its start.
+    pub(crate) fn new(workers: usize, settings: Arc<Settings>, reports: Arc<Reports>) -> Result<Self> {
+        let threads = Threads::default();
+        let started = threads.clone();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(workers)
+            .thread_name(|i| format!("warpfeed-{i}"))
+            .spawn_handler(move |thread| {
+                let builder = std::thread::Builder::new().name(thread.name().unwrap_or("warpfeed").to_owned());
+                let handle = builder.spawn(|| thread.run())?;
+                started.lock().expect("nothing panics while holding it").push(handle);
+                Ok(())
+            })
+            .start_handler(move |_| {
+                reports.serve();
+                settings.enters();
+            })
+            // Without it rayon ends the process. The panic hook has printed what is to be said.
+            .panic_handler(|_| ())
+            .build();
+        match pool {
+            Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads }),
+            Err(e) => {
+                // Those that were started end.
+                join(&threads);
+                let text = format!("cannot start {workers} worker threads: {e}");
+                Err(Error::new(ErrorKind::Io, text).with_source(e))
+            }
+        }
+    }
+
+    pub(crate) fn spawner(&self) -> Spawner {
+        self.pool.clone().expect("the pool leaves in drop only")
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.spawner().current_num_threads()
+    }
+}
+
+fn join(threads: &Threads) {
+    let threads = std::mem::take(&mut *threads.lock().expect("nothing panics while holding it"));
+    for thread in threads {
+        // A panic of a thread was passed on by its task.
+        let _ = thread.join();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        drop(self.pool.take());
+        join(&self.threads);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::engine::settings::Bounds;
+
+    fn pool(workers: usize) -> Pool {
+        let settings = Arc::new(Settings::new(2, workers, Bounds::exactly(1)));
+        Pool::new(workers, settings, Reports::new()).unwrap()
+    }
+
+    #[test]
+    fn every_task_has_run_when_the_pool_is_gone_and_a_panic_ends_nothing_else() {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let workers = pool(3);
+        for index in 0..50 {
+            let count = ran.clone();
+            workers.spawner().spawn_fifo(move || {
+                assert!(index != 7, "task 7 panics");
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        drop(workers);
+        assert_eq!(ran.load(Ordering::SeqCst), 49);
+    }
+
+    #[test]
+    fn a_pool_that_was_never_used_ends() {
+        drop(pool(4));
+    }
+}

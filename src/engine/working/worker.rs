@@ -1,0 +1,557 @@
+//! What a worker does with its part of a batch: read, plan, decode, transform, write.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+
+use super::meter::{Meter, Timed};
+use super::task::{Again, Task};
+use crate::batch::{Full, Part, Row};
+use crate::cuda::DecodeOps;
+use crate::decode::{self, Bitstream, Job, MAX_GROUP, Pixels};
+use crate::engine::reading::{Fetched, Waits, Watch};
+use crate::engine::settings::Share;
+use crate::engine::state::Run;
+use crate::error::Result;
+use crate::field::{ImageField, MixScratch};
+use crate::order::Pick;
+use crate::recipe::{Planned, Recipe, guarded, panicked};
+use crate::source::Sample;
+use crate::trace::{Stage, StageMap, nanos};
+use crate::transform::Resizer;
+
+/// Bytes of a picture's pixels that are taken for what it needs, where eight of them are within a
+/// worker's own share. Of larger ones the decoder is asked.
+const SMALL: u64 = 1 << 20;
+
+/// One worker, with its memory. That is kept from sample to sample as far as it stays within the
+/// worker's own share ([`Scratch`](crate::engine::Scratch)).
+pub(crate) struct Worker {
+    recipe: Arc<Recipe>,
+    run: Arc<Run>,
+    index: usize,
+    /// For each place one buffer a try: what a try that failed was given stays lent to it.
+    encoded: [Box<[Vec<u8>]>; MAX_GROUP],
+    pixels: [Pixels; MAX_GROUP],
+    image: Vec<u8>,
+    resizer: Resizer,
+    mixing: MixScratch,
+    /// The boxes of a sample whose plan depends on them.
+    boxes: Vec<[f32; 4]>,
+    /// What a device needs of a picture.
+    bitstream: Bitstream,
+}
+
+/// A sample that was read.
+struct Taken<'a> {
+    place: usize,
+    sample: Sample<'a>,
+    timed: Timed<'a>,
+    /// Bytes of memory that decoding its images takes.
+    memory: usize,
+}
+
+/// As many samples as are made at a time, and their images: as many for each sample as the loader
+/// has.
+#[derive(Default)]
+struct Group<'a> {
+    samples: ArrayVec<Taken<'a>, MAX_GROUP>,
+    images: ArrayVec<Planned<'a>, MAX_GROUP>,
+}
+
+impl Worker {
+    pub(crate) fn new(recipe: Arc<Recipe>, run: Arc<Run>, index: usize) -> Self {
+        let image = recipe.augment.output_size().area() as usize * 3;
+        Worker {
+            index,
+            encoded: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
+            pixels: Default::default(),
+            image: vec![0; if recipe.fields.images.is_empty() { 0 } else { image }],
+            resizer: Resizer::new(),
+            mixing: MixScratch::default(),
+            boxes: Vec::new(),
+            bitstream: Bitstream::default(),
+            recipe,
+            run,
+        }
+    }
+
+    /// Fills the part of `task` if its run is still wanted. The last part of a batch gives the full
+    /// slot.
+    /// Pictures are left to the device if `leave` says so.
+    pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
+        let Task { mut part, fetched, .. } = task;
+        // The user's code is guarded where it is called. What panics here is a defect, or a logger
+        // of the user's. The batch goes on its way, since its slot would be lost otherwise.
+        let filled = guarded(|| {
+            self.fill(&mut part, fetched.as_ref(), waits, leave);
+            Ok(())
+        });
+        if let Err(e) = filled {
+            let (header, range) = (part.header(), part.range());
+            let e = panicked(e, || {
+                format!(
+                    "a worker panicked at samples {} to {} of batch {} of epoch {}",
+                    range.start,
+                    range.end - 1,
+                    header.number,
+                    header.epoch
+                )
+            });
+            range.for_each(|place| part.meta(place).fault = Some(e.clone()));
+        }
+        drop(fetched);
+        let mut full = part.finish()?;
+        if !self.run.is_wanted(full.header().run) {
+            return Some(full);
+        }
+        let start = Instant::now();
+        let finished = guarded(|| {
+            self.recipe.finish(&mut full, &mut self.mixing);
+            Ok(())
+        });
+        if full.header().mixing.is_some() {
+            self.run.counters.worker(self.index).spent_more(Stage::Write, nanos(Instant::now(), start));
+        }
+        if let Err(e) = finished {
+            let number = full.header().number;
+            full.meta_mut(0).fault = Some(panicked(e, || format!("a worker panicked at the end of batch {number}")));
+        }
+        Some(full)
+    }
+
+    /// Makes again what a device could not decode of a part. The last part of a batch gives the
+    /// full slot. What fails now is a fault of its sample, as if a worker had decoded it at first.
+    pub(crate) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
+        let range = part.range();
+        for place in again.places.iter().copied().filter(|place| range.contains(place)) {
+            if !again.is_wanted() {
+                break;
+            }
+            let made = guarded(|| self.make_again(&mut part, place, again));
+            if let Err(e) = made {
+                part.meta(place).fault = Some(e);
+            }
+            self.trim();
+        }
+        self.run.counters.worker(self.index).idle();
+        let mut full = part.finish()?;
+        if again.is_wanted() {
+            let finished = guarded(|| {
+                self.recipe.finish_again(&mut full, &again.places);
+                Ok(())
+            });
+            if let Err(e) = finished {
+                full.meta_mut(again.places[0]).fault = Some(e);
+            }
+        }
+        Some(full)
+    }
+
+    /// Decodes the pictures of the sample at `place` here. It was planned and written before.
+    fn make_again(&mut self, part: &mut Part, place: usize, again: &Again) -> Result<()> {
+        let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
+        let (pick, share) = (part.header().picks[place], run.scratch.share());
+        run.counters.worker(*index).enter(Stage::Decode, pick.sample);
+        let sample = recipe.read(pick.sample, &mut encoded[0], || again.is_wanted());
+        let sample = sample.map_err(|e| recipe.blame(pick.sample, "", e))?;
+        recipe.check_length(&sample, &pick)?;
+        for field in &recipe.fields.images {
+            let Planned { picture, plan, .. } = recipe.plan(field, &sample, &pick, boxes)?;
+            let mut picture = picture.expect("it waits to be decoded");
+            let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX);
+            let large = memory > share.decode;
+            let hold = large.then(|| {
+                // Who waits keeps little.
+                pixels.release();
+                decode::release();
+                run.scratch.take(memory)
+            });
+            let made = guarded(|| {
+                picture.decode(plan.region, pixels)?;
+                recipe.note_damage(pick.sample, sample.key(), pixels);
+                field.take_back(pixels, &plan, resizer, part, place)
+            });
+            if large {
+                pixels.release();
+                decode::release();
+            }
+            drop(hold);
+            made.map_err(|e| recipe.blame(pick.sample, sample.key(), e))?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, leave: bool) {
+        let mut places = part.range();
+        let (start, mut waited) = (Instant::now(), 0);
+        while !places.is_empty() && self.run.is_wanted(part.header().run) {
+            waited += self.round(part, fetched, &mut places, leave);
+            self.trim();
+        }
+        if fetched.is_none() {
+            waits.worker_saw(waited, nanos(Instant::now(), start));
+        }
+        self.run.counters.worker(self.index).idle();
+    }
+
+    /// Gives back what is kept beyond the worker's own share.
+    fn trim(&mut self) {
+        let share = self.run.scratch.share();
+        let encoded = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
+        if encoded > share.encoded {
+            self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
+        }
+        keep(&mut self.pixels, share.decode);
+        keep_for_decoding(&mut self.bitstream, share);
+    }
+
+    /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
+    /// are many. Gives the time in ns that reading waited.
+    fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>, leave: bool) -> u64 {
+        let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, bitstream, .. } = self;
+        let (recipe, run): (&Recipe, &Run) = (recipe, run);
+        let meter = Meter::new(&run.counters, *index, part.header());
+        let leaves = leave && recipe.fields.images.iter().any(ImageField::may_be_left);
+        let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, bitstream, leaves, part, meter };
+        let mut watch = fetched.is_none().then(Watch::new);
+        let mut group = desk.read(encoded, fetched, places);
+        let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
+        let share = run.scratch.share();
+        while !group.samples.is_empty() {
+            let all = group.samples.iter().fold(0, |sum: usize, taken| sum.saturating_add(taken.memory));
+            if all <= share.decode {
+                desk.make_room(&group.samples);
+                desk.make(group);
+                break;
+            }
+            let first = group.samples[0].memory;
+            let (count, hold) = match run.scratch.try_take(all) {
+                Some(hold) => (group.samples.len(), Some(hold)),
+                None if first <= share.decode => (fitting(&group.samples, share), None),
+                None => {
+                    // Who waits keeps little.
+                    desk.release();
+                    (1, Some(run.scratch.take(first)))
+                }
+            };
+            if !run.is_wanted(desk.part.header().run) {
+                return waited;
+            }
+            // What is held is beside the worker's own share.
+            if hold.is_none() {
+                desk.make_room(&group.samples[..count]);
+            }
+            desk.make(group.split(count, recipe.fields.images.len()));
+            if first > share.decode {
+                desk.release();
+            }
+            keep(desk.pixels, share.decode);
+            keep_for_decoding(desk.bitstream, share);
+        }
+        waited
+    }
+}
+
+impl Group<'_> {
+    /// Takes the first `count` samples out, with `images` images each.
+    fn split(&mut self, count: usize, images: usize) -> Self {
+        Group { samples: self.samples.drain(..count).collect(), images: self.images.drain(..count * images).collect() }
+    }
+}
+
+/// How many of `samples`, from the first on, are within a worker's own share.
+fn fitting(samples: &[Taken<'_>], share: Share) -> usize {
+    let mut sum = 0_usize;
+    samples
+        .iter()
+        .take_while(|taken| {
+            // An estimate of the user's may be as large as a number can be.
+            sum = sum.saturating_add(taken.memory);
+            sum <= share.decode
+        })
+        .count()
+}
+
+/// Gives back memory of `pixels` beyond `limit` bytes, the last first: the first are used most.
+fn keep(pixels: &mut [Pixels], limit: usize) {
+    let mut left = limit;
+    for pixels in pixels {
+        match left.checked_sub(pixels.capacity()) {
+            Some(less) => left = less,
+            None => pixels.release(),
+        }
+    }
+}
+
+/// Gives back memory beyond what is kept from one picture to the next: by half for what a device
+/// decodes, and the rest for the decoders here.
+fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
+    bitstream.keep(share.kept / 2);
+    decode::keep(share.kept - bitstream.memory());
+}
+
+/// Where a worker makes the samples of a part.
+struct Desk<'a> {
+    recipe: &'a Recipe,
+    run: &'a Run,
+    pixels: &'a mut [Pixels; MAX_GROUP],
+    image: &'a mut [u8],
+    resizer: &'a mut Resizer,
+    boxes: &'a mut Vec<[f32; 4]>,
+    /// For pictures that are left to the device, and whether they are.
+    bitstream: &'a mut Bitstream,
+    leaves: bool,
+    part: &'a mut Part,
+    meter: Meter<'a>,
+}
+
+impl<'a> Desk<'a> {
+    /// Reads and plans the next of `places`.
+    fn read(
+        &mut self,
+        encoded: &'a mut [Box<[Vec<u8>]>],
+        fetched: Option<&'a Fetched>,
+        places: &mut Range<usize>,
+    ) -> Group<'a> {
+        let (recipe, run, share) = (self.recipe, self.run, self.run.scratch.share());
+        let first = self.part.range().start;
+        let mut group = Group::default();
+        // Bytes that sources may have copied: a buffer may have grown to twice what is in it.
+        let mut held = 0;
+        for buffers in encoded.iter_mut().take(self.most()) {
+            let Some(place) = places.next() else { break };
+            let pick = self.part.header().picks[place];
+            let mut timed = Timed { id: pick.sample, key: "", ns: StageMap::default() };
+            self.meter.enter(Stage::Read, pick.sample);
+            let meta = self.part.meta(place);
+            meta.key.clear();
+            meta.fault = None;
+            let number = self.part.header().run;
+            let go_on = || run.tries_again(number);
+            let ahead = fetched.and_then(|fetched| fetched.sample(place - first));
+            let ahead_ns = ahead.as_ref().map(|ahead| ahead.1);
+            let read = ahead.map_or_else(|| recipe.read(pick.sample, buffers, go_on), |ahead| ahead.0);
+            let read = read.map_err(|e| recipe.blame(pick.sample, "", e)).and_then(|sample| {
+                timed.key = sample.key();
+                self.part.meta(place).key.push_str(sample.key());
+                recipe.check_length(&sample, &pick)?;
+                let memory = self.plan(&sample, &pick, &mut group)?;
+                Ok((sample, memory))
+            });
+            match read {
+                Ok((sample, memory)) => {
+                    let bytes = sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let buffer = 2 * bytes;
+                    // What was read ahead has its own bound.
+                    let buffer = if ahead_ns.is_some() { 0 } else { buffer };
+                    let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
+                    self.meter.stage(Stage::Read, &mut timed, bytes);
+                    timed.ns[Stage::Read] += ahead_ns.unwrap_or(0);
+                    group.samples.push(Taken { place, sample, timed, memory });
+                    held += buffer;
+                    // One more like it might be too much.
+                    if held + buffer > share.encoded {
+                        break;
+                    }
+                }
+                // All its time, the pauses before it was read again among it, is its own and not
+                // the next one's.
+                Err(e) => {
+                    group.images.truncate(group.samples.len() * self.images());
+                    self.meter.stage(Stage::Read, &mut timed, 0);
+                    timed.ns[Stage::Read] += ahead_ns.unwrap_or(0);
+                    self.meter.done(&timed);
+                    self.part.meta(place).fault = Some(e);
+                }
+            }
+        }
+        group
+    }
+
+    /// Images of a sample.
+    fn images(&self) -> usize {
+        self.recipe.fields.images.len()
+    }
+
+    /// Samples that are made at a time.
+    fn most(&self) -> usize {
+        MAX_GROUP / self.images().max(1)
+    }
+
+    /// Plans the images of a sample. Returns the bytes of memory that decoding them takes.
+    fn plan(&mut self, sample: &Sample<'a>, pick: &Pick, group: &mut Group<'a>) -> Result<usize> {
+        // Where memory is scarce, what codecs take beside the pixels counts too.
+        let share = self.run.scratch.share();
+        let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
+        // One picture after the other is copied for the device.
+        let (mut memory, mut copied) = (0, 0);
+        for field in &self.recipe.fields.images {
+            let planned = self.recipe.plan(field, sample, pick, self.boxes)?;
+            let picture = planned.picture.as_ref().expect("it waits to be decoded");
+            if picture.is_plain_jpeg() {
+                self.meter.plain_jpeg();
+            }
+            let all = picture.size().area().saturating_mul(3);
+            let one = if ample && all <= SMALL { all } else { picture.memory(planned.plan.region) };
+            let one = if self.recipe.strict { one.saturating_add(picture.check_memory()) } else { one };
+            memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
+            if self.leaves && field.may_be_left() {
+                copied = copied.max(picture.bitstream_memory(planned.plan.region, self.part.encoded_room()));
+            }
+            group.images.push(planned);
+        }
+        Ok(if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory })
+    }
+
+    /// Decodes, transforms and writes what was planned.
+    fn make(&mut self, mut group: Group<'a>) {
+        let each = self.images();
+        if let Some(first) = group.samples.first().filter(|_| each > 0) {
+            self.meter.enter(Stage::Decode, first.timed.id);
+            self.meter.lap();
+        }
+        let mut results = self.judge(&mut group);
+        let left = self.leave(&group, &results);
+        let Desk { recipe, pixels, image, resizer, part, meter, .. } = self;
+        let Group { mut samples, mut images } = group;
+
+        if each > 0 && !samples.is_empty() {
+            let mut pictures: ArrayVec<_, MAX_GROUP> =
+                images.iter().zip(&left).map(|(image, left)| (image.encoded_bytes(), 0, *left)).collect();
+            let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
+            let mut numbers = ArrayVec::<usize, MAX_GROUP>::new();
+            for (number, (planned, pixels)) in images.iter_mut().zip(pixels.iter_mut()).enumerate() {
+                let picture = planned.picture.take().expect("it is decoded once");
+                if left[number].is_none() && results[number].is_ok() {
+                    pixels.time = None;
+                    jobs.push(Job::new(picture, planned.plan.region, pixels));
+                    numbers.push(number);
+                }
+            }
+            Recipe::decode(&mut jobs);
+            for (number, job) in numbers.into_iter().zip(jobs) {
+                pictures[number].1 = job.out.data().len();
+                pictures[number].2 = job.out.time.map(|time| time.as_nanos() as u64);
+                if job.result.is_ok() {
+                    let timed = &samples[number / each].timed;
+                    recipe.note_damage(timed.id, timed.key, job.out);
+                }
+                results[number] = job.result;
+            }
+            meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
+        }
+
+        let sample_bytes = part.schema().sample_bytes();
+        for (number, Taken { place, sample, mut timed, .. }) in samples.into_iter().enumerate() {
+            let own = number * each..(number + 1) * each;
+            let pictures =
+                own.clone().zip(&mut images[own.clone()]).zip(&mut results[own.clone()]).zip(&pixels[own.clone()]);
+            let mut made = recipe.fields.images.iter().zip(pictures).try_for_each(
+                |(field, (((number, planned), result), pixels))| {
+                    std::mem::replace(result, Ok(()))?;
+                    if left[number].is_some() {
+                        return Ok(());
+                    }
+                    meter.enter(Stage::Transform, timed.id);
+                    recipe.transform(field, pixels, planned, (resizer, image), (part, place))?;
+                    meter.stage(Stage::Transform, &mut timed, image.len());
+                    meter.enter(Stage::Write, timed.id);
+                    guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
+                },
+            );
+            let computes = recipe.fields.compute();
+            if computes {
+                meter.stage(Stage::Write, &mut timed, sample_bytes);
+                meter.enter(Stage::Decode, timed.id);
+            }
+            if made.is_ok() {
+                made = recipe.write(&sample, images[own].first().map(|image| &image.plan), part, place);
+            }
+            match computes {
+                true if each > 0 => meter.more(Stage::Decode, &mut timed),
+                true => meter.stage(Stage::Decode, &mut timed, 0),
+                false => meter.stage(Stage::Write, &mut timed, sample_bytes),
+            }
+            meter.done(&timed);
+            if let Err(e) = made {
+                part.meta(place).fault = Some(recipe.blame(timed.id, timed.key, e));
+            }
+        }
+    }
+
+    /// Reads all of each image if the loader is strict. An image that is damaged anywhere is an
+    /// error, and is not decoded.
+    fn judge(&self, group: &mut Group<'a>) -> ArrayVec<Result<()>, MAX_GROUP> {
+        let strict = self.recipe.strict;
+        let pictures = group.images.iter_mut().map(|planned| planned.picture.as_mut().filter(|_| strict));
+        pictures.map(|picture| picture.map_or(Ok(()), Recipe::refuse_damage)).collect()
+    }
+
+    /// Leaves images to the device, except those that failed. Returns for each the ns that it took,
+    /// or none if it is not left.
+    fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_GROUP> {
+        let Desk { recipe, run, bitstream, leaves, part, meter, .. } = self;
+        let fields = &recipe.fields.images;
+        if !*leaves {
+            return group.images.iter().map(|_| None).collect();
+        }
+        let leave = |(number, planned): (usize, &Planned<'_>)| {
+            let (place, field) = (group.samples[number / fields.len()].place, &fields[number % fields.len()]);
+            let picture = planned.picture.as_ref().filter(|_| results[number].is_ok())?;
+            let (plan, start) = (&planned.plan, Instant::now());
+            let left = guarded(|| {
+                let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
+                let grid = picture.bitstream(plan.region, room, bitstream);
+                Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, place)))
+            });
+            // What fails here fails on the worker too, with its error.
+            left.is_ok_and(|left| left).then(|| {
+                meter.left_to_device();
+                nanos(Instant::now(), start)
+            })
+        };
+        let left = group.images.iter().enumerate().map(leave).collect();
+        // The others are decoded now.
+        bitstream.keep(run.scratch.share().kept / 2);
+        left
+    }
+
+    /// Gives back the memory that pictures take.
+    fn release(&mut self) {
+        self.pixels.iter_mut().for_each(Pixels::release);
+        self.bitstream.keep(0);
+        decode::release();
+    }
+
+    /// Gives back pixels of pictures before, if they and those of `samples` would together be more
+    /// than the worker's own share.
+    fn make_room(&mut self, samples: &[Taken<'_>]) {
+        let needed = samples.iter().map(|taken| taken.memory).chain(std::iter::repeat(0));
+        let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
+        let pixels = self.pixels.chunks(self.images().max(1));
+        let sum: usize = pixels.zip(needed).map(|(pixels, needed)| kept(pixels).max(needed)).sum();
+        if sum > self.run.scratch.share().decode {
+            self.pixels.iter_mut().for_each(Pixels::release);
+        }
+    }
+}
+
+/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns how
+/// many were left, the bytes that the worker then keeps, and those of its share.
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
+    let run = Arc::new(run);
+    let mut worker = Worker::new(Arc::new(recipe), run.clone(), 0);
+    let picks = (0..samples).map(|sample| Pick { sample, variant: 0, valid: true });
+    for part in slot.begin(samples as usize, |header| header.picks.extend(picks)) {
+        let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), true).expect("the only part");
+        assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
+    }
+    let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
+    let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
+    let Share { decode, encoded: read, kept } = run.scratch.share();
+    (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
+}
