@@ -21,7 +21,7 @@ fn main() {
         let folder = root.path().join(name);
         Synth::new().images(images).side(side).write(&folder).unwrap();
         let source = source::open(&folder).unwrap();
-        let loader = || Loader::shared_source(source.clone()).batch_size(32).shuffle(1).augment(Augment::train(crop));
+        let loader = || Loader::source(source.clone()).batch_size(32).shuffle(1).augment(Augment::train(crop));
         let traced = |file: &str, wait: u64| {
             let schedule = Schedule { wait, warmup: 0, active: 1 << 40, repeat: 1 };
             loader().trace(root.path().join(file), schedule).host().unwrap()

@@ -83,7 +83,7 @@ fn main() {
         },
         Load {
             name: "computing: PNG of 400 pixels, crop 224",
-            loader: Loader::shared_source(pictures).augment(Augment::train(224)).batch_size(32).shuffle(1).repeat(100),
+            loader: Loader::source(pictures).augment(Augment::train(224)).batch_size(32).shuffle(1).repeat(100),
             workers: &[1, 2, 4, 8],
             prefetch: &[2, 8],
             step: |_| Duration::ZERO,

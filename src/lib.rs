@@ -45,10 +45,8 @@
 //! [COCO](source::Coco), [YOLO](source::Yolo) or [Pascal VOC](source::Voc).
 //! [`table`](Loader::table) says what the columns of a table mean. [`index`](Loader::index) keeps
 //! the listing of a folder in a file beside it.
-//! [`source`](Loader::source) takes a [`Source`](source::Source) of your own, and
-//! [`shared_source`](Loader::shared_source) one that other loaders use too.
-//! [`mixture`](Loader::mixture) and [`mixture_of`](Loader::mixture_of) draw from several data sets
-//! in proportions; [`by_class_name`](Loader::by_class_name) and
+//! [`source`](Loader::source) takes a [`Source`](source::Source) of your own, or an open one that
+//! several loaders share. [`mixture`](Loader::mixture) draws from several data sets in proportions; [`by_class_name`](Loader::by_class_name) and
 //! [`keep_labels`](Loader::keep_labels) say how their labels are joined. [`codec`](Loader::codec)
 //! adds a picture format. The module [`pack`] writes data sets that load faster.
 //!
@@ -103,7 +101,7 @@
 //!
 //! [`split`](Loader::split) and [`split_by_class`](Loader::split_by_class) make a training and a
 //! validation set. [`subset`](Loader::subset), [`weights`](Loader::weights),
-//! [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) and [`skip`](Loader::skip) choose
+//! [`balanced`](Loader::balanced), and [`repeat`](Loader::repeat) choose
 //! samples. A sample that comes more than once in an epoch is augmented differently each time.
 //!
 //! # Several processes
@@ -238,7 +236,7 @@ pub use device::CudaBatch;
 pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter};
 pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};
-pub use loader::Loader;
+pub use loader::{DataSet, Loader};
 pub use order::{LastBatch, Rank};
 pub use trace::{Stats, Verdict};
 pub use transform::Augment;

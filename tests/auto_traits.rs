@@ -88,7 +88,6 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<order::Rng>();
     both::<order::Sequential>();
     both::<order::Shuffled>();
-    both::<order::Skip<order::Sequential>>();
     both::<order::Subset<order::Sequential>>();
     both::<order::Weighted>();
     both::<order::Windowed>();

@@ -23,7 +23,6 @@ struct Choice {
     base: Base,
     subset: Option<Vec<u64>>,
     repeat: u64,
-    skip: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,11 +65,11 @@ impl Choice {
         if let Some(subset) = &self.subset {
             loader = loader.subset(subset.iter().copied());
         }
-        loader.repeat(self.repeat).skip(self.skip)
+        loader.repeat(self.repeat)
     }
 
     /// Returns one epoch as a list.
-    fn list(&self, len: u64, seed: u64, epoch: u64, global: usize) -> Draws {
+    fn list(&self, len: u64, seed: u64, epoch: u64) -> Draws {
         let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
         let places = indices.len() as u64;
         let label = |place: u64| indices[place as usize] % 10;
@@ -99,7 +98,6 @@ impl Choice {
             };
             all.extend(draws.into_iter().map(|(place, variant)| (indices[place as usize], variant)));
         }
-        all.drain(..(self.skip as usize * global).min(all.len()));
         all
     }
 }
@@ -174,12 +172,7 @@ fn choices() -> impl Strategy<Value = Choice> {
         Just(Base::Custom),
     ];
     let subset = proptest::option::of(proptest::collection::vec(0u64..20, 1..30));
-    (base, subset, 1u64..4, prop_oneof![Just(0u64), 0u64..4]).prop_map(|(base, subset, repeat, skip)| Choice {
-        base,
-        subset,
-        repeat,
-        skip,
-    })
+    (base, subset, 1u64..4).prop_map(|(base, subset, repeat)| Choice { base, subset, repeat })
 }
 
 proptest! {
@@ -202,7 +195,7 @@ proptest! {
             let augment = Augment::train(16);
             let mut expected = Seen::new();
             for epoch in 0..EPOCHS {
-                let draws = choice.list(len, seed, epoch, global);
+                let draws = choice.list(len, seed, epoch);
                 for batch in cut(&draws, global, last, rank, world) {
                     let image = |&(id, variant, _): &(u64, u64, bool)| picture(&source, &augment, seed, id, variant);
                     let ids = batch.iter().map(|&(id, _, valid)| (id, valid)).collect();
@@ -346,7 +339,7 @@ fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
 fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     let make = || {
         let parts = [(colours("a", 300, 1), 3.0), (colours("b", 40, 2), 1.0)];
-        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
+        Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
     };
     let run = |loader: Loader| {
         let mut batches = loader.host().unwrap();
@@ -401,11 +394,11 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     };
     let make = || {
         let parts = [(labelled("a", 300), 3.0), (labelled("b", 40), 1.0)];
-        Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
+        Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
     };
     // A set from which nothing is drawn still counts for the length of an epoch.
     let parts = [(labelled("a", 300), 1.0), (labelled("b", 40), 0.0)];
-    let none = Loader::mixture_of(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
+    let none = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
     assert_eq!(none.num_batches(0), 340 / 20);
     // Draws 10,000 samples, three quarters of which come from the first set.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {

@@ -270,18 +270,8 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
         &["500 samples", "1000", "lower batch_size", "LastBatch::Keep"],
     );
     refused(make().batch_size(200).rank(1, 3).last_batch(LastBatch::Drop), &["500 samples", "batch of 600", "3 ranks"]);
-    refused(make().skip(1000), &["skip(1000)", "batches of 7", "lower skip"]);
-    refused(make().batch_size(100).skip(5), &["skip(5)", "batches of 100"]);
-    refused(make().batch_size(100).skip(4).rank(1, 2).last_batch(LastBatch::Drop), &["skip(4)", "batches of 200"]);
-    refused(
-        make().batch_size(300).skip(1).last_batch(LastBatch::Drop),
-        &["200 samples", "300", "skip(1)", "LastBatch::Keep"],
-    );
     refused(make().order(Sequential::new(0)), &["the order has no samples in epoch 0"]);
-    assert!(
-        make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok()
-            && make().batch_size(100).skip(4).host().is_ok()
-    );
+    assert!(make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok());
 
     /// Ends after its first epoch.
     struct Once;

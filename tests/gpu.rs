@@ -141,12 +141,11 @@ fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host
     let rows = || Rows::new(Dtype::I64, [], 5).padding(-7_i64);
     let two = || {
         let augment = Augment::train(32).mix(Mix::either(0.4, 1.0)).erase(RandomErasing::new(0.5));
-        let loader =
-            Loader::shared_source(source.clone()).batch_size(16).shuffle(3).augment(augment).soft_labels(10, 0.0);
+        let loader = Loader::source(source.clone()).batch_size(16).shuffle(3).augment(augment).soft_labels(10, 0.0);
         let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw).workers(2);
         loader.field("image", Image::of("left.bmp")).field("right", Image::of("right.bmp")).field("rows", rows())
     };
-    let none = || Loader::shared_source(source.clone()).batch_size(16).without("image").field("rows", rows());
+    let none = || Loader::source(source.clone()).batch_size(16).without("image").field("rows", rows());
     for (open, names) in [
         (&two as &dyn Fn() -> Loader, &["image", "label", "right", "rows", "rows.count", "soft_label"][..]),
         (&none, &["label", "rows", "rows.count"]),
@@ -193,7 +192,7 @@ fn masks_boxes_and_points_are_on_the_device_what_they_are_on_the_host() {
         (Dtype::I32, Augment::iou_crop(24, 24)),
     ] {
         let open = || {
-            let loader = Loader::shared_source(source.clone()).batch_size(16).shuffle(3).augment(augment.clone());
+            let loader = Loader::source(source.clone()).batch_size(16).shuffle(3).augment(augment.clone());
             let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
             let boxes = Boxes::new(3).column("class", dtype);
             loader.field("mask", Mask::new(dtype)).field("boxes", boxes).field("spots", Points::new(2))

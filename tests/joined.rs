@@ -41,8 +41,8 @@ fn sets_that_name_a_label_differently_are_refused_with_both_names() {
     let parts = || vec![open(&photos).unwrap(), open(&sketches).unwrap()];
     let concat = Concat::new(parts()).unwrap_err();
     let mixture = Loader::mixture([(&photos, 0.5), (&sketches, 0.5)]).host().unwrap_err();
-    let mixture_of = Loader::mixture_of(parts().into_iter().map(|part| (part, 1.0))).host().unwrap_err();
-    for e in [concat, mixture, mixture_of] {
+    let open = Loader::mixture(parts().into_iter().map(|part| (part, 1.0))).host().unwrap_err();
+    for e in [concat, mixture, open] {
         assert_eq!(e.kind(), ErrorKind::Config, "{e}");
         for words in ["label 0 is \"cat\" in set 0 and \"axolotl\" in set 1", "by_class_name", "keep_labels"] {
             assert!(e.cause().contains(words), "{e}");
@@ -144,7 +144,7 @@ fn what_says_how_to_join_is_refused_where_nothing_is_joined_and_where_it_is_said
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
     };
-    let mixture = || Loader::mixture_of([(memory(&[0], &["a"]), 1.0)]);
+    let mixture = || Loader::mixture([(memory(&[0], &["a"]), 1.0)]);
     refused(mixture().by_class_name().keep_labels(), "by_class_name and keep_labels: each decides");
     refused(Loader::source(memory(&[0], &["a"])).by_class_name(), "need a mixture");
     refused(Loader::source(memory(&[0], &["a"])).keep_labels(), "need a mixture");

@@ -118,7 +118,7 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
         for source in sets(root.path(), &whole) {
             // Evaluation at 256 reads the centre; at 16 the loader needs a line or two.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
-                let loader = Loader::shared_source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
+                let loader = Loader::source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
                 let mut batches = loader.host().unwrap();
                 for epoch in 0..20 {
                     let errors: Vec<Error> = batches.epoch(epoch).filter_map(Result::err).collect();

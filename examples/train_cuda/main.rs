@@ -94,7 +94,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
         return Err(format!("{classes} classes: training needs at least 2").into());
     }
     let open = |held_out: bool, augment: Augment| {
-        Loader::shared_source(data.clone())
+        Loader::source(data.clone())
             .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
             .batch_size(BATCH)
             .augment(augment)

@@ -52,13 +52,7 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
             Some(name) => Image::of(name).into(),
             None => Image::new().into(),
         },
-        "label" => {
-            let mut label = Label::new().unlabelled(described.is_set("unlabelled")?);
-            if let Some((classes, smoothing)) = described.value("soft")? {
-                label = label.soft(classes, smoothing);
-            }
-            label.into()
-        }
+        "label" => Label::new().into(),
         "mask" => mask(&described)?.into(),
         "map" => map(&described)?.into(),
         "points" => {

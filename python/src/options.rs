@@ -49,7 +49,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     let Ok(parts) = data.cast::<PyList>() else {
         return Ok(match data.extract::<PathBuf>() {
             Ok(path) => Loader::new(path),
-            Err(_) => Loader::shared_source(source::of(data, &opening)?),
+            Err(_) => Loader::source(source::of(data, &opening)?),
         });
     };
     // Paths alone are opened by the loader, as one path is.
@@ -59,7 +59,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> =
         parts.into_iter().map(|(part, share)| Ok((source::of(&part, &opening)?, share))).collect::<PyResult<_>>()?;
-    Ok(Loader::mixture_of(parts))
+    Ok(Loader::mixture(parts))
 }
 
 /// How the data sets of `options` are opened.
@@ -102,7 +102,6 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "by_class_name" => loader.by_class_name(),
         "keep_labels" => loader.keep_labels(),
         "repeat" => loader.repeat(value.extract()?),
-        "skip" => loader.skip(value.extract()?),
         "workers" => loader.workers(value.extract()?),
         "prefetch" => loader.prefetch(value.extract()?),
         "pinned" => loader.pinned(value.extract()?),

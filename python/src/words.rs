@@ -6,7 +6,7 @@
 //! message in the crate's source and fails for one that still has Rust spelling.
 
 /// Setters that are keyword arguments of the same name.
-const OPTIONS: [&str; 35] = [
+const OPTIONS: [&str; 34] = [
     "balanced",
     "batch_size",
     "by_class_name",
@@ -34,7 +34,6 @@ const OPTIONS: [&str; 35] = [
     "shard_size",
     "shuffle",
     "shuffle_window",
-    "skip",
     "soft_labels",
     "strict",
     "truncated",
@@ -45,7 +44,7 @@ const OPTIONS: [&str; 35] = [
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 34] = [
+const NAMES: [(&str, &str); 32] = [
     ("use .host() for", "use device=\"cpu\" for"),
     ("asks for page-locked memory alone has called .host() already", "asks for page-locked memory alone has no device"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
@@ -58,7 +57,6 @@ const NAMES: [(&str, &str); 34] = [
     ("TableOptions::picture(", "TableOptions(picture="),
     ("TableOptions::file(", "TableOptions(files="),
     ("open one of the two with `Tar::open` or `Folder::open`, or move them apart", "move them apart"),
-    ("Label::soft for a field of your own", "Label(soft=(classes, smoothing)) for a field of your own"),
     ("; `Lmdb::with_layout` reads others", ""),
     (". For an order within each source, use order::Mixture::of", ""),
     (", make the stream with warpfeed::cuda::stream, or give the batch back with release_on", ""),
@@ -78,7 +76,6 @@ const NAMES: [(&str, &str); 34] = [
     ("Boxes::", "Boxes."),
     ("MultiHot::", "MultiHot."),
     ("Mask::", "Mask."),
-    ("Label::", "Label."),
     ("TableOptions::", "TableOptions."),
 ];
 

@@ -11,7 +11,7 @@ from ._error import ConfigError
 __all__ = ["check", "is_flag", "misspelt"]
 
 _WHOLE = (
-    "batch_size", "global_batch_size", "seed", "shuffle_window", "repeat", "skip", "rank", "world_size", "num_workers",
+    "batch_size", "global_batch_size", "seed", "shuffle_window", "repeat", "rank", "world_size", "num_workers",
     "workers", "prefetch", "max_batch", "max_skipped", "retries", "memory_limit", "max_pixels", "max_sample_bytes",
     "shard_size",
 )  # fmt: skip

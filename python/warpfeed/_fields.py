@@ -38,13 +38,10 @@ class Image:
 
 @dataclass(frozen=True)
 class Label:
-    """The class as an integer, (N); with ``soft=(classes, smoothing)`` also as rows of shares."""
-
-    unlabelled: bool = False
-    soft: tuple[int, float] | None = None
+    """The class as an integer, (N), in a field of another name than ``label``."""
 
     def _describe(self) -> dict[str, Any]:
-        return {"kind": "label", "unlabelled": self.unlabelled, "soft": self.soft}
+        return {"kind": "label"}
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ class Loader:
         shuffle_window: shuffles within windows of about so many samples.
         subset: indices of the samples to deliver. weights: chances of the samples, with
             replacement. balanced: equally frequent classes. order: a function that gives the indices
-            of an epoch's samples in their order, always the same of the same epoch. repeat: passes in an epoch. skip:
-            batches to leave out at the start of every epoch.
+            of an epoch's samples in their order, always the same of the same epoch.
+            repeat: passes in an epoch.
         by_class_name, keep_labels: what labels mean in a mixture.
         classes, classes_file: names of the classes, or a file with them (a name a line, or a JSON
             list). The place of a name is its label, whatever the data set numbers.
@@ -141,7 +141,6 @@ class Loader:
         balanced: bool = False,
         order: Callable[[int], Sequence[int]] | None = None,
         repeat: int | None = None,
-        skip: int = 0,
         by_class_name: bool = False,
         keep_labels: bool = False,
         classes: Sequence[str] | None = None,
@@ -240,7 +239,6 @@ class Loader:
             options["weights"] = [float(w) for w in weights]
         flags = {"balanced": balanced, "by_class_name": by_class_name, "keep_labels": keep_labels, "strict": strict}
         options.update((name, True) for name, is_set in flags.items() if is_set)
-        options["skip"] = skip
         options["workers"] = _one("num_workers", num_workers, "workers", workers) or 0
         options["prefetch"] = prefetch
         options["decode_on"] = decode_on

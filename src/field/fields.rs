@@ -144,8 +144,8 @@ impl Fields {
             && !label.is_soft()
         {
             return Err(Error::config(
-                "augment mixes pictures (mixup, cutmix), but each label is the class of one picture: add .soft_labels(classes, smoothing), \
-                 or Label::soft for a field of your own, and train on \"soft_label\"; or use .without(\"label\") to train without labels",
+                "augment mixes pictures (mixup, cutmix), but each label is the class of one picture: add .soft_labels(classes, smoothing) \
+                 and train on \"soft_label\"; or use .without(\"label\") to train without labels",
             ));
         }
         if augment.sees_boxes() && !self.others.iter().any(|other| other.kind.has_boxes()) {

@@ -3,12 +3,12 @@ use crate::error::{Error, Result};
 use crate::source::{self, Sample, Source};
 use crate::transform::Mixing;
 
-/// The sample's class, i64 of (N). [`soft`](Label::soft) also delivers it as rows of shares of (N,
-/// classes).
+/// The sample's class, i64 of (N).
 ///
-/// The class is the sample's label ([`Sample::label`]): its class folder, or its field `cls`. The
-/// augmentation changes only the shares: mixed pictures have mixed shares. A device gets the labels
-/// unchanged and makes the rows itself.
+/// The class is the sample's label ([`Sample::label`]): its class folder, or its field `cls`.
+/// [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it as rows of shares of (N,
+/// classes). The augmentation changes only the shares: mixed pictures have mixed shares. A device
+/// gets the labels unchanged and makes the rows itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,
@@ -16,25 +16,16 @@ pub struct Label {
 }
 
 impl Label {
-    /// Integer labels only. A batch has a label for each of its samples or for none.
+    /// Creates the kind. The options of the loader decide about rows of shares and about samples
+    /// without a label.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the field `soft_label`: f32 rows of `classes` shares. `smoothing`, 0 to 1, is the part
-    /// of each row that is spread evenly; see [`Loader::soft_labels`](crate::Loader::soft_labels).
-    #[must_use]
-    pub fn soft(mut self, classes: usize, smoothing: f32) -> Self {
-        self.soft = Some((classes, smoothing));
-        self
-    }
-
-    /// Gives samples without a label the label -1; see
-    /// [`Loader::unlabelled`](crate::Loader::unlabelled).
-    #[must_use]
-    pub fn unlabelled(mut self, unlabelled: bool) -> Self {
-        self.unlabelled = unlabelled;
-        self
+    /// Sets the loader's options [`soft_labels`](crate::Loader::soft_labels) and
+    /// [`unlabelled`](crate::Loader::unlabelled).
+    pub(crate) fn set(&mut self, soft: Option<(usize, f32)>, unlabelled: bool) {
+        (self.soft, self.unlabelled) = (soft, unlabelled);
     }
 
     /// Whether the label is also delivered as rows of shares.

@@ -91,7 +91,7 @@ impl Loader {
 
     /// The loader whose batches are those that are asked for.
     pub(super) fn for_requests<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
-        let Sampling { shuffle, window, order, subset, weights, balanced, by_class_name, keep_labels, repeat, skip } =
+        let Sampling { shuffle, window, order, subset, weights, balanced, by_class_name, keep_labels, repeat } =
             &self.sampling;
         let refused = [
             ("shuffle", *shuffle || window.is_some()),
@@ -102,7 +102,6 @@ impl Loader {
             ("by_class_name", *by_class_name),
             ("keep_labels", *keep_labels),
             ("repeat", repeat.is_some()),
-            ("skip", *skip > 0),
             ("rank", !matches!(self.place, Place::Given { rank: 0, world: 1 })),
             ("global_batch_size", matches!(self.batch, Share::Global(_))),
             ("field", !self.fields.is_empty()),

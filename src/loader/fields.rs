@@ -3,7 +3,7 @@ use super::Loader;
 use crate::batch::HostBatch;
 use crate::decode::Exif;
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, Image, Label};
+use crate::field::{FieldKind, Image, Inner, Label};
 
 /// The fields of a batch.
 impl Loader {
@@ -111,11 +111,8 @@ impl Loader {
 
     /// Names and kinds of all fields, the default ones first.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
-        let (classes, unlabelled) = (self.soft_labels, self.unlabelled);
-        let label = Label::new().unlabelled(unlabelled);
-        let label = classes.map_or(label, |(classes, smoothing)| label.soft(classes, smoothing));
         let mut fields: Vec<(String, FieldKind)> =
-            vec![("image".to_owned(), Image::new().into()), ("label".to_owned(), label.into())];
+            vec![("image".to_owned(), Image::new().into()), ("label".to_owned(), Label::new().into())];
         for name in &self.without {
             let Some(place) = fields.iter().position(|(field, _)| field == name) else {
                 return Err(Error::config(format!(
@@ -129,6 +126,11 @@ impl Loader {
             match fields[..defaults].iter_mut().find(|(field, _)| field == name) {
                 Some((_, default)) => *default = kind.clone(),
                 None => fields.push((name.clone(), kind.clone())),
+            }
+        }
+        for (_, FieldKind(kind)) in &mut fields {
+            if let Inner::Label(label) = kind {
+                label.set(self.soft_labels, self.unlabelled);
             }
         }
         Ok(fields)

@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -12,6 +13,39 @@ pub(super) enum Input {
     /// Several, and what share of the samples each has.
     Mixture(Vec<(Input, f64)>),
 }
+
+/// A data set of a [`Loader`](crate::Loader): a path, or an open [`Source`].
+///
+/// [`Loader::mixture`](crate::Loader::mixture) takes paths or sources directly. A list of both is a
+/// list of this type:
+///
+/// ```no_run
+/// use warpfeed::{DataSet, Loader, source};
+///
+/// let sketches = source::open("sketches")?;
+/// let loader = Loader::mixture([(DataSet::from("photos.lmdb"), 0.7), (DataSet::from(sketches), 0.3)]);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct DataSet(pub(super) Input);
+
+impl<S: Source + 'static> From<S> for DataSet {
+    fn from(source: S) -> Self {
+        DataSet(Input::Source(Arc::new(source)))
+    }
+}
+
+macro_rules! from_paths {
+    ($($path:ty),*) => {
+        $(impl From<$path> for DataSet {
+            fn from(path: $path) -> Self {
+                DataSet(Input::Path(path.into()))
+            }
+        })*
+    };
+}
+
+from_paths!(&str, String, &String, &Path, PathBuf, &PathBuf, OsString);
 
 /// The number of samples and the proportion of each part of a mixture.
 pub(super) type Proportions = Vec<(u64, f64)>;

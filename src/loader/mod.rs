@@ -33,6 +33,7 @@ mod sampling;
 mod share;
 mod speed;
 
+pub use input::DataSet;
 pub use options::Loader;
 
 #[cfg(test)]

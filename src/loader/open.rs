@@ -119,10 +119,9 @@ impl Loader {
             }
             n => n,
         };
-        let skip = self.sampling.skip;
-        let order = self.sampling.open(&*source, mixture, self.seed, global_batch, workers, self.retries)?;
+        let order = self.sampling.open(&*source, mixture, self.seed, workers, self.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
-        some_batches(&schedule, skip, source.len())?;
+        some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
         let room = Room::of(self.memory_limit);
         // An image, and a copy of the last one of a batch that workers mix.

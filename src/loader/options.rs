@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::input::Input;
+use super::input::{DataSet, Input};
 use super::listed::Listed;
 use super::sampling::Sampling;
 use super::share::{Place, Share};
@@ -40,8 +40,8 @@ use crate::transform::{Augment, Transform};
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`shared_source`](Loader::shared_source), [`mixture`](Loader::mixture), [`mixture_of`](Loader::mixture_of), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`codec`](Loader::codec) |
-/// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat), [`skip`](Loader::skip) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`codec`](Loader::codec) |
+/// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`annotations_follow`](Loader::annotations_follow), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
@@ -135,28 +135,18 @@ impl Loader {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
 
-    /// A loader of a source of your own, or of one that is already open.
-    ///
-    /// ```no_run
-    /// # use warpfeed::{Loader, source};
-    /// let loader = Loader::source(source::open("train")?);
-    /// # Ok::<(), warpfeed::Error>(())
-    /// ```
-    pub fn source(source: impl Source + 'static) -> Self {
-        Self::shared_source(Arc::new(source))
-    }
-
-    /// A loader of a source that other loaders use too.
+    /// Creates a loader of your own [`Source`], or of an open one. Several loaders can share an
+    /// open source.
     ///
     /// ```no_run
     /// # use warpfeed::{Augment, Loader, source};
     /// let photos = source::open("photos")?;
-    /// let train = Loader::shared_source(photos.clone()).augment(Augment::train(224));
-    /// let plain = Loader::shared_source(photos).augment(Augment::eval(256, 224));
+    /// let train = Loader::source(photos.clone()).augment(Augment::train(224));
+    /// let plain = Loader::source(photos).augment(Augment::eval(256, 224));
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
-    pub fn shared_source(source: Arc<dyn Source>) -> Self {
-        Self::from_input(Input::Source(source))
+    pub fn source(source: impl Source + 'static) -> Self {
+        Self::from_input(DataSet::from(source).0)
     }
 
     /// Whether the listing of a folder is kept in a file beside it; off by default. A folder of

@@ -1,8 +1,7 @@
-use std::path::Path;
 use std::sync::Arc;
 
 use super::Loader;
-use super::input::Input;
+use super::input::{DataSet, Input};
 use super::labels::Labels;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -16,12 +15,17 @@ use crate::source::Source;
 
 /// Which samples come, and in which order.
 impl Loader {
-    /// A loader of several data sets. Samples are drawn from them in these proportions.
+    /// Creates a loader of several data sets. Samples are drawn from them in these proportions. A
+    /// data set is a path or an open source.
     ///
+    /// ```no_run
+    /// # use warpfeed::{Loader, source};
+    /// let paths = Loader::mixture([("photos.lmdb", 0.7), ("sketches", 0.3)]).seed(42);
+    /// let open = Loader::mixture([(source::open("photos.lmdb")?, 0.7), (source::open("sketches")?, 0.3)]);
+    /// # Ok::<(), warpfeed::Error>(())
     /// ```
-    /// # use warpfeed::Loader;
-    /// let loader = Loader::mixture([("photos.lmdb", 0.7), ("sketches", 0.3)]).seed(42);
-    /// ```
+    ///
+    /// [`DataSet::from`] joins paths and sources in one list.
     ///
     /// A mixture is always shuffled, under the [`seed`](Loader::seed). In every 10,000 draws the
     /// proportions are exact, and each sample of a set comes equally often, ±1; see
@@ -36,21 +40,8 @@ impl Loader {
     /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and
     /// [`shuffle_window`](Loader::shuffle_window) choose within each set. The proportions stay the
     /// same. Indices and weights count through all sets, one after the other.
-    pub fn mixture<P: AsRef<Path>>(parts: impl IntoIterator<Item = (P, f64)>) -> Self {
-        let part = |(path, proportion): (P, f64)| (Input::Path(path.as_ref().to_owned()), proportion);
-        Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
-    }
-
-    /// A [`mixture`](Loader::mixture) of open sources.
-    ///
-    /// ```no_run
-    /// # use warpfeed::{Loader, source};
-    /// let parts = [(source::open("photos.lmdb")?, 0.7), (source::open("sketches")?, 0.3)];
-    /// let loader = Loader::mixture_of(parts);
-    /// # Ok::<(), warpfeed::Error>(())
-    /// ```
-    pub fn mixture_of(parts: impl IntoIterator<Item = (Arc<dyn Source>, f64)>) -> Self {
-        let part = |(source, proportion)| (Input::Source(source), proportion);
+    pub fn mixture(parts: impl IntoIterator<Item = (impl Into<DataSet>, f64)>) -> Self {
+        let part = |(data, proportion): (_, f64)| (Into::<DataSet>::into(data).0, proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
     }
 
@@ -267,18 +258,6 @@ impl Loader {
     /// ```
     pub fn repeat(mut self, passes: u64) -> Self {
         self.sampling.repeat = Some(passes);
-        self
-    }
-
-    /// Leaves out the first `batches` batches of every epoch, at no cost; 0 by default. Use
-    /// [`resume`](Loader::resume) to go on with a run that stopped.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let loader = Loader::new("train").shuffle(42).skip(100);
-    /// ```
-    pub fn skip(mut self, batches: u64) -> Self {
-        self.sampling.skip = batches;
         self
     }
 }

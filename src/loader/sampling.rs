@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::input::Proportions;
 use super::labels::Labels;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Skip, Subset, Weighted, Windowed};
+use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 use crate::source::{Join, Source};
 
 /// The choice of samples and their order.
@@ -19,7 +19,6 @@ pub(super) struct Sampling {
     pub(super) by_class_name: bool,
     pub(super) keep_labels: bool,
     pub(super) repeat: Option<u64>,
-    pub(super) skip: u64,
 }
 
 impl Sampling {
@@ -41,7 +40,6 @@ impl Sampling {
         source: &dyn Source,
         mixture: Option<Proportions>,
         seed: u64,
-        global_batch: u64,
         workers: usize,
         retries: usize,
     ) -> Result<Arc<dyn Order>> {
@@ -115,9 +113,6 @@ impl Sampling {
             Some(0) => return Err(Error::config("repeat(0): an epoch has at least one pass")),
             Some(passes) => order = Arc::new(Repeat::new(passes, order)),
             None => {}
-        }
-        if self.skip > 0 {
-            order = Arc::new(Skip::new(self.skip.saturating_mul(global_batch), order));
         }
         Ok(order)
     }

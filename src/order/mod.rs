@@ -6,7 +6,7 @@
 //!    (seed, epoch, position).
 //! 4. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in
 //!    proportions. They, too, are functions of (seed, epoch, position).
-//! 5. [`Subset`], [`Repeat`] and [`Skip`]: orders built from another order.
+//! 5. [`Subset`] and [`Repeat`]: orders built from another order.
 //! 6. [`split()`] and [`split_by_class`]: random parts of a data set.
 //! 7. [`Rank`]: which of several processes this is, given explicitly or by the launcher's
 //!    environment.
@@ -33,7 +33,7 @@ pub use mixture::Mixture;
 pub use order::{Draw, Order};
 pub use permutation::Shuffled;
 pub use rank::Rank;
-pub use repeat::{Repeat, Skip};
+pub use repeat::Repeat;
 pub use rng::Rng;
 pub use schedule::LastBatch;
 pub(crate) use schedule::{Pick, Schedule};

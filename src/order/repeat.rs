@@ -50,34 +50,6 @@ impl<O: Order> Order for Repeat<O> {
     }
 }
 
-/// Drops the beginning of each epoch.
-#[derive(Debug, Clone, Copy)]
-pub struct Skip<O> {
-    inner: O,
-    samples: u64,
-}
-
-impl<O: Order> Skip<O> {
-    /// Creates `inner` without the first `samples` positions of each epoch.
-    pub fn new(samples: u64, inner: O) -> Self {
-        Skip { inner, samples }
-    }
-}
-
-impl<O: Order> Order for Skip<O> {
-    fn len(&self, epoch: u64) -> u64 {
-        self.inner.len(epoch).saturating_sub(self.samples)
-    }
-
-    fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.at(epoch, position).index
-    }
-
-    fn at(&self, epoch: u64, position: u64) -> Draw {
-        self.inner.at(epoch, position + self.samples)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,8 +65,6 @@ mod tests {
         let inner = Shuffled::new(20, 4);
         let expected = [all(&inner, 6), all(&inner, 7), all(&inner, 8)].concat();
         assert_eq!(all(&Repeat::new(3, inner), 2), expected);
-        assert_eq!(all(&Skip::new(25, Repeat::new(3, inner)), 2), expected[25..]);
-        assert_eq!(Skip::new(25, inner).len(0), 0);
     }
 
     #[test]

@@ -135,7 +135,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::order::{Mixture, Repeat, Sequential, Skip, Subset};
+    use crate::order::{Mixture, Repeat, Sequential, Subset};
 
     /// Counts its calls.
     struct Counted(Arc<AtomicU64>);
@@ -157,7 +157,7 @@ mod tests {
         let counted: Arc<dyn Order> = Arc::new(Counted(asked.clone()));
         let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
         let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
-        let order = Repeat::new(2, Skip::new(10, Subset::new(list, mixture).unwrap()));
+        let order = Repeat::new(2, Subset::new(list, mixture).unwrap());
         let mut picks = Vec::new();
         Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut picks);
         assert_eq!(picks.len(), 140);

@@ -45,7 +45,7 @@ impl Source for Pictures {
 
 pub(crate) fn loader(source: &Arc<Pictures>, augment: Augment) -> Loader {
     let source: Arc<dyn Source> = source.clone();
-    Loader::shared_source(source).batch_size(16).shuffle(3).augment(augment).workers(2).prefetch(3)
+    Loader::source(source).batch_size(16).shuffle(3).augment(augment).workers(2).prefetch(3)
 }
 
 pub(crate) fn integers(bytes: Vec<u8>) -> Vec<i64> {

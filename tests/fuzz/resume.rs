@@ -80,15 +80,15 @@ fn saved() -> Vec<Saved> {
         let sample = |i| OwnedSample::new(format!("class/{i}")).field("rgb.npy", npy.clone()).label(i as i64 % 3);
         Arc::new(Memory::new((first..first + SAMPLES).map(sample).collect()))
     };
-    let plain = || Loader::shared_source(source(0));
+    let plain = || Loader::source(source(0));
     let loaders = [
         plain(),
         plain().shuffle(5),
         plain().shuffle_window(8).seed(u64::MAX),
         plain().weights((0..SAMPLES).map(|i| i as f64)),
-        plain().shuffle(5).repeat(3).skip(2),
+        plain().shuffle(5).repeat(3),
         plain().shuffle(1).subset((0..SAMPLES / 2).map(|i| 2 * i)),
-        Loader::mixture_of([(source(0), 0.5), (source(100), 0.5)]),
+        Loader::mixture([(source(0), 0.5), (source(100), 0.5)]),
         plain().order(Brief),
         plain().order(Careless),
     ];

@@ -110,7 +110,7 @@ fn run() -> Result<()> {
         Some(path) => source::open(path)?,
         None => Arc::new(Synth::new().images(1680).classes(6).side(64).memory()?),
     };
-    let loader = Loader::shared_source(data).batch_size(BATCH).normalize(Normalize::IMAGENET);
+    let loader = Loader::source(data).batch_size(BATCH).normalize(Normalize::IMAGENET);
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let training = training.host()?;

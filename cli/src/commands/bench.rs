@@ -141,7 +141,7 @@ impl Args {
             Element::Bf16 => Dtype::Bf16,
         };
         // The measurement ignores labels.
-        let mut loader = Loader::shared_source(source)
+        let mut loader = Loader::source(source)
             .unlabelled(true)
             .batch_size(self.measured.batch_size)
             .shuffle(self.seed)

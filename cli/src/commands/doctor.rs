@@ -178,7 +178,7 @@ impl Args {
     }
 
     fn loader(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize) -> Loader {
-        Loader::shared_source(source.clone())
+        Loader::source(source.clone())
             .batch_size(self.measured.batch_size)
             .shuffle(0)
             .augment(Augment::train(self.measured.size))

@@ -71,7 +71,7 @@ impl Args {
         let source = self.data.open(&self.path)?;
         let count = usize::from(self.images).min(source.len());
         let overlay = Overlay::of(&*source, self.follow);
-        let mut loader = overlay.fields(Loader::shared_source(source));
+        let mut loader = overlay.fields(Loader::source(source));
         if let Some(picture) = self.follow.exif() {
             loader = loader.annotations_follow(picture);
         }

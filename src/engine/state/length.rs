@@ -8,29 +8,20 @@ pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
         .map_err(|e| panicked(e, || format!("the order panicked when asked for the length of epoch {epoch}")))
 }
 
-/// Refuses a schedule whose epoch 0 has no batch: a run would be over at once, and nobody would
-/// know why. `skip` batches are left out of each epoch; the source has `samples`.
-pub(crate) fn some_batches(schedule: &Schedule, skip: u64, samples: usize) -> Result<()> {
+/// Refuses a schedule whose epoch 0 has no batch: a run would end at once, without a reason.
+pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
     if batches(schedule, 0)? > 0 {
         return Ok(());
     }
     let (left, world) = (schedule.order().len(0), schedule.rank().world_size);
     let of = format!("of {}", schedule.global_batch())
         + &if world > 1 { format!(" on {world} ranks") } else { String::new() };
-    let why = match (left, skip) {
-        (0, 0) => "the order has no samples in epoch 0".to_owned(),
-        (0, _) => {
-            format!(
-                "skip({skip}) leaves out {skip} batches {of}, which is all of it; the source has {samples} samples; lower skip"
-            )
-        }
-        (_, 0) => format!(
+    let why = if left == 0 {
+        "the order has no samples in epoch 0".to_owned()
+    } else {
+        format!(
             "{left} samples do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
-        ),
-        _ => format!(
-            "{left} samples, which is what skip({skip}) leaves, do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch_size or skip, \
-             or use LastBatch::Keep or LastBatch::Pad"
-        ),
+        )
     };
     Err(Error::config(format!("an epoch has no batch: {why}")))
 }

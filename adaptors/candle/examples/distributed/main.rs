@@ -101,7 +101,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     let stream = warpfeed_candle::stream(&device)?;
     let group = Group::join(place, &device)?;
     let open = |held_out: bool, augment: Augment| {
-        Loader::shared_source(data.clone())
+        Loader::source(data.clone())
             .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
             .global_batch_size(GLOBAL_BATCH)
             .distributed()

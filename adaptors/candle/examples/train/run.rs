@@ -61,9 +61,9 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
 impl Settings {
     /// The loaders of the training and held-out pictures.
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
-        let data = Loader::shared_source(self.data.clone());
+        let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
-            Some(apart) => [data, Loader::shared_source(apart.clone())],
+            Some(apart) => [data, Loader::source(apart.clone())],
             None => data.split_by_class([0.8, 0.2], 42)?,
         };
         let [training, held_out] = parts.map(|part| {
