@@ -152,7 +152,7 @@ fn run_client(
     for turn in 0..PICTURES_EACH {
         let number = (client * 37 + turn * 5) % expected.len();
         let sample = pictures.read(number, &mut scratch)?;
-        let mut picture = sample.fields()[0].1.to_vec();
+        let mut picture = sample.fields()[0].1.memory().to_vec();
         let bad = (client + turn) % 25 == 24;
         if bad {
             picture.truncate(picture.len() / 2);

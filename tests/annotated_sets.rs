@@ -402,8 +402,11 @@ fn packed_alike(source: &Arc<dyn Source>, folder: &Path) {
                 .iter()
                 .map(|sample| {
                     let sample = sample.as_sample().unwrap();
-                    let mut fields: Vec<_> =
-                        sample.fields().iter().map(|&(name, bytes)| (name.to_owned(), bytes.to_vec())).collect();
+                    let mut fields: Vec<_> = sample
+                        .fields()
+                        .iter()
+                        .map(|(name, value)| (name.to_string(), value.encoded(name).into_owned()))
+                        .collect();
                     fields.sort();
                     (sample.key().to_owned(), fields)
                 })
@@ -426,4 +429,32 @@ fn packing_keeps_every_field() {
     packed_alike(&open(root.path().join("data.yaml")).unwrap(), root.path());
     let root = voc();
     packed_alike(&open(root.path().join("VOC/ImageSets/Main/train.txt")).unwrap(), root.path());
+}
+
+/// FNV-1a of a file.
+fn hash(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[test]
+fn annotations_are_packed_to_the_same_bytes_as_before_values_had_types() {
+    let yolo = set(&[
+        ("data.yaml", "train: images\nnames: [a, b]\n"),
+        ("images/x.png", ""),
+        ("images/y.png", ""),
+        ("images/z.png", ""),
+        ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
+        ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
+    ]);
+    let (coco, voc) = (coco_set(&coco()), voc());
+    for (path, expected) in [
+        (yolo.path().join("data.yaml"), 14_715_297_234_080_773_763),
+        (coco.path().join("annotations/instances_val.json"), 12_446_537_908_120_063_695),
+        (voc.path().join("VOC/ImageSets/Main/train.txt"), 13_365_287_987_955_437_263),
+    ] {
+        let target = coco.path().join("set.tar");
+        Pack::new(&*open(&path).unwrap()).force(true).to(&target).unwrap();
+        assert_eq!(hash(&target), expected, "{}", path.display());
+    }
 }

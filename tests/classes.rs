@@ -218,7 +218,7 @@ fn other_classes_of_a_sample_are_numbered_as_its_label() {
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);
     let lists = (0..5).map(|i| Classes::new([["cat", "dog"], ["dog", "cat"]][(i + 1) % 2]).unwrap());
     let deep = lists.fold(pairs(&["cat", "dog"]), |source, list| list.number(source).unwrap());
-    assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("by more than 4 sources"));
+    assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("by more than 4 nested sources"));
 }
 
 /// An `.npy` file of `int64`.
@@ -241,8 +241,8 @@ fn packing_numbers_the_classes_of_boxes_too() {
     let packed = open(&packed).unwrap();
     let mut scratch = Vec::new();
     let sample = packed.read(0, &mut scratch).unwrap();
-    assert_eq!(sample.field("boxes.class.npy").unwrap(), npy(&[0, -1, 2]));
-    assert_eq!(sample.field("boxes.npy").unwrap(), npy(&[1, 0]), "only classes are numbers of classes");
+    assert_eq!(*sample.field("boxes.class.npy").unwrap(), npy(&[0, -1, 2]));
+    assert_eq!(*sample.field("boxes.npy").unwrap(), npy(&[1, 0]), "only classes are numbers of classes");
     assert_eq!(sample.label().unwrap(), Some(0));
     let text = OwnedSample::new("a").field("boxes.class.txt", "1");
     let set: Arc<dyn Source> = Arc::new(Memory::new(vec![text]).with_classes(["cat", "dog"]));

@@ -60,7 +60,7 @@ fn database(root: &tempfile::TempDir) -> std::path::PathBuf {
 
 fn reads(path: &Path) -> bool {
     let source = Lmdb::open(path).unwrap();
-    source.read(0, &mut Vec::new()).unwrap().field("jpg") == Some(b"bytes")
+    source.read(0, &mut Vec::new()).unwrap().field("jpg").as_deref() == Some(b"bytes")
 }
 
 #[test]

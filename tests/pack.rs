@@ -524,7 +524,7 @@ fn pictures_of_a_codec_of_your_own_are_checked_and_recoded_by_it() {
     let report = Pack::new(&whole).codec(Tiny).to(&to).unwrap();
     assert_eq!((report.samples, report.kept, report.refused_count), (2, 2, 0));
     let read = read_all(&*open(&to).unwrap());
-    assert_eq!(read[0].as_sample().unwrap().field("tiny"), Some(&tiny(20)[..]));
+    assert_eq!(read[0].as_sample().unwrap().field("tiny").as_deref(), Some(&tiny(20)[..]));
 
     let cut = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(9))]);
     let error = Pack::new(&cut).codec(Tiny).to(root.path().join("cut.lmdb")).unwrap_err().to_string();

@@ -36,7 +36,8 @@ fn rows(source: &dyn Source) -> Vec<Row> {
         let label = source.label(index, &mut scratch).unwrap();
         let sample = source.read(index, &mut scratch).unwrap();
         assert_eq!(sample.label().unwrap(), label);
-        let fields = sample.fields().iter().map(|&(name, bytes)| (name.to_owned(), bytes.to_owned())).collect();
+        let fields =
+            sample.fields().iter().map(|(name, value)| (name.to_string(), value.encoded(name).into_owned())).collect();
         (sample.key().to_owned(), label, fields)
     };
     (0..source.len()).map(row).collect()

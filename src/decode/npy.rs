@@ -4,6 +4,7 @@
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result};
+use crate::source::Numbers;
 
 /// Maximum number of axes of an array.
 pub(crate) const MAX_AXES: usize = 8;
@@ -60,6 +61,13 @@ impl<'a> Npy<'a> {
         let (kind, size, big_endian) = element(text).unwrap_or((b'?', 0, false));
         let fortran = value(text, "'fortran_order'").is_none_or(|value| !value.starts_with("False"));
         Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
+    }
+
+    /// The array that `numbers` would be in a file.
+    pub(crate) fn of(numbers: Numbers<'a>) -> Self {
+        let (kind, size, data) = numbers.parts();
+        let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
+        Npy { text: "typed numbers", kind, size, big_endian, fortran: false, shape, data, start: 0 }
     }
 
     /// Text of the header, shortened for a message.

@@ -90,10 +90,10 @@ impl Annotations {
         };
         self.classes = column("boxes.class")?;
         self.crowds = column("boxes.crowd")?.into_iter().filter(|&crowd| crowd != 0).count();
-        if let Some(json) = sample.field("boxes.masks.json") {
+        if let Some(masks) = sample.value("boxes.masks.json") {
             let (mut segments, mut mask) = (Segments::default(), Vec::new());
             let blame = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
-            let found = segments.parse(json).map_err(blame)?;
+            let found = segments.read(masks).map_err(blame)?;
             if found != all {
                 return Err(blame(Error::in_source(format!("{found} masks, there are {all} boxes"))));
             }

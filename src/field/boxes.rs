@@ -351,7 +351,7 @@ impl Boxes {
         }
         let field = encoded::find(sample, name)?;
         let blame = |e: Error| field.blame(&e);
-        let found = segments.parse(field.bytes).map_err(blame)?;
+        let found = segments.read(field.value).map_err(blame)?;
         if found != all {
             return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
         }

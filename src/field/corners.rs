@@ -3,7 +3,7 @@
 use super::encoded::{self, Encoded};
 use crate::decode::{Exif, Frame, Oriented, Size};
 use crate::error::{Error, Result};
-use crate::source::Sample;
+use crate::source::{Sample, Value};
 
 /// What the four numbers of a box are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -104,8 +104,15 @@ impl Reader {
 /// If these are not two whole numbers above 0.
 pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Size>> {
     let declared = |have: &str| have.strip_prefix(name) == Some(".image_size.txt");
-    let Some(&(field, bytes)) = sample.fields().iter().find(|(have, _)| declared(have)) else { return Ok(None) };
-    let text = String::from_utf8_lossy(bytes);
+    let Some(&(field, value)) = sample.fields().iter().find(|(have, _)| declared(have)) else { return Ok(None) };
+    let numbers = if let Value::Numbers(numbers) = value { numbers.iter::<u32>() } else { None };
+    if let Some(mut sides) = numbers
+        && let (Some(width @ 1..), Some(height @ 1..), None) = (sides.next(), sides.next(), sides.next())
+    {
+        return Ok(Some(Size::new(width, height)));
+    }
+    let bytes = value.encoded(field);
+    let text = String::from_utf8_lossy(&bytes);
     let mut sides = text.split_ascii_whitespace().map(|side| side.parse::<u32>().ok().filter(|&side| side > 0));
     match (sides.next(), sides.next(), sides.next()) {
         (Some(Some(width)), Some(Some(height)), None) => Ok(Some(Size::new(width, height))),
@@ -118,9 +125,10 @@ fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<b
     let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(have, _)| units(have)) {
         None => Ok(false),
-        Some((_, text)) if text.trim_ascii() == b"relative" => Ok(true),
-        Some((_, text)) => {
-            let text = String::from_utf8_lossy(text);
+        Some((_, text)) if text.memory().trim_ascii() == b"relative" => Ok(true),
+        Some((name, text)) => {
+            let text = text.encoded(name);
+            let text = String::from_utf8_lossy(&text);
             Err(field.error(format_args!("has the units {text:?}; without a text they are pixels, or \"relative\"")))
         }
     }

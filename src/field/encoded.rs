@@ -1,4 +1,5 @@
-//! How the numbers of a sample's field are written. The end of the field's name says it.
+//! The numbers of a sample's field. A typed value has them. Otherwise the end of the field's name says
+//! how they are encoded.
 
 use std::cell::Cell;
 
@@ -7,7 +8,7 @@ use super::number::{Number, put};
 use crate::batch::{Dtype, Element};
 use crate::decode::{Npy, Shape};
 use crate::error::{Error, Result};
-use crate::source::Sample;
+use crate::source::{Sample, Value};
 
 /// The ends of names, in the order in which they are looked for.
 const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
@@ -15,7 +16,7 @@ const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding
 /// Scratch of more bytes is freed after use.
 const KEPT: usize = 1 << 20;
 
-/// How the bytes of a field are written.
+/// Form of a field's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// A little-endian array without a header.
@@ -23,6 +24,8 @@ pub(crate) enum Encoding {
     Npy,
     Json,
     Text,
+    /// A typed value.
+    Typed,
 }
 
 /// A field of a sample.
@@ -30,20 +33,35 @@ pub(crate) enum Encoding {
 pub(crate) struct Encoded<'a> {
     /// Its full name, for messages.
     pub(crate) name: &'a str,
+    pub(crate) value: Value<'a>,
+    /// The memory of the value.
     pub(crate) bytes: &'a [u8],
     pub(crate) encoding: Encoding,
+}
+
+impl<'a> Encoded<'a> {
+    /// The field `name`, whose bytes have this `encoding` unless they are a typed value.
+    pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
+        let encoding = match value {
+            Value::Bytes(_) => encoding,
+            Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
+            Value::Text(_) => encoding,
+            _ => Encoding::Typed,
+        };
+        Encoded { name, value, bytes: value.memory(), encoding }
+    }
 }
 
 /// The field of `sample` that the batch field `name` is made of.
 fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
-    if let Some(&(name, bytes)) = fields.iter().find(|(have, _)| *have == name) {
+    if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {
         let encoding = ENDS.iter().find(|(end, _)| name.ends_with(end)).map_or(Encoding::Raw, |(_, e)| *e);
-        return Some(Encoded { name, bytes, encoding });
+        return Some(Encoded::new(name, value, encoding));
     }
     ENDS.iter().find_map(|&(end, encoding)| {
-        let &(name, bytes) = fields.iter().find(|(have, _)| have.strip_prefix(name) == Some(end))?;
-        Some(Encoded { name, bytes, encoding })
+        let &(name, value) = fields.iter().find(|(have, _)| have.strip_prefix(name) == Some(end))?;
+        Some(Encoded::new(name, value, encoding))
     })
 }
 
@@ -97,7 +115,8 @@ impl Encoded<'_> {
         if self.encoding == Encoding::Raw {
             return take(self.bytes, None);
         }
-        let npy = (self.encoding == Encoding::Npy).then(|| self.npy()).transpose()?;
+        let is_array = matches!(self.encoding, Encoding::Npy | Encoding::Typed);
+        let npy = is_array.then(|| self.npy()).transpose()?;
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
@@ -135,6 +154,12 @@ impl Encoded<'_> {
 
     /// The array and its shape; its data has as many bytes as that takes.
     pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
+        if let Value::Numbers(numbers) = self.value {
+            return Ok((Npy::of(numbers), numbers.sides().collect()));
+        }
+        if let Value::Lists(_) = self.value {
+            return Err(self.error("holds lists of numbers of different lengths, an array is expected"));
+        }
         let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is not an array: {}", e.cause())))?;
         let known = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
         let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);

@@ -44,7 +44,7 @@ impl Image {
     /// The encoded bytes in `sample`.
     pub(crate) fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
         let found = match &self.of {
-            Some(name) => sample.field(name),
+            Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
             None => codecs.image(sample).map(|(_, bytes)| bytes),
         };
         found.ok_or_else(|| {

@@ -36,7 +36,7 @@ use crate::transform::Plan;
 ///         _: Option<&Plan>,
 ///         place: &mut Place<'_>,
 ///     ) -> warpfeed::Result<()> {
-///         let length = sample.field("txt").map_or(0, <[u8]>::len) as i64;
+///         let length = sample.field("txt").map_or(0, |text| text.len()) as i64;
 ///         place.bytes(0).copy_from_slice(&length.to_ne_bytes());
 ///         Ok(())
 ///     }

@@ -80,10 +80,10 @@ impl Mask {
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
-        let Some(&(name, bytes)) = ["", ".png", ".npy"].iter().find_map(|end| ended(end)) else {
+        let Some(&(name, value)) = ["", ".png", ".npy"].iter().find_map(|end| ended(end)) else {
             return Err(Error::in_source(format!("no mask {name:?} among {:?}", sample.names())));
         };
-        Ok(Encoded { name, bytes, encoding: Encoding::Npy })
+        Ok(Encoded::new(name, value, Encoding::Npy))
     }
 
     /// The least and the largest value that may be delivered, beside `fill`.
@@ -155,12 +155,12 @@ impl Mask {
         let to = bytemuck::cast_slice_mut::<_, T>(to);
         let fill = self.fill;
         SAMPLER.with_borrow_mut(|sampler| {
-            if Png::matches(field.bytes) {
+            if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
                 let png = Png::open(field.bytes)?;
                 let frame = plan.frame(Some(png.size()))?;
                 return sampler.png(&png, &mut Plane { plan, frame, to, fill, least, most });
             }
-            if !Npy::matches(field.bytes) {
+            if field.encoding != Encoding::Typed && !Npy::matches(field.bytes) {
                 let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
                 return Err(Error::decode(format!(
                     "a mask that begins with {start:?} ({} bytes in all); PNG and npy are read",

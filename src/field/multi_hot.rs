@@ -121,7 +121,7 @@ impl MultiHot {
                 let read = json.deserialize_any(list).and_then(|()| json.end());
                 read.map_err(|e| field.error(format_args!("is not a list of labels: {e}")))
             }
-            Encoding::Raw | Encoding::Npy => field.with_numbers(Dtype::I64, |bytes, _| {
+            Encoding::Raw | Encoding::Npy | Encoding::Typed => field.with_numbers(Dtype::I64, |bytes, _| {
                 let (numbers, rest) = bytes.as_chunks::<8>();
                 if !rest.is_empty() {
                     let found = bytes.len();

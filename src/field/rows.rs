@@ -94,7 +94,7 @@ impl Kind for Rows {
     fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
         let field = encoded::find(sample, name)?;
         if self.plain {
-            return self.put(&field, field.bytes, None, place);
+            return self.put(&field, &field.value.encoded(field.name), None, place);
         }
         field.with_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, place))
     }

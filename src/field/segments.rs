@@ -18,6 +18,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 
 use crate::decode::Size;
 use crate::error::{Error, Result};
+use crate::source::Value;
 
 /// The grid of the outlines, in parts of a pixel.
 const FINE: f64 = 5.0;
@@ -100,11 +101,29 @@ impl Segments {
     ///
     /// # Errors
     /// If it is not such a list, with the line and the column.
-    pub(crate) fn parse(&mut self, json: &[u8]) -> Result<usize> {
+    pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
+        let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
+        self.clear();
+        for outline in outlines.iter() {
+            let polygon = if outline.len() == 0 { Item::None } else { Item::Polygons(self.ends.len(), 1) };
+            self.items.push(polygon);
+            if outline.len() > 0 {
+                self.points.extend(outline);
+                self.ends.push(self.points.len());
+            }
+        }
+        Ok(self.items.len())
+    }
+
+    fn clear(&mut self) {
         self.items.clear();
         self.ends.clear();
         self.points.clear();
         self.runs.clear();
+    }
+
+    fn parse(&mut self, json: &[u8]) -> Result<usize> {
+        self.clear();
         let mut reader = serde_json::Deserializer::from_slice(json);
         let parsed = List(self).deserialize(&mut reader).and_then(|()| reader.end());
         parsed.map_err(|e| Error::in_source(format!("segmentations: {e}")))?;

@@ -374,7 +374,8 @@ impl Prepared {
         (self.treatment, self.refused, self.remark) = (None, false, None);
         (self.image_in, self.image_out) = (0, 0);
         let image = codecs.image(&sample).map(|(name, _)| name);
-        for &(name, bytes) in sample.fields() {
+        for &(name, value) in sample.fields() {
+            let bytes = &*value.encoded(name);
             let start = self.bytes.len();
             let mut stored_as = name;
             if Some(name) == image {

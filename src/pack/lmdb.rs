@@ -173,20 +173,18 @@ impl Writer for LmdbWriter {
         if sample.field("__key__").is_some() {
             return Err(Error::in_source("a field cannot be named \"__key__\": the key stands there"));
         }
-        if let Some((name, bytes)) = sample.fields().iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
-            return Err(Error::in_source(format!(
-                "field {name:?} has {} bytes, messagepack takes {}",
-                bytes.len(),
-                u32::MAX
-            )));
+        let values: Vec<_> = sample.fields().iter().map(|(name, value)| (name, value.encoded(name))).collect();
+        if let Some((name, bytes)) = values.iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
+            let (found, most) = (bytes.len(), u32::MAX);
+            return Err(Error::in_source(format!("field {name:?} has {found} bytes, messagepack takes {most}")));
         }
         let out = &mut self.values;
-        write_map_len(out, 1 + sample.fields().len() as u32 + u32::from(label.is_some())).expect(IN_MEMORY);
+        write_map_len(out, 1 + values.len() as u32 + u32::from(label.is_some())).expect(IN_MEMORY);
         write_str(out, "__key__").expect(IN_MEMORY);
         write_str(out, sample.key()).expect(IN_MEMORY);
-        for (name, bytes) in sample.fields() {
+        for (name, bytes) in values {
             write_str(out, name).expect(IN_MEMORY);
-            write_bin(out, bytes).expect(IN_MEMORY);
+            write_bin(out, &bytes).expect(IN_MEMORY);
         }
         if let Some(label) = label {
             write_str(out, "cls").expect(IN_MEMORY);

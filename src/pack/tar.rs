@@ -185,12 +185,12 @@ impl Writer for TarWriter {
         let key = (stem != sample.key()).then(|| sample.key());
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
-        for &(name, bytes) in sample.fields() {
+        for &(name, value) in sample.fields() {
             // Such a name would come back as another name or as part of another path.
             if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
                 return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
             }
-            append(&mut gathered, &format!("{stem}.{name}"), key, bytes);
+            append(&mut gathered, &format!("{stem}.{name}"), key, &value.encoded(name));
         }
         if let Some(label) = label {
             append(&mut gathered, &format!("{stem}.cls"), key, label.to_string().as_bytes());

@@ -93,7 +93,7 @@ impl Recipe {
 
     /// Refuses a sample of more bytes than the limit, before anything is made of it.
     pub(crate) fn check_length(&self, sample: &Sample<'_>, pick: &Pick) -> Result<()> {
-        let total: u64 = sample.fields().iter().map(|f| f.1.len() as u64).sum();
+        let total = sample.memory() as u64;
         if total > self.sample_bytes {
             let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
             return Err(self.blame(pick.sample, sample.key(), Error::in_source(cause)));

@@ -1,66 +1,56 @@
-//! What an annotated picture's sample holds: the fields that COCO, YOLO and Pascal VOC give,
-//! under the same names.
+//! Fields of an annotated picture: those that COCO, YOLO and Pascal VOC return, under the same names.
 //!
-//! | field | holds |
+//! | field | content |
 //! |---|---|
 //! | `jpg`, `png`, ... | the picture |
 //! | `boxes.npy` | (n, 4) f32: left, upper, right and lower edge |
 //! | `boxes.class.npy` | (n) i64: the number of the class |
 //! | `boxes.crowd.npy`, `boxes.difficult.npy` | (n) u8: 1 or 0 |
-//! | `boxes.masks.json` | a list of n segmentations as COCO writes them, `null` where there is none |
+//! | `boxes.masks.json` | n segmentations as COCO writes them; `null` if a box has none |
 //! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabelled, 1 hidden, 2 visible |
-//! | `boxes.image_size.txt` | width and height in pixels of the picture that was annotated, if the set says |
-//! | `boxes.units.txt` | `relative`: coordinates are parts of the picture's width and height. Without it they are pixels |
+//! | `boxes.image_size.txt` | width and height in pixels of the annotated picture, if the set declares them |
+//! | `boxes.units.txt` | `relative`: coordinates are fractions of the picture's width and height. Without it they are pixels |
 //! | `mask.png` | a class for each pixel |
-//! | `image_id.txt` | the picture's id, where that is not its name |
+//! | `image_id.txt` | the picture's id, if it differs from the name |
+//!
+//! Arrays and outlines are typed [values](Value). `pack` writes them as files of these names.
 
-use std::io::Write;
 use std::path::{Component, Path};
 
 use arrayvec::ArrayVec;
 
-use super::Sample;
 use super::file::{self, MAX_FILE};
 use super::sample::MAX_FIELDS;
+use super::value::{Lists, Number, Numbers, append_lists};
+use super::{Sample, Value};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// The fields of a sample while they are put into a worker's scratch, one behind the other.
+/// The fields of a sample while they are gathered. Those that the source does not have in memory are
+/// put into the worker's scratch, one after the other.
 pub(super) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
-    /// Names, and where the fields begin.
-    fields: ArrayVec<(&'static str, usize), MAX_FIELDS>,
+    fields: ArrayVec<(&'static str, Part<'s>), MAX_FIELDS>,
 }
 
-/// A number in an array.
-pub(super) trait Number {
-    /// NumPy's name of the type, little-endian.
-    const DESCR: &'static str;
-
-    fn put(self, to: &mut Vec<u8>);
+/// One field. The scratch holds its bytes up to the start of the next such field.
+enum Part<'s> {
+    Kept(Value<'s>),
+    Bytes { start: usize },
+    Numbers { start: usize, shape: ArrayVec<usize, 3>, of_bytes: OfBytes<'s> },
+    Lists { start: usize, count: usize },
 }
 
-impl Number for f32 {
-    const DESCR: &'static str = "<f4";
+/// Makes an array of its bytes and its shape.
+type OfBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
-    fn put(self, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.to_le_bytes());
-    }
-}
-
-impl Number for i64 {
-    const DESCR: &'static str = "<i8";
-
-    fn put(self, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.to_le_bytes());
-    }
-}
-
-impl Number for u8 {
-    const DESCR: &'static str = "|u1";
-
-    fn put(self, to: &mut Vec<u8>) {
-        to.push(self);
+impl Part<'_> {
+    /// Its first byte in the scratch, if it lies there.
+    fn start(&self) -> Option<usize> {
+        match self {
+            Part::Kept(_) => None,
+            Part::Bytes { start } | Part::Numbers { start, .. } | Part::Lists { start, .. } => Some(*start),
+        }
     }
 }
 
@@ -70,41 +60,39 @@ impl<'s> Parts<'s> {
         Parts { bytes: scratch, fields: ArrayVec::new() }
     }
 
-    /// Begins the field `name`. What is written to the bytes is its content, up to the next one.
+    /// Begins the field `name`. Its content is what is written to the bytes up to the next field.
     pub(super) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
-        self.fields.push((name, self.bytes.len()));
+        self.fields.push((name, Part::Bytes { start: self.bytes.len() }));
         self.bytes
     }
 
-    /// Adds an array in NumPy's format 1.0. `numbers` has as many as `shape` says.
+    /// Adds a value that is in memory.
+    pub(super) fn keep(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
+        self.fields.push((name, Part::Kept(value.into())));
+    }
+
+    /// Adds an array. `numbers` has as many elements as `shape` says.
     pub(super) fn array<T: Number>(
         &mut self,
         name: &'static str,
         shape: &[usize],
         numbers: impl IntoIterator<Item = T>,
     ) {
-        let bytes = self.begin(name);
-        let start = bytes.len();
-        bytes.extend_from_slice(b"\x93NUMPY\x01\x00\x00\x00");
-        let written = (|| {
-            write!(bytes, "{{'descr': '{}', 'fortran_order': False, 'shape': (", T::DESCR)?;
-            shape.iter().try_for_each(|side| write!(bytes, "{side}, "))?;
-            write!(bytes, "), }}")
-        })();
-        written.expect("a Vec takes everything");
-        // The header ends with a line feed at a multiple of 64 bytes.
-        let header = (bytes.len() - start + 1).next_multiple_of(64);
-        bytes.resize(start + header - 1, b' ');
-        bytes.push(b'\n');
-        bytes[start + 8..start + 10].copy_from_slice(&((header - 10) as u16).to_le_bytes());
-        numbers.into_iter().for_each(|number| number.put(bytes));
+        let (start, shape) = (self.bytes.len(), shape.iter().copied().collect());
+        self.fields.push((name, Part::Numbers { start, shape, of_bytes: Numbers::of_bytes::<T> }));
+        numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
+    }
+
+    /// Adds lists of numbers, which end at `ends`.
+    pub(super) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
+        self.fields.push((name, Part::Lists { start: self.bytes.len(), count: ends.len() }));
+        append_lists(self.bytes, ends, numbers);
     }
 
     /// Adds the size of the picture that was annotated, if it is known.
     pub(super) fn image_size(&mut self, size: Option<(u32, u32)>) {
         if let Some((width, height)) = size {
-            let bytes = self.begin("boxes.image_size.txt");
-            write!(bytes, "{width} {height}").expect("a Vec takes everything");
+            self.array("boxes.image_size.txt", &[2], [width, height]);
         }
     }
 
@@ -122,9 +110,17 @@ impl<'s> Parts<'s> {
     /// If a field was added twice.
     pub(super) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
         let (bytes, mut sample) = (&**self.bytes, Sample::new(key));
-        let ends = self.fields.iter().skip(1).map(|field| field.1).chain([bytes.len()]);
-        for (&(name, start), end) in self.fields.iter().zip(ends) {
-            sample.push(name, &bytes[start..end])?;
+        for (place, (name, part)) in self.fields.iter().enumerate() {
+            let end = self.fields[place + 1..].iter().find_map(|(_, next)| next.start()).unwrap_or(bytes.len());
+            let value = match part {
+                Part::Kept(value) => *value,
+                Part::Bytes { start } => Value::Bytes(&bytes[*start..end]),
+                Part::Numbers { start, shape, of_bytes } => {
+                    of_bytes(&bytes[*start..end], shape).expect("as many numbers as the shape has").into()
+                }
+                Part::Lists { start, count } => Lists::of_bytes(&bytes[*start..end], *count).into(),
+            };
+            sample.push(name, value)?;
         }
         Ok(sample)
     }

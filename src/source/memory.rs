@@ -1,4 +1,4 @@
-use super::{Sample, Source};
+use super::{Sample, Source, Value};
 use crate::error::Result;
 
 /// A data set in memory, for tests and for small generated sets.
@@ -58,7 +58,7 @@ impl OwnedSample {
             sample = sample.with_label(class);
         }
         for (name, bytes) in &self.fields {
-            sample.push(name, bytes)?;
+            sample.push(name, &bytes[..])?;
         }
         Ok(sample)
     }
@@ -67,13 +67,14 @@ impl OwnedSample {
 impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
-    /// Copies a sample out of its source. The label is copied as it is numbered now. Class numbers
+    /// Copies a sample out of its source, typed values as the [bytes of a file](Value::encoded). The label is copied as it is numbered now. Class numbers
     /// within fields are copied as they are stored; [`Sample::class`] renumbers them.
     ///
     /// # Errors
     /// If its label is not a number.
     fn try_from(sample: &Sample<'_>) -> Result<Self> {
-        let fields = sample.fields().iter().map(|&(name, bytes)| (name.to_owned(), bytes.to_owned())).collect();
+        let encoded = |&(name, value): &(&str, Value<'_>)| (name.to_owned(), value.encoded(name).into_owned());
+        let fields = sample.fields().iter().map(encoded).collect();
         Ok(OwnedSample { key: sample.key().to_owned(), fields, label: sample.label()? })
     }
 }

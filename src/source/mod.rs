@@ -1,7 +1,7 @@
 //! Bytes by index.
 //!
-//! 1. [`Source`]: maps an index to a [`Sample`]: a few named byte fields, without a copy if the
-//!    medium allows that.
+//! 1. [`Source`]: maps an index to a [`Sample`] of a few named fields. A field is bytes or a typed
+//!    [`Value`], without a copy if the medium allows that.
 //! 2. [`Folder`]: pictures in class folders.
 //! 3. [`Lmdb`]: one LMDB database.
 //! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
@@ -38,6 +38,7 @@ mod sample;
 mod source;
 mod table;
 mod tar;
+mod value;
 mod voc;
 mod yolo;
 
@@ -54,6 +55,7 @@ pub use sample::Sample;
 pub use source::Source;
 pub use table::{Table, TableOptions};
 pub use tar::Tar;
+pub use value::{Lists, Number, Numbers, Value};
 pub use voc::Voc;
 pub use yolo::Yolo;
 

@@ -1,39 +1,42 @@
+use std::borrow::Cow;
+
 use super::relabel::Relabel;
+use super::value::Value;
 use crate::error::{Error, Result};
 use crate::format;
 
-/// How many fields a sample can have.
+/// The most fields of a sample.
 pub(super) const MAX_FIELDS: usize = 16;
 
-/// How often the classes of a sample can be numbered anew, one source around the other.
+/// The most sources around each other that renumber the classes of a sample.
 const MAX_RELABELS: usize = 4;
 
-/// One sample, borrowed from its source: a key, a few named byte fields, and perhaps a label.
+/// One sample, borrowed from its source: a key, a few named fields, and perhaps a label.
 ///
-/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. The label is
-/// not a field: `cls` becomes [`label`](Sample::label). So a picture in a class folder and a
-/// picture with a `cls` beside it give the same sample.
+/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field holds
+/// bytes or a typed [`Value`]. The label is not a field: `cls` becomes [`label`](Sample::label). So a
+/// picture in a class folder and a picture with a `cls` file next to it give the same sample.
 ///
 /// ```
 /// use warpfeed::source::Sample;
 ///
 /// let sample = Sample::new("cat/1").with_field("jpg", b"...")?.with_label(0);
-/// assert_eq!(sample.field("jpg"), Some(&b"..."[..]));
+/// assert_eq!(sample.field("jpg").as_deref(), Some(&b"..."[..]));
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
     key: &'a str,
-    fields: [(&'a str, &'a [u8]); MAX_FIELDS],
+    fields: [(&'a str, Value<'a>); MAX_FIELDS],
     len: usize,
     label: Label<'a>,
-    /// How its classes are numbered anew, one after the other.
+    /// Renumberings of its classes, in the order in which they apply.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
-    /// How many of them the label is the result of already.
+    /// Number of them that the label already includes.
     done: usize,
 }
 
-/// Where a sample's label comes from.
+/// Origin of a sample's label.
 #[derive(Debug, Clone, Copy)]
 enum Label<'a> {
     /// The sample has none.
@@ -49,38 +52,41 @@ impl<'a> Sample<'a> {
     /// A sample without fields. `key` is its path in the data set without the extension, such as
     /// `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
-        let (fields, relabels) = ([("", &[][..]); MAX_FIELDS], [None; MAX_RELABELS]);
+        let (fields, relabels) = ([("", Value::Bytes(&[])); MAX_FIELDS], [None; MAX_RELABELS]);
         Sample { key, fields, len: 0, label: Label::None, relabels, done: 0 }
     }
 
-    /// The sample with one more field. The field `cls` is the label in decimal text, unless a label
-    /// is already set.
+    /// Adds a field: bytes, text, or another [`Value`]. The field `cls` is the label in decimal text,
+    /// unless a label is already set.
     ///
     /// # Errors
-    /// If the sample already has 16 fields, or a field of this name.
-    pub fn with_field(mut self, name: &'a str, bytes: &'a [u8]) -> Result<Self> {
-        self.push(name, bytes)?;
+    /// If the sample already has 16 fields, or a field of this name. If no file of this name could
+    /// hold the value.
+    pub fn with_field(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<Self> {
+        self.push(name, value)?;
         Ok(self)
     }
 
     /// [`with_field`](Sample::with_field) in place, for the inner loops of sources: moving a sample
     /// for every field would be slow.
-    pub(crate) fn push(&mut self, name: &'a str, bytes: &'a [u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<()> {
+        let value = value.into();
+        value.check_name(name)?;
         if name == "cls" {
             match self.label {
-                Label::None => (self.label, self.done) = (Label::Text(bytes), self.relabelled_times()),
+                Label::None => (self.label, self.done) = (Label::Text(value.memory()), self.relabelled_times()),
                 Label::Class(_) => {}
                 Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
             }
             return Ok(());
         }
-        if self.field(name).is_some() {
+        if self.value(name).is_some() {
             return Err(Error::in_source(format!("field {name:?} occurs twice")));
         }
         let Some(slot) = self.fields.get_mut(self.len) else {
             return Err(Error::in_source(format!("more than {MAX_FIELDS} fields; {name:?} does not fit")));
         };
-        *slot = (name, bytes);
+        *slot = (name, value);
         self.len += 1;
         Ok(())
     }
@@ -92,17 +98,14 @@ impl<'a> Sample<'a> {
         self
     }
 
-    /// The sample with its classes numbered anew: its label, and what [`class`](Sample::class) says
-    /// of the others.
+    /// Renumbers the sample's classes: its label, and the result of [`class`](Sample::class).
     ///
     /// # Errors
-    /// If they were numbered anew four times before.
+    /// If they were renumbered four times before.
     pub(crate) fn relabelled(mut self, relabel: &'a Relabel) -> Result<Self> {
         let times = self.relabelled_times();
         let place = self.relabels.get_mut(times).ok_or_else(|| {
-            Error::in_source(format!(
-                "classes are numbered anew by more than {MAX_RELABELS} sources, one around the other"
-            ))
+            Error::in_source(format!("labels are renumbered by more than {MAX_RELABELS} nested sources"))
         })?;
         *place = Some(relabel);
         Ok(self)
@@ -144,7 +147,7 @@ impl<'a> Sample<'a> {
     }
 
     /// All fields, in the order of the source.
-    pub fn fields(&self) -> &[(&'a str, &'a [u8])] {
+    pub fn fields(&self) -> &[(&'a str, Value<'a>)] {
         &self.fields[..self.len]
     }
 
@@ -153,9 +156,27 @@ impl<'a> Sample<'a> {
         self.fields().iter().map(|field| field.0).collect()
     }
 
-    /// The bytes of field `name`.
-    pub fn field(&self, name: &str) -> Option<&'a [u8]> {
-        self.fields().iter().find(|(n, _)| *n == name).map(|(_, bytes)| *bytes)
+    /// The value of field `name`.
+    pub fn value(&self, name: &str) -> Option<Value<'a>> {
+        self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
+    }
+
+    /// The bytes of field `name`, as in a file: see [`Value::encoded`]. Only typed values are copied.
+    pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        self.value(name).map(|value| value.encoded(name))
+    }
+
+    /// The first field of bytes whose name satisfies `is`.
+    pub(crate) fn bytes_named(&self, is: impl Fn(&str) -> bool) -> Option<(&'a str, &'a [u8])> {
+        self.fields().iter().find_map(|&(name, value)| match value {
+            Value::Bytes(bytes) if is(name) => Some((name, bytes)),
+            _ => None,
+        })
+    }
+
+    /// Bytes that the fields occupy in memory.
+    pub fn memory(&self) -> usize {
+        self.fields().iter().map(|(_, value)| value.memory().len()).sum()
     }
 
     /// Name and bytes of the image: the first field that is [named after](format::is_picture) a
@@ -163,7 +184,7 @@ impl<'a> Sample<'a> {
     ///
     /// [`Codecs::image`](crate::decode::Codecs::image) also finds the formats of your own codecs.
     pub fn image(&self) -> Option<(&'a str, &'a [u8])> {
-        self.fields().iter().find(|(name, _)| format::is_picture(name)).copied()
+        self.bytes_named(format::is_picture)
     }
 
     /// The label, if the sample has one.
@@ -195,7 +216,7 @@ mod tests {
     fn cls_is_the_label_and_not_a_field() {
         let sample = Sample::new("a").with_field("jpg", b"x").unwrap().with_field("cls", b" 17\n").unwrap();
         assert_eq!(sample.label().unwrap(), Some(17));
-        assert_eq!(sample.fields(), [("jpg", &b"x"[..])]);
+        assert_eq!(sample.fields(), [("jpg", b"x".into())]);
         let named = Sample::new("a").with_field("cls", b"cat").unwrap();
         assert!(named.label().unwrap_err().to_string().contains("\"cat\""));
     }

@@ -291,7 +291,7 @@ impl Alone {
 fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
-    for (_, bytes) in sample.fields() {
+    for bytes in sample.fields().iter().map(|(_, value)| value.memory()) {
         black_box(bytes.iter().step_by(64).fold(0, |all, byte| all ^ byte));
         total += bytes.len();
     }

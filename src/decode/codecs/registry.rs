@@ -115,7 +115,7 @@ impl Codecs {
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_picture =
             |name: &str| format::is_picture(name) || self.added.iter().any(|codec| codec.format().has_field(name));
-        sample.fields().iter().find(|(name, _)| is_picture(name)).copied()
+        sample.bytes_named(is_picture)
     }
 
     /// Opens a picture, reading only its header.

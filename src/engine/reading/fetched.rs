@@ -94,7 +94,8 @@ impl Shelf {
 fn touch(sample: &Sample<'_>) -> usize {
     let fields = sample.fields().iter();
     fields
-        .map(|(_, bytes)| {
+        .map(|(_, value)| {
+            let bytes = value.memory();
             let ends = bytes.iter().step_by(PAGE).chain(bytes.last());
             std::hint::black_box(ends.fold(0, |all, byte| all ^ byte));
             bytes.len()
@@ -141,7 +142,7 @@ mod tests {
                     match shelf.sample(id).unwrap().0 {
                         Ok(sample) => {
                             assert_eq!(
-                                (sample.key(), sample.field("img").unwrap()),
+                                (sample.key(), &*sample.field("img").unwrap()),
                                 ("name", &*vec![id as u8; id + 1])
                             );
                         }

@@ -384,6 +384,6 @@ mod tests {
         let mut shelf = Shelf::new(Arc::new(Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])])));
         let (_, bytes) = shelf.read(0, 0, || false);
         assert_eq!((bytes, shelf.capacity()), (9, 0));
-        assert_eq!(shelf.sample(0).unwrap().0.unwrap().field("img"), Some(&[7; 9][..]));
+        assert_eq!(shelf.sample(0).unwrap().0.unwrap().field("img").as_deref(), Some(&[7; 9][..]));
     }
 }

@@ -343,7 +343,7 @@ impl<'a> Desk<'a> {
             });
             match read {
                 Ok((sample, memory)) => {
-                    let bytes = sample.fields().iter().map(|f| f.1.len()).sum::<usize>();
+                    let bytes = sample.memory();
                     let buffer = 2 * bytes;
                     // What was read ahead has its own bound.
                     let buffer = if ahead_ns.is_some() { 0 } else { buffer };

@@ -224,7 +224,7 @@ mod tests {
         let set = Folder::open(root.path()).unwrap();
         let mut scratch = Vec::new();
         for i in (0..contents.len()).chain((0..contents.len()).rev()) {
-            assert_eq!(set.read(i, &mut scratch).unwrap().field("jpg").unwrap(), contents[i]);
+            assert_eq!(set.read(i, &mut scratch).unwrap().image().unwrap().1, contents[i]);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::format::Format;
 use crate::source::annotated::{Parts, key_and_field, root};
 use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
-use crate::source::{Sample, Source};
+use crate::source::{Numbers, Sample, Source};
 
 const PICTURES: &str = "JPEGImages";
 const ANNOTATIONS: &str = "Annotations";
@@ -273,9 +273,9 @@ impl Source for Voc {
         if self.annotated {
             let boxes = if index == 0 { 0 } else { self.items[index - 1].end }..item.end;
             let n = boxes.len();
-            parts.array("boxes.npy", &[n, 4], self.edges[boxes.clone()].iter().flatten().copied());
-            parts.array("boxes.class.npy", &[n], self.numbers[boxes.clone()].iter().copied());
-            parts.array("boxes.difficult.npy", &[n], self.difficult[boxes].iter().copied());
+            parts.keep("boxes.npy", Numbers::new(self.edges[boxes.clone()].as_flattened(), &[n, 4])?);
+            parts.keep("boxes.class.npy", Numbers::new(&self.numbers[boxes.clone()], &[n])?);
+            parts.keep("boxes.difficult.npy", Numbers::new(&self.difficult[boxes], &[n])?);
         }
         parts.image_size(item.size);
         if item.mask {

@@ -76,12 +76,6 @@ impl Labels {
         self.ends.push(self.outlines.len());
         Ok(())
     }
-
-    /// The outline of each box.
-    pub(super) fn outlines(&self) -> impl Iterator<Item = &[f64]> {
-        let starts = [0].into_iter().chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| &self.outlines[start..end])
-    }
 }
 
 /// From centre and size to edges.
@@ -116,13 +110,13 @@ mod tests {
         labels.parse(b"1 0.5 0.5 0.5 0.25\n\n0 0.1 0.2 0.3 0.2 0.3 0.6\r\n", 2, None).unwrap();
         assert_eq!(labels.classes, [1, 0]);
         assert_eq!(labels.edges, [[0.25, 0.375, 0.75, 0.625], [0.1, 0.2, 0.3, 0.6]]);
-        assert_eq!(labels.outlines().collect::<Vec<_>>(), [&[][..], &[0.1, 0.2, 0.3, 0.2, 0.3, 0.6]]);
+        assert_eq!((&labels.ends[..], &labels.outlines[..]), (&[0, 6][..], &[0.1, 0.2, 0.3, 0.2, 0.3, 0.6][..]));
         labels.parse(b"0 0.5 0.5 1 1 0.25 0.75 1 0 0 0", 0, Some((2, 3))).unwrap();
         assert_eq!(labels.points, [0.25, 0.75, 1.0, 0.0, 0.0, 0.0]);
         labels.parse(b"0 0.5 0.5 1 1 0.25 0.75 -1 -1", 0, Some((2, 2))).unwrap();
         assert_eq!(labels.points, [0.25, 0.75, 2.0, -1.0, -1.0, 0.0]);
         labels.parse(b"", 2, None).unwrap();
-        assert!(labels.classes.is_empty() && labels.edges.is_empty() && labels.outlines().next().is_none());
+        assert!(labels.classes.is_empty() && labels.edges.is_empty() && labels.ends.is_empty());
     }
 
     #[test]

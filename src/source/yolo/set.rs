@@ -140,14 +140,14 @@ impl Source for Yolo {
             }
             labels.parse(scratch, self.classes.len(), self.points).map_err(|e| e.at_path(file.concat()))?;
             let (n, mut parts) = (labels.classes.len(), Parts::new(scratch));
-            parts.begin("boxes.units.txt").extend_from_slice(b"relative");
+            parts.keep("boxes.units.txt", "relative");
             parts.array("boxes.npy", &[n, 4], labels.edges.iter().flatten().map(|&edge| edge as f32));
             parts.array("boxes.class.npy", &[n], labels.classes.iter().copied());
             if let Some((points, _)) = self.points {
                 parts.array("boxes.points.npy", &[n, points, 3], labels.points.iter().copied());
             }
             if !labels.outlines.is_empty() {
-                masks(labels, parts.begin("boxes.masks.json"));
+                parts.lists("boxes.masks.json", &labels.ends, &labels.outlines);
             }
             Ok(parts)
         })?;
@@ -170,23 +170,4 @@ impl Source for Yolo {
     fn kind(&self) -> &'static str {
         "yolo"
     }
-}
-
-/// Writes a polygon for each box, as COCO writes them.
-fn masks(labels: &Labels, json: &mut Vec<u8>) {
-    use std::io::Write;
-    let written = labels.outlines().enumerate().try_for_each(|(number, outline)| {
-        json.push(if number == 0 { b'[' } else { b',' });
-        if outline.is_empty() {
-            return json.write_all(b"null");
-        }
-        let mut open = "[[";
-        for number in outline {
-            write!(json, "{open}{number}")?;
-            open = ",";
-        }
-        json.write_all(b"]]")
-    });
-    written.expect("a Vec takes everything");
-    json.push(b']');
 }
