@@ -1,25 +1,34 @@
 #!/usr/bin/env bash
-# Builds the Python package in a virtual environment of its own and tests it. WARPFEED_TORCH=1 installs PyTorch for that (several
-# hundred MB to some GB); without it the tests that need PyTorch run where the interpreter already has it, and are skipped elsewhere.
-#     python/test.sh [arguments of pytest]
+# Tests the Python package in a virtual environment of its own: python/test.sh [arguments of pytest]
+#
+# The native part is built as `cargo test --workspace --all-features` builds it, and shares its build
+# folder, so nothing is compiled twice. The environment uses the packages that the interpreter has.
+#
+#   WARPFEED_TORCH=1   installs PyTorch (up to some GB); without PyTorch, tests that need it are skipped
+#   WARPFEED_WHEEL=1   builds, installs and tests the wheel, as `pip install ./python` does; takes minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-python=${PYTHON:-python3}
-venv=${WARPFEED_VENV:-$root/target/python}
-# In the workspace's own folder, so that nothing is built twice.
+venv=${WARPFEED_VENV:-$root/target/python${WARPFEED_WHEEL:+-wheel}}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
+# Extension modules do not link to the interpreter's library.
+export PYO3_BUILD_EXTENSION_MODULE=1
 
-# What the interpreter already has is used, PyTorch above all.
-[ -x "$venv/bin/python" ] || "$python" -m venv --system-site-packages "$venv"
+[ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv --system-site-packages "$venv"
 missing=()
-for module in numpy pytest maturin mypy; do
+for module in numpy pytest mypy; do
     "$venv/bin/python" -c "import $module" 2>/dev/null || missing+=("$module")
 done
 [ -z "${WARPFEED_TORCH:-}" ] || "$venv/bin/python" -c "import torch" 2>/dev/null || missing+=(torch)
 [ ${#missing[@]} -eq 0 ] || "$venv/bin/python" -m pip install --quiet "${missing[@]}"
 
-cargo build --quiet --all-features --example raw_batches
-(cd python && VIRTUAL_ENV=$venv PATH="$venv/bin:$PATH" "$venv/bin/python" -m maturin develop --quiet)
+cargo build --quiet --workspace --all-features --lib --example raw_batches
+if [ -n "${WARPFEED_WHEEL:-}" ]; then
+    "$venv/bin/python" -m pip install --quiet --force-reinstall --no-deps ./python
+else
+    ln -sf "$CARGO_TARGET_DIR/debug/lib_warpfeed.so" python/warpfeed/_warpfeed.abi3.so
+    # mypy looks for packages here, too; PYTHONPATH is not enough for it.
+    echo "$root/python" > "$("$venv/bin/python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")/warpfeed.pth"
+fi
 export WARPFEED_RAW_BATCHES=$CARGO_TARGET_DIR/debug/examples/raw_batches
 "$venv/bin/python" -m pytest -q "$@" python/tests
