@@ -2,14 +2,14 @@
 # Runs the tools of compute-sanitizer over the tests that decode on a device, on a machine with a
 # GPU and the CUDA toolkit. Needs no Rust: the test binaries are built elsewhere.
 #
-#   cargo test --no-run --test gpu_decode --lib    # prints their names
-#   benches/sanitize.sh target/debug/deps/gpu_decode-HASH target/debug/deps/warpfeed-HASH [FOLDER]
+#   cargo test --no-run --test gpu --lib    # prints their names
+#   benches/sanitize.sh target/debug/deps/gpu-HASH target/debug/deps/warpfeed-HASH [FOLDER]
 #
 # FOLDER holds damaged JPEGs. TOOLS chooses among the tools, SECONDS_EACH bounds one run (40). Ends
 # with 1 if a tool found something, a test failed, or nothing was run.
 set -u
 [ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -11; exit 2; }
-gpu_decode=$1 library=$2 damaged=${3:-}
+gpu=$1 library=$2 damaged=${3:-}
 sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
 export WARPFEED_SANITIZE=1
 failed=0
@@ -40,9 +40,9 @@ run() {
 
 for tool in ${TOOLS:-memcheck initcheck racecheck synccheck}; do
     run "$tool" kernels "$library" nvidia::decode_tests
-    run "$tool" loaders "$gpu_decode" --skip whatever_files_hold
+    run "$tool" loaders "$gpu" decode:: --skip whatever_files_hold
     if [ -n "$damaged" ]; then
-        WARPFEED_DAMAGED=$damaged run "$tool" damaged "$gpu_decode" whatever_files_hold
+        WARPFEED_DAMAGED=$damaged run "$tool" damaged "$gpu" decode::whatever_files_hold
     fi
 done
 exit $failed

@@ -3,8 +3,8 @@
 //!
 //! **Invariants**
 //! 1. The parameter list of each launch matches the entry point in `convert.cu`: same order, same
-//!    widths. `kernels/convert.ptx` is the compiled form of that source (`tests/kernels.rs`
-//!    compares them), and `tests/gpu_kernels.rs` runs every entry point against the host.
+//!    widths. `kernels/convert.ptx` is the compiled form of that source (`tests/gpu/ptx.rs`
+//!    compares them), and `tests/gpu/kernels.rs` runs every entry point against the host.
 //! 2. Addresses come from `Memory::at`, given the number of bytes that the kernel accesses for
 //!    `count` samples. The kernel also reads the sample that a record names as partner. The caller
 //!    of a launch guarantees that its number is below `count`.

@@ -244,7 +244,7 @@ impl<T> Doing<T> for Result<T, DriverError> {
 mod tests {
     use super::*;
 
-    /// Has no effect if there is a driver; `tests/gpu.rs` covers that case.
+    /// Has no effect if there is a driver; `tests/gpu/batches.rs` covers that case.
     #[test]
     fn a_missing_driver_is_one_sentence_and_no_panic() {
         if available().is_ok() {

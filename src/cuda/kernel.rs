@@ -4,7 +4,7 @@
 //! **Invariants**
 //! 1. A module outlives its function. Both are private to the struct that unloads the module in
 //!    `drop`.
-//! 2. The PTX is the compiled form of the source next to it (`tests/kernels.rs` compares them).
+//! 2. The PTX is the compiled form of the source next to it (`tests/gpu/ptx.rs` compares them).
 //!    Code that queues an entry point takes its parameters from there.
 
 use std::ffi::{CString, c_void};

@@ -1,8 +1,8 @@
 //! A synthetic data set, and the naive loop that the loader must equal.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
@@ -193,14 +193,28 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
+/// Hides the panics of the crate's threads, which a test causes on purpose.
+pub fn quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed")) {
+                report(panic);
+            }
+        }));
+    });
+}
+
 /// Ends the process if `body` takes more than two minutes, because a hang must fail, not block.
 pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
-    let done = Arc::new(AtomicUsize::new(0));
-    let watched = done.clone();
+    // Dropped as well if `body` panics.
+    let running = Arc::new(());
+    let watched = Arc::downgrade(&running);
     std::thread::spawn(move || {
         for _ in 0..1200 {
             std::thread::sleep(Duration::from_millis(100));
-            if watched.load(Ordering::SeqCst) > 0 {
+            if watched.strong_count() == 0 {
                 return;
             }
         }
@@ -208,6 +222,6 @@ pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
         std::process::exit(101);
     });
     let result = body();
-    done.store(1, Ordering::SeqCst);
+    drop(running);
     result
 }

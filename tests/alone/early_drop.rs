@@ -1,0 +1,44 @@
+//! Promise: breaking out of an epoch or dropping the loader at any point ends cleanly: threads are
+//! joined, slots are returned, batches stay valid.
+
+use crate::process::alone;
+use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
+use warpfeed::order::Rng;
+
+#[test]
+fn dropping_at_any_point_joins_threads_and_returns_slots() {
+    let _alone = alone();
+    no_hang(|| {
+        let source = Numbers::new(300);
+        // Every second loader is automatic, with idle threads and slots held in reserve.
+        let make = |n: u32| {
+            let loader = loader(source.clone()).shuffle(3);
+            if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }
+        };
+        let whole: Vec<_> = make(0).into_iter().map(|b| Content::from(&b.unwrap())).collect();
+        wait_for_threads(0);
+
+        let mut rng = Rng::new(11, 0, 0);
+        for n in 0..60 {
+            let mut batches = make(n).host().unwrap();
+            wait_for_threads(batches.workers() + 1); // the workers and the coordinator
+            let mut kept = None;
+            for _ in 0..rng.below(4) {
+                let stop = rng.below(whole.len() as u64 + 1) as usize;
+                for (i, batch) in batches.epoch(0).take(stop).enumerate() {
+                    let batch = batch.unwrap();
+                    assert!(Content::from(&batch) == whole[i], "batch {i} of an epoch after a break");
+                    kept = Some((i, batch));
+                }
+            }
+            if rng.chance(0.5) {
+                drop(batches.epoch(1));
+            }
+            drop(batches);
+            wait_for_threads(0);
+            if let Some((i, batch)) = kept {
+                assert!(Content::from(&batch) == whole[i], "a batch outlives its loader");
+            }
+        }
+    });
+}

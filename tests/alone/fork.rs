@@ -1,0 +1,103 @@
+//! Promise: using a loader in a forked child is an error and not a hang, its batches may be dropped
+//! there, and the parent's loader continues. The same holds for a decoder.
+#![cfg(unix)]
+#![allow(unsafe_code)]
+
+use crate::process::alone;
+use crate::support::{self, Numbers, loader, no_hang};
+use warpfeed::ErrorKind;
+
+#[test]
+fn a_loader_in_a_forked_child_says_so() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
+        let mut epoch = batches.epoch(0);
+        let kept = epoch.next().unwrap().unwrap();
+        let ids: Vec<u64> = kept.ids().collect();
+        // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
+            let mut well = epoch.next().is_some_and(|batch| batch.is_err_and(says)) && epoch.next().is_none();
+            drop(epoch);
+            well &= batches.epoch(1).next().is_some_and(|batch| batch.is_err());
+            drop(kept);
+            drop(batches);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's exit status");
+        assert!(kept.ids().eq(ids), "the parent's batch is whole");
+        drop(kept);
+        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader goes on");
+    });
+}
+
+#[test]
+fn a_decoder_in_a_forked_child_says_so() {
+    let _alone = alone();
+    no_hang(|| {
+        let options = warpfeed::Loader::requests().codec(support::Draw).augment(warpfeed::Augment::train(16));
+        let decoder = options.workers(2).decoder().unwrap();
+        let pictures = || (0..5_u64).map(|number| number.to_le_bytes());
+        assert_eq!(decoder.decode(pictures()).unwrap().valid().filter(|valid| *valid).count(), 5);
+        // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let answer = decoder.decode(pictures());
+            drop(decoder);
+            let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if answer.is_err_and(says) { 0 } else { 1 }) }
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's exit status");
+        assert!(decoder.decode(pictures()).is_ok(), "the parent's decoder goes on");
+    });
+}
+
+/// Numbers that take 3 ms to read, so that reader threads are used.
+struct Waits(Numbers);
+
+impl warpfeed::source::Source for Waits {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> warpfeed::Result<warpfeed::source::Sample<'a>> {
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_loader_whose_readers_are_at_work_can_be_dropped_in_a_forked_child() {
+    let _alone = alone();
+    no_hang(|| {
+        let loader = warpfeed::Loader::source(Waits(Numbers::new(400))).codec(support::Draw);
+        let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert!(epoch.by_ref().take(20).all(|batch| batch.is_ok()));
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let well = epoch.next().is_some_and(|batch| batch.is_err());
+            drop(epoch);
+            drop(batches);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's exit status");
+        assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader goes on");
+        assert!(epoch.stats().ahead.is_some(), "its readers were at work");
+    });
+}

@@ -1,0 +1,21 @@
+//! Tests that count the threads of the process, measure time, fork, or use state that the process
+//! shares. Each begins with `support::alone`, so that they run one at a time.
+
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/warnings.rs"]
+mod warnings;
+
+mod classes_noticed;
+mod early_drop;
+mod fork;
+mod many_workers;
+mod monitor;
+mod readers;
+mod schedules;
+mod soak;
+mod trace;
+mod tune;
+mod verdict;

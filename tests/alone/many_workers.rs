@@ -1,0 +1,54 @@
+//! Promise: the maximum number of workers start and stop within seconds of CPU time, and
+//! unrealistic numbers are refused.
+#![allow(unsafe_code)] // the system's account of this process
+
+use crate::process::alone;
+use crate::support::{Numbers, loader, no_hang, wait_for_threads};
+use warpfeed::ErrorKind;
+
+#[test]
+fn a_number_of_workers_that_no_machine_has_is_refused() {
+    let _alone = alone();
+    let processors = std::thread::available_parallelism().unwrap();
+    for workers in [769, 100_000, usize::MAX] {
+        let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Config);
+        let expected = format!(
+            "workers({workers}): at most 768 threads; this process has {processors} processors, and workers(0) finds a number"
+        );
+        assert_eq!(e.cause(), expected);
+    }
+}
+
+/// Microseconds of CPU time of this process, which is independent of the machine's load.
+#[cfg(target_os = "linux")]
+fn processor_time() -> i64 {
+    // SAFETY: an all-zero `rusage` is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a `rusage` that the call may write.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) }, 0);
+    [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
+}
+
+/// Threads of a pool check each other when they start and end, so with six times as many threads
+/// each costs six times as much. With thousands of threads this would take seconds.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_most_workers_start_and_stop_within_seconds() {
+    let _alone = alone();
+    no_hang(|| {
+        let each = |workers: usize| {
+            let before = processor_time();
+            let mut batches = loader(Numbers::new(70)).workers(workers).host().unwrap();
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 70);
+            drop(batches);
+            wait_for_threads(0);
+            (processor_time() - before) as f64 / workers as f64
+        };
+        // The first loader of a process pays one-time costs.
+        each(2);
+        let (few, many) = ((0..16).map(|_| each(125)).sum::<f64>() / 16.0, each(768));
+        println!("{few:.0} us for each of 125 workers, {many:.0} us for each of 768");
+        assert!(many < 12.0 * few + 200.0, "{few:.0} us for each of 125 workers, {many:.0} us for each of 768");
+    });
+}

@@ -1,0 +1,72 @@
+//! Promise: the position of a run, its statistics and its limits are available inside a plain `for`
+//! loop and from another thread, and counts say what they refer to.
+
+use crate::process::alone;
+use crate::support::{self, Numbers, loader, no_hang};
+use warpfeed::{LastBatch, Loader};
+
+#[test]
+fn a_plain_for_loop_can_ask_for_state_and_statistics() {
+    let _alone = alone();
+    no_hang(|| {
+        let open = || loader(Numbers::new(50)).batch_size(8).shuffle(3);
+        let mut batches = open().host().unwrap();
+        let monitor = batches.monitor();
+        let mut states = Vec::new();
+        let mut rest = Vec::new();
+        for (number, batch) in batches.epoch(0).enumerate() {
+            let batch = batch.unwrap();
+            assert_eq!(monitor.stats().batches, number as u64 + 1);
+            if number > 2 {
+                rest.push(batch.ids().collect::<Vec<_>>());
+            }
+            states.push(monitor.checkpoint());
+        }
+        assert_eq!(states[2].batch(), 3);
+        // The third state resumes with the fourth batch.
+        let mut resumed = open().resume(states[2].clone()).host().unwrap();
+        let again: Vec<Vec<u64>> = resumed.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect();
+        assert_eq!(again, rest);
+        assert!(!monitor.verdict().to_string().is_empty() && monitor.faults().is_empty());
+    });
+}
+
+#[test]
+fn another_thread_can_ask_too_and_the_handle_outlives_the_loader() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(400)).batch_size(8).host().unwrap();
+        let (monitor, at_last) = (batches.monitor(), batches.monitor());
+        let watcher = std::thread::spawn(move || {
+            let mut seen = 0;
+            while seen < 50 {
+                let (stats, state) = (monitor.stats(), monitor.checkpoint());
+                assert!(stats.batches >= seen, "it only grows");
+                assert!(state.epoch() == 0 || state.batch() == 0);
+                seen = stats.batches;
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(batches.epoch(0).count(), 50);
+        watcher.join().unwrap();
+        drop(batches);
+        support::wait_for_threads(0);
+        assert_eq!((at_last.stats().samples, at_last.checkpoint().epoch()), (400, 1));
+    });
+}
+
+#[test]
+fn counts_say_whether_they_are_of_the_source_or_of_an_epoch() {
+    let _alone = alone();
+    let open = |loader: Loader| loader.host().unwrap();
+    let all = || loader(Numbers::new(50)).batch_size(8);
+    let counts = |loader| {
+        let batches = open(loader);
+        (batches.source_len(), batches.epoch_len(0), batches.num_batches(0))
+    };
+    assert_eq!(counts(all()), (50, 50, 7));
+    assert_eq!(counts(all().subset(0..20)), (50, 20, 3));
+    assert_eq!(counts(all().subset(0..20).last_batch(LastBatch::Drop)), (50, 16, 2));
+    assert_eq!(counts(all().subset(0..20).last_batch(LastBatch::Pad)), (50, 20, 3));
+    assert_eq!(counts(all().repeat(3)), (50, 150, 19));
+}

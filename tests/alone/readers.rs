@@ -1,0 +1,350 @@
+//! Promise: if reads block, separate threads read for the workers. More reads are in flight than
+//! there are workers, the data they hold is bounded, and batches, errors, retries and shutdown are
+//! the same as without them. Sources that do not block pay nothing. A source is told of each batch
+//! before it is read.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{available_parallelism, sleep};
+use std::time::Duration;
+
+use crate::process::alone;
+use crate::support::{Content, Draw, Numbers, no_hang, reference, run_until, wait_for_threads};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
+use warpfeed::source::{Concat, Sample, Source};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
+
+/// Numbers whose reads call `before` first.
+struct Slow<F>(Numbers, F);
+
+impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        (self.1)(index)?;
+        self.0.read(index, scratch)
+    }
+}
+
+fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
+    move |_| {
+        sleep(Duration::from_millis(ms));
+        Ok(())
+    }
+}
+
+fn loader(source: impl Source + 'static) -> Loader {
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3)
+}
+
+fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
+    batches.stats().ahead.map_or(0, |ahead| ahead.count)
+}
+
+#[test]
+fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are_the_same() {
+    let _alone = alone();
+    no_hang(|| {
+        let (samples, processors) = (800, available_parallelism().unwrap().get());
+        let mut batches = loader(Slow(Numbers::new(samples), waits(4))).host().unwrap();
+        assert_eq!(batches.workers(), processors);
+        let augment = Augment::train(16);
+        let mut expected = HashMap::new();
+        let same = |batch: &HostBatch| {
+            let epoch = expected
+                .entry(batch.epoch())
+                .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
+            assert_eq!(Content::from(batch), epoch[batch.index() as usize]);
+        };
+        // Workers without readers would deliver `processors` samples every 4 ms.
+        let alone = processors as f64 / 4e-3;
+        let found = run_until(
+            &mut batches,
+            |_| Duration::ZERO,
+            same,
+            |stats| stats.samples > 400 && stats.samples_per_second() > 2.0 * alone.min(16.0 / 4e-3 / 2.0),
+        );
+        let stats = batches.stats();
+        assert!(found, "{stats}");
+        assert!(stats.ahead.as_ref().is_some_and(|ahead| 2 * ahead.count > stats.samples), "{stats}");
+        assert!(stats.to_string().contains("by threads that read for the workers"), "{stats}");
+        drop(batches);
+        wait_for_threads(0);
+    });
+}
+
+#[test]
+fn a_source_that_does_not_wait_has_no_readers() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(800)).workers(2).host().unwrap();
+        for number in 0..20 {
+            batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
+        }
+        assert_eq!(batches.stats().ahead, None);
+        wait_for_threads(3); // the workers and the coordinator
+    });
+}
+
+#[test]
+fn one_slow_sample_brings_no_readers() {
+    let _alone = alone();
+    no_hang(|| {
+        let slow = |index| if index == 7 { waits(100)(index) } else { Ok(()) };
+        let mut batches = loader(Slow(Numbers::new(400), slow)).workers(2).host().unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        assert_eq!(batches.stats().ahead, None);
+    });
+}
+
+#[test]
+fn readers_rest_when_reads_wait_no_more_and_come_back() {
+    let _alone = alone();
+    no_hang(|| {
+        let slow = Arc::new(AtomicBool::new(true));
+        let now = slow.clone();
+        let source = Slow(Numbers::new(800), move |_| {
+            if now.load(Ordering::SeqCst) {
+                sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        let mut batches = loader(source).workers(2).host().unwrap();
+        assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
+        slow.store(false, Ordering::SeqCst);
+        // An epoch in which no sample was read by a reader.
+        let rested = (0..100).any(|number| {
+            let before = read_ahead(&batches);
+            batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
+            read_ahead(&batches) == before
+        });
+        assert!(rested, "{}", batches.stats());
+        slow.store(true, Ordering::SeqCst);
+        let before = read_ahead(&batches);
+        assert!(run_until(
+            &mut batches,
+            |_| Duration::ZERO,
+            |_| (),
+            |stats| stats.ahead.as_ref().is_some_and(|a| a.count > before)
+        ));
+    });
+}
+
+/// Samples of `bytes` that are copied after a wait. `ahead` counts samples that were read but not
+/// decoded.
+struct Large {
+    len: usize,
+    bytes: usize,
+    ahead: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Source for Large {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read<'a>(&'a self, _: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        sleep(Duration::from_millis(1));
+        let ahead = self.ahead.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(ahead, Ordering::SeqCst);
+        scratch.resize(self.bytes, 1);
+        Sample::new("large").with_field("img", &scratch[..self.bytes])
+    }
+}
+
+struct Counts(Arc<AtomicUsize>);
+
+impl Codec for Counts {
+    fn format(&self) -> Format {
+        Format::any("anything")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(16, 16)))
+    }
+
+    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        sleep(Duration::from_millis(1));
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        out.reset(region.size()).fill(0);
+        out.place(region.x, region.y);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_read_and_not_decoded_is_bounded_in_bytes() {
+    let _alone = alone();
+    const MIB: usize = 1 << 20;
+    no_hang(|| {
+        let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), most: Arc::default() };
+        let open = |source: Large, limit| {
+            let decode = Counts(source.ahead.clone());
+            Loader::source(source)
+                .codec(decode)
+                .augment(Augment::train(16))
+                .batch_size(64)
+                .workers(2)
+                .memory_limit(limit)
+        };
+        for (len, bytes, limit) in [(600, MIB, 160 * MIB), (300, 4 * MIB, 160 * MIB), (100, 16 * MIB, 64 * MIB)] {
+            let large = source(len, bytes);
+            let most = large.most.clone();
+            let mut batches = open(large, limit).host().unwrap();
+            let plan = batches.memory_plan();
+            assert!(plan.scratch_bytes >= plan.ahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
+            batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+            // If a part is larger than the bound, one of its samples is read ahead.
+            let least = if bytes < 16 * MIB { 20 } else { 4 };
+            assert!(read_ahead(&batches) > least, "{}", batches.stats());
+            // The samples within the bound, plus one per reader and eight per worker.
+            let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
+            let most = most.load(Ordering::SeqCst);
+            println!("{most} samples of {bytes} bytes at most, {plan}");
+            assert!(most <= bound, "{most} samples of {bytes} bytes were read ahead, {bound} are allowed: {plan}");
+        }
+    });
+}
+
+#[test]
+fn errors_panics_and_retries_are_those_of_workers() {
+    let _alone = alone();
+    no_hang(|| {
+        let tries = Arc::new(AtomicUsize::new(0));
+        let count = tries.clone();
+        let fails = move |index: usize| {
+            sleep(Duration::from_millis(2));
+            match index {
+                370 if count.fetch_add(1, Ordering::SeqCst) < 2 => {
+                    Err(Error::io("shard", &std::io::Error::from_raw_os_error(libc::EIO)))
+                }
+                380 => Err(Error::new(ErrorKind::Source, "three hundred and eighty")),
+                390 => panic!("three hundred and ninety"),
+                _ => Ok(()),
+            }
+        };
+        let loader =
+            Loader::source(Slow(Numbers::new(400), fails)).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let mut batches = loader.on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
+        let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
+        assert_eq!(valid, 398);
+        let stats = batches.stats();
+        assert!(read_ahead(&batches) > 100 && stats.retries == 2, "{stats}");
+        let faults: Vec<_> = batches.faults().iter().map(|f| (f.error.sample(), f.error.kind())).collect();
+        assert_eq!(faults, [(Some(380), ErrorKind::Source), (Some(390), ErrorKind::Panic)]);
+        assert!(batches.faults()[1].error.to_string().contains("three hundred and ninety"));
+    });
+}
+
+#[test]
+fn breaking_off_and_dropping_end_readers_in_the_middle_of_their_reads() {
+    let _alone = alone();
+    no_hang(|| {
+        for round in 0..20 {
+            let mut batches = loader(Slow(Numbers::new(800), waits(3))).workers(2).host().unwrap();
+            for number in 0..3 {
+                let taken = batches.epoch(number).take(1 + (round + number as usize) % 12);
+                taken.for_each(|batch| drop(batch.unwrap()));
+            }
+            // A whole epoch after some that were cancelled.
+            if round % 5 == 0 {
+                let ids: usize = batches.epoch(9).map(|batch| batch.unwrap().len()).sum();
+                assert_eq!(ids, 800);
+            }
+            drop(batches);
+            wait_for_threads(0);
+        }
+    });
+}
+
+#[test]
+fn a_trace_has_a_row_for_each_reader() {
+    let _alone = alone();
+    no_hang(|| {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("trace.json");
+        let schedule = warpfeed::trace::Schedule { wait: 20, warmup: 1, active: 10, repeat: 1 };
+        let mut batches = loader(Slow(Numbers::new(800), waits(2))).trace(&path, schedule).host().unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        drop(batches);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let of_readers: Vec<u64> = events
+            .iter()
+            .filter(|e| e["args"]["name"].as_str().is_some_and(|name| name.starts_with("reader ")))
+            .map(|e| e["tid"].as_u64().unwrap())
+            .collect();
+        assert!(of_readers.len() > 2, "{of_readers:?}");
+        let read = events.iter().find(|e| e["name"] == "read" && of_readers.contains(&e["tid"].as_u64().unwrap()));
+        let read = read.expect("a span of a reader");
+        assert!(read["dur"].as_f64().unwrap() >= 2000.0 && read["args"]["sample"].is_u64(), "{read}");
+        assert!(read["args"]["key"].as_str().unwrap().starts_with("class"), "{read}");
+    });
+}
+
+/// Numbers that record the batches they are told of, and require that each sample is announced
+/// before it is read.
+struct Told {
+    numbers: Numbers,
+    told: Arc<Mutex<Vec<Vec<u64>>>>,
+    panics: bool,
+}
+
+impl Source for Told {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let told = self.told.lock().unwrap().iter().any(|batch| batch.contains(&(index as u64)));
+        if !told {
+            return Err(Error::new(ErrorKind::Source, "read before it was told of"));
+        }
+        self.numbers.read(index, scratch)
+    }
+
+    fn upcoming(&self, samples: &[u64]) {
+        assert!(!self.panics || samples[0] < 21, "told too much");
+        self.told.lock().unwrap().push(samples.to_vec());
+    }
+}
+
+#[test]
+fn a_source_is_told_of_each_batch_once_in_order_and_before_it_is_read() {
+    let _alone = alone();
+    no_hang(|| {
+        let told: Arc<Mutex<Vec<Vec<u64>>>> = Arc::default();
+        let source = |panics| Told { numbers: Numbers::new(70), told: told.clone(), panics };
+        // Shared, and as a part of a concatenation.
+        let all = Concat::new(vec![Arc::new(source(false)), Arc::new(source(false))]).unwrap();
+        for (source, samples) in [(Arc::new(source(false)) as Arc<dyn Source>, 70), (Arc::new(all), 140)] {
+            told.lock().unwrap().clear();
+            let mut batches = loader(source).batch_size(7).prefetch(2).host().unwrap();
+            let mut ids = Vec::new();
+            for batch in batches.epoch(0) {
+                let batch = batch.unwrap();
+                ids.push(batch.ids().collect::<Vec<u64>>());
+                let ahead = told.lock().unwrap().concat().len() - ids.concat().len();
+                assert!(ahead <= 4 * 7, "{ahead} samples ahead of the consumer");
+            }
+            let told = told.lock().unwrap().clone();
+            assert_eq!(told.concat().len(), samples);
+            if samples == 70 {
+                assert_eq!(told, ids);
+            }
+        }
+        // The error belongs to its batch. Earlier batches are delivered.
+        let results: Vec<_> =
+            Loader::source(source(true)).codec(Draw).augment(Augment::train(16)).batch_size(7).into_iter().collect();
+        assert_eq!(results.len(), 4);
+        let e = results[3].as_ref().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Panic);
+        assert!(e.to_string().contains("the source panicked when told of batch 3 of epoch 0: told too much"), "{e}");
+    });
+}

@@ -1,0 +1,342 @@
+//! Promise: whatever goes wrong, there is no hang, no lost slot, no lost thread, and every sample
+//! is accounted for.
+//!
+//! A schedule is drawn from a seed: the loader's options, which samples fail or panic or are slow
+//! in the source, the decoder and the transform, how many batches of each epoch the consumer takes,
+//! and which it keeps. The expected result is computed from the same seed, independently of the
+//! engine, and compared exactly: delivered + skipped + undelivered = all.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::process::alone;
+use crate::support::{quiet, wait_for_threads};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
+use warpfeed::order::{Order, Rng, Shuffled};
+use warpfeed::source::{Sample, Source};
+use warpfeed::transform::{ImageMut, Transform};
+use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
+
+const SIDE: u32 = 4;
+const IMAGE: usize = (SIDE * SIDE * 3) as usize;
+
+/// The stage at which a sample fails or is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Read,
+    Size,
+    Decode,
+    Transform,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Sound,
+    Slow(Place),
+    Fails(Place),
+    Panics(Place),
+}
+
+/// The random choices of a schedule.
+#[derive(Debug, Clone)]
+struct Schedule {
+    seed: u64,
+    fates: Arc<[Fate]>,
+    /// Once set, no sample fails or is slow.
+    calm: Arc<AtomicBool>,
+    batch: usize,
+    workers: usize,
+    prefetch: usize,
+    last: LastBatch,
+    shuffle: bool,
+    policy: OnError,
+    /// For each epoch: its first batch, and for each requested batch whether the consumer keeps it
+    /// for a while.
+    epochs: Vec<(u64, Vec<bool>)>,
+    /// Whether the loader is dropped before the kept batches.
+    loader_goes_first: bool,
+}
+
+impl Schedule {
+    fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed, 0, 0);
+        let mut below = |end: u64| rng.next_u64() % end;
+        let len = 1 + below(40);
+        // One bad sample in this many: none in some schedules, nearly all in others.
+        let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
+        let place = |n: u64| [Place::Read, Place::Size, Place::Decode, Place::Transform][n as usize];
+        let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
+            (0, 0, at) => Fate::Panics(at),
+            (0, _, at) => Fate::Fails(at),
+            (1, _, at) => Fate::Slow(at),
+            _ => Fate::Sound,
+        });
+        let fates: Arc<[Fate]> = fates.collect();
+        let batch = 1 + below(8) as usize;
+        let batches = len.div_ceil(batch as u64);
+        let policy = match below(3) {
+            0 => OnError::Stop,
+            _ => OnError::Skip { max_skipped: [0, 3, 20, 1000][below(4) as usize] },
+        };
+        let epochs = (0..1 + below(3)).map(|_| {
+            let first = if below(4) == 0 { below(batches + 1) } else { 0 };
+            let asked = if below(2) == 0 { batches + 2 } else { below(batches + 1) };
+            (first, (0..asked).map(|_| below(3) == 0).collect())
+        });
+        let epochs = epochs.collect();
+        Schedule {
+            seed,
+            fates,
+            calm: Arc::default(),
+            batch,
+            // 0 means automatic, with idle threads and slots held in reserve.
+            workers: below(5) as usize,
+            prefetch: below(5) as usize,
+            // A loader without any batch is rejected, so `Drop` needs one full batch.
+            last: [LastBatch::Keep, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
+            shuffle: below(2) == 0,
+            policy,
+            epochs,
+            loader_goes_first: below(2) == 0,
+        }
+    }
+
+    fn loader(&self) -> Loader {
+        let part = || Part(self.clone());
+        let mut loader =
+            Loader::source(part()).codec(part()).transform(part()).augment(Augment::pass_through(SIDE, SIDE));
+        loader = loader.batch_size(self.batch).workers(self.workers).prefetch(self.prefetch).last_batch(self.last);
+        if self.shuffle {
+            loader = loader.shuffle(self.seed);
+        }
+        loader.on_error(self.policy)
+    }
+
+    /// Applies the fate of `sample` at `place`.
+    fn meet(&self, sample: u64, place: Place) -> Result<()> {
+        if self.calm.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.fates[sample as usize] {
+            Fate::Slow(at) if at == place => std::thread::sleep(Duration::from_micros(200)),
+            Fate::Fails(at) if at == place => return Err(Error::in_source(format!("fails at {place:?}"))),
+            Fate::Panics(at) if at == place => panic!("panics at {place:?}"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Samples of each batch of an epoch.
+    fn samples(&self, epoch: u64) -> Vec<Vec<u64>> {
+        let len = self.fates.len() as u64;
+        let order = Shuffled::new(len, self.seed);
+        let all: Vec<u64> = (0..len).map(|at| if self.shuffle { order.index(epoch, at) } else { at }).collect();
+        let whole = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
+        all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
+    }
+
+    fn is_bad(&self, sample: u64) -> bool {
+        matches!(self.fates[sample as usize], Fate::Fails(_) | Fate::Panics(_))
+    }
+}
+
+/// The schedule as a source, a decoder and a transform.
+struct Part(Schedule);
+
+impl Source for Part {
+    fn len(&self) -> usize {
+        self.0.fates.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.meet(index as u64, Place::Read)?;
+        scratch.clear();
+        scratch.extend_from_slice(&(index as u64).to_le_bytes());
+        Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+impl Codec for Part {
+    fn format(&self) -> Format {
+        Format::any("part")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        self.0.meet(number(bytes), Place::Size)?;
+        Ok(Picture::new(bytes, Size::new(SIDE, SIDE)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        let number = number(picture.bytes());
+        self.0.meet(number, Place::Decode)?;
+        out.reset(Size::new(SIDE, SIDE)).fill(number as u8);
+        Ok(())
+    }
+}
+
+impl Transform for Part {
+    fn apply(&self, image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
+        self.0.meet(u64::from(image.data()[0]), Place::Transform)
+    }
+}
+
+/// What became of the samples.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Account {
+    delivered: u64,
+    skipped: u64,
+    /// Samples of batches that were not requested or come after an error.
+    undelivered: u64,
+    all: u64,
+    /// Number of epochs that ended with an error.
+    stopped: u64,
+}
+
+/// Asserts that a batch is as expected: sample ids, validity, and the images and labels that stand
+/// in for invalid samples.
+fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
+    assert!(batch.ids().eq(samples.iter().copied()));
+    let images = batch.images().as_u8().expect("u8 images");
+    for (place, (&sample, valid)) in samples.iter().zip(batch.valid()).enumerate() {
+        assert_eq!(valid, !schedule.is_bad(sample), "sample {sample}");
+        let donor = (0..samples.len()).map(|d| samples[(place + d) % samples.len()]).find(|&s| !schedule.is_bad(s));
+        let donor = donor.expect("a batch that is delivered has a sound sample");
+        assert!(images[place * IMAGE..][..IMAGE].iter().all(|&byte| u64::from(byte) == donor), "sample {sample}");
+        assert_eq!(batch.labels().unwrap()[place], donor as i64);
+    }
+}
+
+/// Runs a schedule and compares everything with the expected result.
+fn run(schedule: &Schedule) -> Account {
+    let mut batches = schedule.loader().host().unwrap();
+    // With automatic prefetch, only the slots that are always in use; the others may be in reserve.
+    let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
+    let mut account = Account::default();
+    // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
+    let mut faults: Vec<(u64, u64, u64)> = Vec::new();
+    let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
+    for (epoch, (first, keeps)) in (0..).zip(&schedule.epochs) {
+        let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(*first as usize);
+        account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
+        let mut arriving = batches.epoch_from(epoch, *first);
+        for &keep in keeps {
+            let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
+                assert!(arriving.next().is_none(), "a batch too many");
+                break;
+            };
+            let found = found.expect("a batch is missing");
+            let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
+            let (stops, skips) = match schedule.policy {
+                OnError::Stop => (!bad.is_empty(), false),
+                OnError::Skip { max_skipped } => {
+                    for &sample in &bad {
+                        if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= max_skipped {
+                            faults.push((epoch, number, sample));
+                        }
+                    }
+                    (!bad.is_empty() && (faults.len() as u64 > max_skipped || bad.len() == samples.len()), true)
+                }
+            };
+            if stops {
+                let error = found.expect_err("this batch cannot be delivered");
+                match schedule.policy {
+                    OnError::Stop => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
+                    OnError::Skip { .. } => assert_eq!(error.kind(), ErrorKind::TooManySkipped, "{error}"),
+                }
+                account.undelivered += samples.len() as u64;
+                account.stopped += 1;
+                assert!(arriving.next().is_none(), "an error ends the epoch");
+                break;
+            }
+            let batch = found.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
+            assert_eq!((batch.epoch(), batch.index()), (epoch, number));
+            check(schedule, &batch, &samples);
+            account.delivered += (samples.len() - bad.len()) as u64;
+            account.skipped += if skips { bad.len() as u64 } else { 0 };
+            if keep {
+                kept.push_back((batch, samples));
+            }
+            // Never hold all slots: that is a separate error.
+            if kept.len() == slots {
+                kept.pop_front();
+            }
+        }
+        drop(arriving);
+        account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
+        // Kept batches do not change.
+        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+    }
+    let listed: Vec<_> =
+        batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().expect("it is named"))).collect();
+    assert_eq!(listed, faults);
+
+    // No slot is lost: the consumer can hold them all.
+    kept.retain(|_| schedule.loader_goes_first);
+    schedule.calm.store(true, Ordering::Relaxed);
+    let free = slots - kept.len();
+    let held: Vec<HostBatch> = batches.epoch(9).take(free).map(|batch| batch.unwrap()).collect();
+    assert_eq!(held.len(), free.min(batches.num_batches(9) as usize));
+    drop(held);
+    if schedule.loader_goes_first {
+        drop(batches);
+        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+    }
+    account
+}
+
+fn run_all(seeds: std::ops::Range<u64>) {
+    quiet();
+    let current = Arc::new(Mutex::new((0, std::time::Instant::now())));
+    let watched = Arc::downgrade(&current);
+    std::thread::spawn(move || {
+        while let Some(current) = watched.upgrade() {
+            let (seed, since) = *current.lock().expect("nothing panics while holding it");
+            if since.elapsed() > Duration::from_secs(20) {
+                eprintln!("hang: schedule {seed} is not done after 20 s: {:?}", Schedule::draw(seed));
+                std::process::exit(101);
+            }
+            drop(current);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let mut sum = Account::default();
+    for seed in seeds.clone() {
+        *current.lock().expect("nothing panics while holding it") = (seed, std::time::Instant::now());
+        let schedule = Schedule::draw(seed);
+        let account = std::panic::catch_unwind(|| run(&schedule));
+        let Ok(account) = account else { panic!("schedule {seed} failed: {schedule:?}") };
+        let Account { delivered, skipped, undelivered, all, stopped } = account;
+        assert_eq!(delivered + skipped + undelivered, all, "schedule {seed}: {account:?}");
+        wait_for_threads(0);
+        sum.delivered += delivered;
+        sum.skipped += skipped;
+        sum.undelivered += undelivered;
+        sum.all += all;
+        sum.stopped += stopped;
+    }
+    println!("{} schedules: {sum:?}", seeds.end - seeds.start);
+    let enough = (seeds.end - seeds.start) / 10;
+    assert!([sum.delivered, sum.skipped, sum.undelivered, sum.stopped].iter().all(|&n| n > enough), "{sum:?}");
+}
+
+#[test]
+fn random_faults_lose_nothing() {
+    let _alone = alone();
+    run_all(0..1000);
+}
+
+/// `cargo test --release --test alone schedules:: -- --ignored`
+#[test]
+#[ignore = "takes a minute"]
+fn random_faults_lose_nothing_10000_times() {
+    let _alone = alone();
+    run_all(1000..11000);
+}

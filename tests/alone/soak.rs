@@ -1,0 +1,222 @@
+//! Promise: nothing grows. After the first epochs, memory, file descriptors and threads stay
+//! constant, epoch after epoch.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::process::{alone, child};
+use crate::support::wait_for_threads;
+use warpfeed::pack::Pack;
+use warpfeed::source::Folder;
+use warpfeed::{Augment, Batches, HostBatch, Loader};
+
+/// Resources that the process holds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    /// Resident anonymous memory in KiB. Pages of mapped data sets are excluded, because they come
+    /// and go with the page cache.
+    anonymous: usize,
+    files: usize,
+    threads: usize,
+}
+
+impl Held {
+    fn now() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
+        let count = |path: &str| fs::read_dir(path).unwrap().count();
+        Held {
+            anonymous: line.split_whitespace().nth(1).unwrap().parse().unwrap(),
+            files: count("/proc/self/fd"),
+            threads: count("/proc/self/task"),
+        }
+    }
+
+    fn most(self, other: Self) -> Self {
+        Held {
+            anonymous: self.anonymous.max(other.anonymous),
+            files: self.files.max(other.files),
+            threads: self.threads.max(other.threads),
+        }
+    }
+}
+
+/// Pictures like in real data sets: wide and tall, small and large, JPEGs with and without
+/// subsampling, in colour and grey, and other formats.
+fn pictures(folder: &Path) {
+    use image::{DynamicImage, RgbImage};
+    let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
+    for i in 0..64u32 {
+        let class = folder.join(format!("class{}", i % 4));
+        fs::create_dir_all(&class).unwrap();
+        let (width, height) = sizes[i as usize % sizes.len()];
+        let noise = |n: u32| (n.wrapping_mul(2_654_435_761) >> 26) as u8 ^ i as u8;
+        let pixels: Vec<u8> = (0..width * height * 3).map(noise).collect();
+        let path = |extension: &str| class.join(format!("{i}.{extension}"));
+        // One of each format for each size.
+        let other = ["png", "webp", "bmp", "tiff", "gif"].get(i as usize / sizes.len());
+        if let Some(extension) = other {
+            let picture = DynamicImage::from(RgbImage::from_raw(width, height, pixels).unwrap());
+            picture.save(path(extension)).unwrap();
+            continue;
+        }
+        let mut encoder = jpeg_encoder::Encoder::new_file(path("jpg"), 90).unwrap();
+        let sampling = [jpeg_encoder::SamplingFactor::R_4_4_4, jpeg_encoder::SamplingFactor::R_4_2_0];
+        encoder.set_sampling_factor(sampling[i as usize % 2]);
+        let (colour, bytes) = match i / 8 {
+            7 => (jpeg_encoder::ColorType::Luma, &pixels[..(width * height) as usize]),
+            _ => (jpeg_encoder::ColorType::Rgb, &pixels[..]),
+        };
+        encoder.encode(bytes, width as u16, height as u16, colour).unwrap();
+    }
+}
+
+/// Repeats `round` for `length`. Returns the maximum held in the middle third and in the last
+/// third.
+fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
+    // Seconds of rest per second of work, so that a long run leaves the machine to others.
+    let rest: f64 = std::env::var("WARPFEED_SOAK_REST").ok().and_then(|v| v.parse().ok()).unwrap_or(0.0);
+    let start = Instant::now();
+    let (mut middle, mut last) = (Held::default(), Held::default());
+    for number in 0.. {
+        let since = Instant::now();
+        round(number);
+        let third = 3.0 * start.elapsed().as_secs_f64() / length.as_secs_f64();
+        // However slow the machine, the middle third has at least one round, and the last third
+        // too.
+        if third > 2.0 && middle.threads > 0 {
+            last = last.most(Held::now());
+        } else if third > 1.0 {
+            middle = middle.most(Held::now());
+        }
+        if third >= 3.0 && last.threads > 0 {
+            println!("{} rounds in {:.0} s: {middle:?}, then {last:?}", number + 1, start.elapsed().as_secs_f64());
+            break;
+        }
+        std::thread::sleep(since.elapsed().mul_f64(rest));
+    }
+    (middle, last)
+}
+
+/// The pictures as a folder, a tar and an LMDB.
+fn sets(root: &Path) -> [PathBuf; 3] {
+    let all = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
+    pictures(&all[0]);
+    let folder = Folder::open(&all[0]).unwrap();
+    all[1..].iter().for_each(|path| drop(Pack::new(&folder).to(path).unwrap()));
+    all
+}
+
+const WORKERS: usize = 2;
+
+fn open_loader(path: &Path) -> Batches<HostBatch> {
+    let loader = Loader::new(path).augment(Augment::train(48)).shuffle(7).batch_size(10).workers(WORKERS).prefetch(3);
+    loader.host().unwrap()
+}
+
+/// Runs epochs of three loaders for three quarters of `length`, and opens and closes loaders for
+/// the rest.
+fn soak(length: Duration) {
+    let root = tempfile::tempdir().unwrap();
+    let mut all = sets(root.path()).map(|path| open_loader(&path));
+    let (middle, last) = watch(length.mul_f64(0.75), |round| {
+        for batches in &mut all {
+            // Every third epoch is left early, and its last batch outlives it.
+            let take = if round % 3 == 0 { 3 } else { usize::MAX };
+            let kept = batches.epoch(round).take(take).map(|batch| batch.unwrap()).last();
+            assert!(kept.is_some_and(|batch| batch.len() <= 10));
+        }
+    });
+    // A worker's buffers grow until each has held the largest picture, which takes more than a few
+    // seconds on a busy machine.
+    let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
+    assert!(
+        last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
+        "memory grew: {middle:?}, then {last:?}, KiB"
+    );
+    // Each worker may still have a file open from an epoch that was left early.
+    let open = WORKERS * all.len();
+    assert!(last.files <= middle.files + open && last.threads <= middle.threads, "{middle:?}, then {last:?}");
+    drop(all);
+    wait_for_threads(0);
+
+    // glibc creates and keeps separate heaps for new threads over thousands of loaders, which would
+    // hide leaks. In a process in which all threads share one heap, nothing may grow.
+    let status = child!(loaders_that_come_and_go)
+        .env("MALLOC_ARENA_MAX", "1")
+        .env("REOPEN_SECONDS", (length.as_secs_f64() / 4.0).to_string())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Number of bytes that the program has allocated and not freed. The number of pages varies by more
+/// than a leak would, with every late thread.
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)]
+fn allocated() -> usize {
+    // SAFETY: it reads the allocator's own counters, under its locks.
+    unsafe { libc::mallinfo2() }.uordblks
+}
+
+/// Child process of [`soak`]: opens and closes loaders while another one stays open, with batches
+/// that outlive them.
+#[test]
+#[ignore = "started by another test"]
+#[cfg(target_env = "gnu")]
+fn loaders_that_come_and_go() {
+    let _alone = alone();
+    let Some(seconds) = std::env::var("REOPEN_SECONDS").ok().and_then(|v| v.parse().ok()) else { return };
+    let root = tempfile::tempdir().unwrap();
+    let paths = sets(root.path());
+    let mut stays = open_loader(&paths[2]);
+    // Minimum allocated in every hundred rounds. A leak adds to it, and late frees do not.
+    let mut least = vec![usize::MAX];
+    let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
+        let mut batches = open_loader(&paths[round as usize % 3]);
+        let kept: Vec<_> = batches.epoch(round).take(1 + round as usize % 4).map(|batch| batch.unwrap()).collect();
+        drop(batches);
+        assert!(kept.iter().all(|batch| batch.len() == 10));
+        wait_for_threads(3);
+        let now = least.last_mut().unwrap();
+        *now = allocated().min(*now);
+        if round % 100 == 99 {
+            least.push(usize::MAX);
+        }
+    });
+    least.pop();
+    let third = least.len() / 3;
+    let of = |range: &[usize]| range.iter().copied().min();
+    let (before, after) = (of(&least[third..2 * third]), of(&least[2 * third..]));
+    println!("{before:?} bytes allocated, then {after:?}");
+    if let (Some(before), Some(after)) = (before, after) {
+        // The threads and buffers that the minimum includes differ by some 40 KiB between batches
+        // of a hundred rounds.
+        assert!(
+            after <= before + before / 100 + (64 << 10),
+            "memory grew: {before} bytes allocated in the middle third, then {after}"
+        );
+    }
+    // The crate's threads were counted in every round. Other threads that have ended may be listed
+    // slightly longer.
+    assert!(last.files <= middle.files, "{middle:?}, then {last:?}");
+    assert_eq!(stays.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+}
+
+#[test]
+fn nothing_grows_in_nine_seconds() {
+    let _alone = alone();
+    soak(Duration::from_secs(9));
+}
+
+/// `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test alone soak:: -- --ignored --nocapture`, in the
+/// background under `nice -n 19 taskset -c 0` and with `WARPFEED_SOAK_REST=9`, which means nine
+/// seconds of rest per second of work.
+#[test]
+#[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS"]
+fn nothing_grows_in_an_hour() {
+    let _alone = alone();
+    let seconds = std::env::var("WARPFEED_SOAK_SECONDS").ok().and_then(|v| v.parse().ok()).unwrap_or(3600);
+    soak(Duration::from_secs(seconds));
+}

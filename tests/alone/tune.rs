@@ -1,0 +1,154 @@
+//! Promise: `prefetch(0)` tunes itself while batches are delivered, within the memory limit,
+//! without changing the batches; explicit settings are kept. `workers(0)` means one per processor.
+//! (`benches/tune.rs` measures how close prefetch gets to the optimum. On simulated numbers,
+//! `src/engine/settings/tune/tests.rs` tests that it settles. Sources that block are in
+//! `tests/alone/readers.rs`.)
+
+use std::collections::HashSet;
+use std::thread::{available_parallelism, sleep};
+use std::time::{Duration, Instant};
+
+use crate::process::{alone, child};
+use crate::support::{Draw, Numbers, no_hang, run_until};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, HostBatch, Loader, Result};
+
+/// `Numbers` whose reads block, as on a slow disk.
+struct Waits(Numbers, Duration);
+
+impl Source for Waits {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        sleep(self.1);
+        self.0.read(index, scratch)
+    }
+}
+
+fn loader(samples: usize, wait: Duration) -> Loader {
+    let source = Waits(Numbers::new(samples), wait);
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3)
+}
+
+#[test]
+fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
+    let _alone = alone();
+    no_hang(|| {
+        let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
+        // Prefetch exceeds two only if the limit also leaves the workers all the scratch memory
+        // they can use.
+        let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
+        let limit = 7 * slot + slot / 2 + scratch;
+        // Two workers make a batch in 4 ms, and every twelfth step takes as long as ten batches.
+        let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
+        let mut batches = loader.host().unwrap();
+        let plan = batches.memory_plan();
+        assert_eq!((plan.slots, plan.slots_in_use, batches.prefetch()), (7, 4, 2), "{plan}");
+        assert!(plan.host_bytes <= limit && plan.to_string().contains("at most, 4 slots of it in use"), "{plan}");
+        let mut buffers = HashSet::new();
+        let see = |batch: &HostBatch| {
+            buffers.insert(batch.images().bytes().as_ptr() as usize);
+        };
+        let step = |n: u64| Duration::from_millis(if n % 12 == 11 { 40 } else { 0 });
+        let found = run_until(&mut batches, step, see, |stats| stats.prefetch > 2);
+        assert!(found, "{}", batches.stats());
+        let used = Duration::from_secs(1);
+        let start = Instant::now();
+        assert!(run_until(&mut batches, step, |_| (), |_| start.elapsed() > used));
+        let stats = batches.stats();
+        assert!(stats.prefetch <= 5 && stats.slots <= 7, "{stats}");
+        assert_eq!((stats.workers, stats.most_prefetch), (2, 5), "what was set stays");
+        assert!(buffers.len() <= 7, "{}", buffers.len());
+    });
+}
+
+#[test]
+fn the_least_that_a_limit_leaves_room_for_is_one_batch_ahead() {
+    let _alone = alone();
+    let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
+    // Each of the two workers has scratch memory for one 16x16 image.
+    let images = 2 * 16 * 16 * 3;
+    let plan = |limit: usize| {
+        loader(8, Duration::ZERO).workers(2).memory_limit(limit + images).host().map(|batches| batches.memory_plan())
+    };
+    assert_eq!(plan(3 * slot).unwrap().slots, 3);
+    assert_eq!(plan(4 * slot).unwrap().slots, 4);
+    let e = plan(3 * slot - 1).unwrap_err();
+    assert_eq!(e.kind(), warpfeed::ErrorKind::Memory);
+    assert!(
+        e.to_string().contains("one batch of 8 ahead needs 3 slots") && e.to_string().ends_with(": batch_size(7) fits"),
+        "{e}"
+    );
+}
+
+#[test]
+fn what_was_set_stays() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut batches = loader(400, Duration::from_millis(1)).workers(2).prefetch(2).host().unwrap();
+        let start = Instant::now();
+        let changed = |stats: &warpfeed::Stats| (stats.workers, stats.prefetch) != (2, 2);
+        let over = Duration::from_secs(1);
+        assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| changed(stats) || start.elapsed() > over));
+        let stats = batches.stats();
+        assert!(!changed(&stats), "{stats}");
+        // The two clocks are not read at the same instant, so some slack is allowed.
+        assert!((0.5..1.5).contains(&(stats.worker_seconds / (2.0 * stats.seconds))), "{stats}");
+        assert_eq!(batches.memory_plan().slots, 4);
+    });
+}
+
+/// Reruns this test in a process that may have few threads, as a user with no other processes.
+#[cfg(target_os = "linux")]
+#[test]
+fn where_threads_are_short_the_loader_goes_on_with_those_it_has() {
+    let _alone = alone();
+    const INSIDE: &str = "WARPFEED_TEST_FEW_THREADS";
+    if std::env::var_os(INSIDE).is_some() {
+        let mut batches = loader(400, Duration::from_millis(1)).host().unwrap();
+        let least = available_parallelism().unwrap().get();
+        let start = Instant::now();
+        let over = Duration::from_millis(300);
+        assert!(run_until(
+            &mut batches,
+            |_| Duration::ZERO,
+            |_| (),
+            |stats| {
+                assert_eq!(stats.workers, least, "{stats}");
+                start.elapsed() > over
+            }
+        ));
+        println!("opened with {least}");
+        return;
+    }
+    if available_parallelism().unwrap().get() > 8 {
+        return eprintln!("skipped: the limit is for a machine of up to eight processors");
+    }
+    // Such a user cannot read root's temporary folders, so the program is copied to a folder that
+    // is opened to everyone.
+    let root = tempfile::tempdir().unwrap();
+    let program = root.path().join("tune");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let test = child!(where_threads_are_short_the_loader_goes_on_with_those_it_has);
+    std::fs::copy(test.get_program(), &program).unwrap();
+    std::fs::set_permissions(root.path(), open).unwrap();
+    // The limit applies to the program that `prlimit` executes, and counts all processes of that
+    // user.
+    for time in 0..5 {
+        let output = std::process::Command::new("setpriv")
+            .args(["--reuid=65534", "--clear-groups", "prlimit", "--nproc=20:20"])
+            .arg(&program)
+            .args(test.get_args())
+            .env(INSIDE, "1")
+            .current_dir("/")
+            .output();
+        let Ok(output) = output else { return eprintln!("skipped: no setpriv") };
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if ["setpriv: ", "prlimit: "].iter().any(|tool| err.contains(tool)) {
+            return eprintln!("skipped: {err}");
+        }
+        assert!(output.status.success() && out.contains("opened with"), "time {time}: {out}\n{err}");
+    }
+}

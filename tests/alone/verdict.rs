@@ -1,0 +1,262 @@
+//! Promise: `stats.verdict()` names what limits a loader. One loader for each limit, made to be
+//! bound that way by sleeping there. (The copy and the conversion, which need a device, are tried
+//! on numbers in `src/trace/verdict.rs`.)
+
+use std::thread::{available_parallelism, sleep};
+use std::time::Duration;
+
+use crate::process::alone;
+use crate::support::no_hang;
+use warpfeed::batch::Field;
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::field::{Kind, Place};
+use warpfeed::format::Format;
+use warpfeed::source::{Sample, Source};
+use warpfeed::trace::Limit;
+use warpfeed::transform::Plan;
+use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
+
+/// How often a loader may be found bound by something else.
+const TRIES: usize = 12;
+
+/// Samples of one byte, which take `read` to read.
+struct Bytes {
+    len: usize,
+    read: Duration,
+    big: Vec<u8>,
+}
+
+fn samples(len: usize) -> Bytes {
+    Bytes { len, read: Duration::ZERO, big: vec![0] }
+}
+
+impl Source for Bytes {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        sleep_for(self.read);
+        scratch.clear();
+        scratch.extend_from_slice(format!("key{index}").as_bytes());
+        let key = std::str::from_utf8(scratch).expect("written above");
+        Ok(Sample::new(key).with_field("img", key.as_bytes())?.with_field("big", &self.big)?.with_label(0))
+    }
+}
+
+/// Grey pictures of 16 by 16; `key7` takes `straggler`, all others `each`.
+struct Grey {
+    each: Duration,
+    straggler: Duration,
+}
+
+const FAST: Grey = Grey { each: Duration::ZERO, straggler: Duration::ZERO };
+
+impl Codec for Grey {
+    fn format(&self) -> Format {
+        Format::any("grey")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(16, 16)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        sleep_for(if picture.bytes() == b"key7" { self.straggler } else { self.each });
+        out.reset(region.size());
+        out.place(region.x, region.y);
+        Ok(())
+    }
+}
+
+fn sleep_for(time: Duration) {
+    if !time.is_zero() {
+        sleep(time);
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn slow(ms: u64) -> Grey {
+    Grey { each: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
+}
+
+fn loader(source: Bytes, codec: Grey) -> Loader {
+    Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
+}
+
+/// What comes of `epochs` epochs in which step `n` takes `step(n)`.
+fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, Verdict) {
+    no_hang(|| {
+        let mut batches = loader.host().unwrap();
+        let opened = batches.stats();
+        for epoch in 0..epochs {
+            for batch in batches.epoch(epoch) {
+                sleep_for(step(batch.unwrap().index()));
+            }
+        }
+        let stats = batches.stats().since(&opened);
+        let verdict = stats.verdict();
+        println!("{stats}\n{verdict}");
+        (stats, verdict)
+    })
+}
+
+fn processors() -> usize {
+    available_parallelism().unwrap().get()
+}
+
+/// A loader made to be bound by `limit` is told so, with its numbers.
+///
+/// A busy machine may stop all threads for longer than what a loader was made to wait for, and then
+/// another limit is the true one. So it has some tries: with a rule that does not hold none of them
+/// ends well. What each rule makes of given numbers is tried in `src/trace/verdict.rs`.
+fn named(limit: Limit, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
+    for _ in 0..TRIES {
+        let (stats, verdict) = run();
+        assert_eq!(verdict.to_string(), verdict.text);
+        if verdict.limit != limit {
+            continue;
+        }
+        for word in words {
+            assert!(verdict.text.contains(word), "{word:?} is not in {:?}", verdict.text);
+        }
+        return stats;
+    }
+    panic!("{TRIES} tries, and none is named {limit:?}: see the verdicts above");
+}
+
+#[test]
+fn a_slow_disk_is_read_bound() {
+    let _alone = alone();
+    let words = ["read-bound\n- ", " of 2 workers are busy", "the step waited", "MB/s are read", "pack"];
+    named(Limit::Read, &words, || run(loader(Bytes { read: ms(4), ..samples(160) }, FAST), 1, |_| ms(0)));
+}
+
+#[test]
+fn a_slow_decoder_is_decode_bound() {
+    let _alone = alone();
+    let workers = processors();
+    let of_workers = format!("of {workers} workers are busy");
+    named(Limit::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as much"], || {
+        run(loader(samples(80 * workers), slow(3)).workers(workers), 1, |_| ms(0))
+    });
+}
+
+#[test]
+fn a_slow_transform_is_transform_bound() {
+    let _alone = alone();
+    let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::order::Rng| {
+        sleep(ms(3));
+        Ok(())
+    };
+    let workers = processors();
+    named(Limit::Transform, &["transform-bound\n- ", "workers are busy"], || {
+        run(loader(samples(80 * workers), FAST).workers(workers).transform(slow), 1, |_| ms(0))
+    });
+}
+
+#[test]
+fn fewer_workers_than_processors_are_too_few() {
+    let _alone = alone();
+    if processors() == 1 {
+        return println!("skipped: one processor has no use for more workers");
+    }
+    let advice = format!("workers({})", processors());
+    named(Limit::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {
+        run(loader(samples(100), slow(3)).workers(1), 1, |_| ms(0))
+    });
+}
+
+/// Decodes in [`Kind::write`], for 3 ms, as an audio field would.
+#[derive(Debug)]
+struct Slow;
+
+impl Kind for Slow {
+    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
+    }
+
+    fn write(&self, _: &str, _: &Sample<'_>, _: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        sleep(ms(3));
+        place.bytes(0).fill(1);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_field_of_your_own_that_computes_is_decode_bound_with_pictures_and_without() {
+    let _alone = alone();
+    let workers = processors();
+    for pictures in [true, false] {
+        named(Limit::Decode, &["decode-bound\n- ", "with decode"], || {
+            let loader = loader(samples(80 * workers), FAST).workers(workers).field("sound", Slow);
+            run(if pictures { loader } else { loader.without("image") }, 1, |_| ms(0))
+        });
+    }
+}
+
+#[test]
+fn batches_of_many_bytes_are_memory_bound() {
+    let _alone = alone();
+    let big = 1 << 20;
+    named(Limit::Memory, &["memory-bound\n- ", "with write", "GB/s"], || {
+        let source = Bytes { big: vec![1; big], ..samples(400) };
+        run(
+            loader(source, FAST)
+                .batch_size(16)
+                .prefetch(6)
+                .field("big", warpfeed::field::Numbers::new(Dtype::U8, [big])),
+            3,
+            |_| ms(0),
+        )
+    });
+}
+
+#[test]
+fn a_slow_consumer_is_step_bound() {
+    let _alone = alone();
+    let stats =
+        named(Limit::Step, &["step-bound: the loader is not the limit\n- ", "a step takes ", "samples/s"], || {
+            run(loader(samples(160), FAST), 1, |_| ms(10))
+        });
+    assert!(stats.step.mean_seconds() >= 0.01, "{stats}");
+    let step = format!("a step takes {:.1} ms", 1e3 * stats.step.mean_seconds());
+    assert!(stats.verdict().text.contains(&step), "{stats}");
+}
+
+#[test]
+fn uneven_steps_over_few_slots_are_named() {
+    let _alone = alone();
+    // A batch takes 8 ms; of nine steps one takes 100 ms, so that 27 ms of work fit into it, and
+    // the others none.
+    named(Limit::Slots, &["too few batches ahead\n- ", "all 3 slots were taken", "in place of 1"], || {
+        run(loader(samples(8 * 45), slow(2)).prefetch(1), 1, |n| if n % 9 == 8 { ms(100) } else { ms(0) })
+    });
+}
+
+#[test]
+fn one_slow_sample_is_named() {
+    let _alone = alone();
+    let stats = named(
+        Limit::Straggler,
+        &["limited by 1 slow sample\n- ", "sample 7 (key7) takes ", "ms, most of it in decode"],
+        || run(loader(samples(160), Grey { each: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
+    );
+    let slowest = &stats.slowest[0];
+    assert_eq!((slowest.sample, &*slowest.key, &*slowest.stage, slowest.times), (7, "key7", "decode", 1));
+    assert!(slowest.seconds >= 0.4, "{slowest:?}");
+}
+
+#[test]
+fn the_starts_of_short_epochs_are_named() {
+    let _alone = alone();
+    // 12 ms for the first batch of each epoch of one batch, and 30 ms of step.
+    named(
+        Limit::EpochStart,
+        &["limited by the starts of epochs\n- ", "the first batches of 10 epochs", "`.repeat(n)`"],
+        || run(loader(samples(8), slow(3)), 10, |_| ms(30)),
+    );
+}

@@ -1,0 +1,462 @@
+//! Promise: boxes follow their picture, with their classes, columns, masks and key points: clipped,
+//! dropped below a share or a size, padded with a count. What belongs to a dropped box goes with it.
+//! A box that is none, or lies outside its picture, is an error with both numbers.
+
+use crate::follow::{Plane, Told, augments, npy, picture};
+use crate::support::no_hang;
+use warpfeed::decode::Size;
+use warpfeed::field::{BoxFormat, Boxes, Points};
+use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Dtype, Error, HostBatch, Loader, OnError, Result};
+
+const MOST: usize = 7;
+const K: usize = 4;
+const PAIRS: [(usize, usize); 1] = [(1, 3)];
+
+/// The annotations of a sample.
+#[derive(Clone)]
+struct Truth {
+    size: Size,
+    boxes: Vec<[f64; 4]>,
+    classes: Vec<i64>,
+    masks: Vec<Plane>,
+    points: Vec<[[f64; 3]; K]>,
+}
+
+fn truth(seed: u64) -> Truth {
+    let mut rng = Rng::new(seed, 2, 2);
+    let size = Size::new(20 + rng.below(60) as u32, 20 + rng.below(50) as u32);
+    let (width, height) = (f64::from(size.width), f64::from(size.height));
+    // Quarters, so that f32 holds sums and halves exactly.
+    let mut quarters = |low: f64, high: f64| (rng.range(low, high) * 4.0).floor() / 4.0;
+    let (mut boxes, mut masks, mut points) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..seed % (MOST as u64 + 1) {
+        let (x, y) = (quarters(0.0, width - 1.0), quarters(0.0, height - 1.0));
+        boxes.push([x, y, quarters(x, width) + 0.25, quarters(y, height) + 0.25]);
+        points.push(std::array::from_fn(|k| {
+            [quarters(0.0, width), quarters(0.0, height), ((seed + number + k as u64) % 3) as f64]
+        }));
+        let bits: Vec<i64> = (0..size.area()).map(|i| i64::from((i * i + number * 5 + seed) % 7 < 3)).collect();
+        masks.push(Plane { width: size.width as usize, height: size.height as usize, values: bits });
+    }
+    let classes = boxes.iter().enumerate().map(|(i, _)| (seed as i64 * 3 + i as i64) % 11).collect();
+    Truth { size, boxes, classes, masks, points }
+}
+
+fn floats(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
+    values.into_iter().flat_map(|v| (v as f32).to_le_bytes()).collect()
+}
+
+impl Truth {
+    /// COCO's run lengths, and a rectangle as a polygon for every third.
+    fn segmentations(&mut self) -> String {
+        let (width, height) = (self.size.width as usize, self.size.height as usize);
+        let each = self.masks.iter_mut().enumerate().map(|(number, mask)| {
+            if number % 3 == 2 {
+                *mask = Plane::of(width, height, |x, y| i64::from((3..13).contains(&x) && (2..17).contains(&y)));
+                return "[[3, 2, 13, 2, 13, 17, 3, 17]]".to_owned();
+            }
+            let (mut counts, mut last, mut run) = (Vec::new(), 0, 0);
+            for (x, y) in (0..width).flat_map(|x| (0..height).map(move |y| (x, y))) {
+                if mask.at(x, y) != last {
+                    counts.push(run);
+                    (last, run) = (1 - last, 0);
+                }
+                run += 1;
+            }
+            counts.push(run);
+            format!("{{\"size\": [{height}, {width}], \"counts\": {counts:?}}}")
+        });
+        format!("[{}]", each.collect::<Vec<_>>().join(", "))
+    }
+
+    fn sample(&mut self, key: usize) -> OwnedSample {
+        let n = self.boxes.len();
+        let points = self.points.iter().flatten().flatten().copied();
+        let classes: Vec<u8> = self.classes.iter().flat_map(|v| v.to_le_bytes()).collect();
+        OwnedSample::new(format!("{key}"))
+            .field("rgb.npy", picture(self.size))
+            .field("boxes.npy", npy("<f4", &format!("({n}, 4)"), &floats(self.boxes.iter().flatten().copied())))
+            .field("boxes.class.npy", npy("<i8", &format!("({n},)"), &classes))
+            .field("boxes.points.npy", npy("<f4", &format!("({n}, {K}, 3)"), &floats(points)))
+            .field("boxes.masks.json", self.segmentations())
+    }
+
+    /// What `told` makes of box `i`: crop, resize, crop, pad, flip, with a clip after each crop.
+    fn boxed(&self, i: usize, told: &[i64], output: Size) -> Option<([f64; 4], f64)> {
+        let t: Vec<f64> = told.iter().map(|&v| v as f64).collect();
+        let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
+            let clip = |v: f64, most: f64| v.max(0.0).min(most);
+            let crop = |v: f64| clip(v - t[a], t[a + 2]);
+            let resize = |v: f64| v * t[a + 4] / t[a + 2];
+            let part = |v: f64| clip(v - t[a + 6], t[a + 10]) + t[a + 8];
+            let (low, high) = (part(resize(crop(from))), part(resize(crop(to))));
+            if mirrored { (side - high, side - low) } else { (low, high) }
+        };
+        let [x1, y1, x2, y2] = self.boxes[i];
+        let (x1, x2) = axis(x1, x2, 0, told[12] == 1, output.width.into());
+        let (y1, y2) = axis(y1, y2, 1, told[13] == 1, output.height.into());
+        let [a, b, c, d] = self.boxes[i];
+        let all = (c - a) * (d - b) * t[4] / t[2] * t[5] / t[3];
+        (x1 < x2 && y1 < y2).then(|| ([x1, y1, x2, y2], (x2 - x1) * (y2 - y1) / all))
+    }
+
+    fn point(&self, [x, y, v]: [f64; 3], told: &[i64], output: Size) -> [f64; 3] {
+        let t: Vec<f64> = told.iter().map(|&v| v as f64).collect();
+        let along = |v: f64, a: usize| (v - t[a]) * t[a + 4] / t[a + 2] - t[a + 6] + t[a + 8];
+        let (mut x, mut y) = (along(x, 0), along(y, 1));
+        let (mut left, mut top) = (t[8], t[9]);
+        if told[12] == 1 {
+            (x, left) = (f64::from(output.width) - 1.0 - x, f64::from(output.width) - t[8] - t[10]);
+        }
+        if told[13] == 1 {
+            (y, top) = (f64::from(output.height) - 1.0 - y, f64::from(output.height) - t[9] - t[11]);
+        }
+        (x, y) = ((x as f32).into(), (y as f32).into());
+        let shown = x >= left && x < left + t[10] && y >= top && y < top + t[11];
+        if v > 0.0 && shown { [x, y, v] } else { [0.0; 3] }
+    }
+}
+
+fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64, f64)) {
+    let get = |name: &str| batch.field(name).unwrap();
+    let (area, told) = (output.area() as usize, get("plan").as_i64().unwrap());
+    assert_eq!(get("boxes").shape(), [batch.len(), MOST, 4]);
+    assert_eq!(get("boxes.masks").shape(), [batch.len(), MOST, output.height as usize, output.width as usize]);
+    assert_eq!(get("boxes.points").shape(), [batch.len(), MOST, K, 3]);
+    for (place, id) in batch.ids().enumerate() {
+        let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
+        let of_box = |i: usize| Some((i, truth.boxed(i, told, output)?));
+        let enough = |(_, ([x1, y1, x2, y2], visible)): &(usize, ([f64; 4], f64))| {
+            *visible >= share && x2 - x1 >= size && y2 - y1 >= size
+        };
+        let kept: Vec<_> = (0..truth.boxes.len()).filter_map(of_box).filter(enough).collect();
+        assert_eq!(batch.counts("boxes").unwrap()[place], kept.len() as i64, "sample {id} by {told:?}");
+        for slot in 0..MOST {
+            let row = place * MOST + slot;
+            let corners = &get("boxes").as_f32().unwrap()[row * 4..][..4];
+            let class = get("boxes.class").as_i64().unwrap()[row];
+            let small = get("boxes.small").elements::<i16>().unwrap()[row];
+            let mask = &get("boxes.masks").as_u8().unwrap()[row * area..][..area];
+            let points = &get("boxes.points").as_f32().unwrap()[row * K * 3..][..K * 3];
+            let Some(&(i, (expected, _))) = kept.get(slot) else {
+                assert!(corners.iter().chain(points).all(|v| *v == 0.0) && mask.iter().all(|v| *v == 0));
+                assert_eq!((class, small), (-1, -1));
+                continue;
+            };
+            let near = |a: f32, b: f64| (f64::from(a) - b).abs() < 1e-4;
+            assert!(corners.iter().zip(expected).all(|(a, b)| near(*a, b)), "{corners:?}, not {expected:?}");
+            assert_eq!((class, small), (truth.classes[i], truth.classes[i] as i16));
+            let expected = truth.masks[i].follow(told, output, 0);
+            assert!(mask.iter().zip(&expected.values).all(|(a, b)| i64::from(*a) == *b), "mask {i} of sample {id}");
+            let mut expected = truth.points[i].map(|point| truth.point(point, told, output));
+            if told[12] != told[13] {
+                PAIRS.iter().for_each(|&(a, b)| expected.swap(a, b));
+            }
+            let expected: Vec<f64> = expected.into_iter().flatten().collect();
+            let same = points.iter().zip(&expected).all(|(a, b)| near(*a, *b));
+            assert!(same, "points {i} of sample {id}: {points:?}, not {expected:?} by {told:?}");
+        }
+    }
+}
+
+fn kind() -> Boxes {
+    let boxes = Boxes::new(MOST).column("class", Dtype::I64).column("small", Dtype::I16);
+    boxes.masks().points(K).flip_pairs(PAIRS)
+}
+
+fn set() -> (Vec<Truth>, Memory) {
+    let mut truths: Vec<Truth> = (0..40).map(truth).collect();
+    let samples = truths.iter_mut().enumerate().map(|(i, truth)| {
+        let sample = truth.sample(i);
+        let text = truth.classes.iter().map(|class| format!("{class} ")).collect::<String>();
+        sample.field("boxes.small.txt", text)
+    });
+    let source = Memory::new(samples.collect());
+    (truths, source)
+}
+
+#[test]
+fn boxes_and_what_belongs_to_them_follow_the_picture() {
+    no_hang(|| {
+        let (truths, source) = set();
+        for augment in augments() {
+            let output = augment.output_size();
+            for (workers, limits) in [(1, (0.0, 0.0)), (3, (0.4, 0.0)), (2, (0.0, 3.5))] {
+                let boxes = kind().min_visible(limits.0).min_size(limits.1);
+                let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(9).workers(workers);
+                let loader = loader.without("label").field("boxes", boxes).field("plan", Told).shuffle(5);
+                for batch in loader {
+                    check(&batch.unwrap(), &truths, output, limits);
+                }
+            }
+        }
+    });
+}
+
+/// Every byte of an epoch, with the samples' numbers.
+fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
+    let mut batches = loader.host().unwrap();
+    let all = |batch: Result<HostBatch>| {
+        let batch = batch.unwrap();
+        let names: Vec<_> = batch.fields().map(|field| field.name.clone()).collect();
+        let fields = names.iter().flat_map(|name| batch.field(name).unwrap().bytes().to_vec());
+        (batch.ids().collect(), fields.collect())
+    };
+    batches.epoch_from(1, from).map(all).collect()
+}
+
+#[test]
+fn they_are_the_same_for_any_workers_and_prefetch_and_from_anywhere() {
+    no_hang(|| {
+        let (_, source) = set();
+        for augment in [Augment::iou_crop(24, 24).flip(0.5), Augment::scale_jitter(40, 0.3, 2.0)] {
+            let open = |workers, prefetch| {
+                let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(7).shuffle(3);
+                loader.without("label").field("boxes", kind()).workers(workers).prefetch(prefetch)
+            };
+            let one = bytes(open(1, 1), 0);
+            assert_eq!(one.len(), 6);
+            for (workers, prefetch) in [(2, 3), (3, 0), (4, 1)] {
+                assert!(bytes(open(workers, prefetch), 0) == one, "{workers} workers, {prefetch} ahead");
+            }
+            assert!(bytes(open(2, 2), 4) == one[4..]);
+        }
+    });
+}
+
+#[test]
+fn an_iou_crop_sees_the_boxes_and_drops_those_whose_centre_is_outside() {
+    no_hang(|| {
+        let (truths, source) = set();
+        let (mut dropped, mut cropped) = (0, 0);
+        for seed in 0..6 {
+            let loader = Loader::source(source.clone()).augment(Augment::iou_crop(32, 24)).without("label").seed(seed);
+            for batch in loader.field("boxes", Boxes::new(MOST)).field("plan", Told) {
+                let batch = batch.unwrap();
+                let told = batch.field("plan").unwrap().as_i64().unwrap().to_vec();
+                for (place, id) in batch.ids().enumerate() {
+                    let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
+                    let [x, y, width, height] = [0, 1, 2, 3].map(|i| told[i] as f64);
+                    let whole = (width, height) == (truth.size.width.into(), truth.size.height.into());
+                    let inside = |of: &[f64; 4]| {
+                        let (cx, cy) = ((of[0] + of[2]) / 2.0, (of[1] + of[3]) / 2.0);
+                        whole || (x < cx && cx < x + width && y < cy && cy < y + height)
+                    };
+                    let expected = truth.boxes.iter().filter(|of| inside(of)).count();
+                    assert_eq!(batch.counts("boxes").unwrap()[place], expected as i64, "sample {id} by {told:?}");
+                    assert!(truth.boxes.is_empty() || expected > 0);
+                    dropped += truth.boxes.len() - expected;
+                    cropped += usize::from(!whole);
+                }
+            }
+        }
+        assert!(dropped > 50 && cropped > 50, "{dropped} boxes dropped, {cropped} crops");
+    });
+}
+
+/// The boxes of a picture of 40 x 20 pixels that is not changed.
+fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
+    let sample = sample.field("rgb.npy", picture(Size::new(40, 20)));
+    let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).without("label");
+    let batch = loader.field("boxes", boxes).into_iter().next().unwrap().unwrap();
+    batch.field("boxes").unwrap().as_f32().unwrap().to_vec()
+}
+
+#[test]
+fn every_format_is_read_and_written_in_pixels_and_in_parts() {
+    no_hang(|| {
+        let formats = [
+            (BoxFormat::Xyxy, [10.0_f32, 5.0, 30.0, 10.0]),
+            (BoxFormat::Xywh, [10.0, 5.0, 20.0, 5.0]),
+            (BoxFormat::Cxcywh, [20.0, 7.5, 20.0, 5.0]),
+        ];
+        let parts = |of: [f32; 4]| [of[0] / 40.0, of[1] / 20.0, of[2] / 40.0, of[3] / 20.0];
+        for (from, numbers) in formats {
+            for (to, expected) in formats {
+                for relative in [false, true] {
+                    let numbers = if relative { parts(numbers) } else { numbers };
+                    let boxes = Boxes::new(1).from(from).to(to);
+                    let text = OwnedSample::new("x").field("boxes.json", format!("[{numbers:?}]"));
+                    let found = plain(text.clone(), if relative { boxes.clone().relative() } else { boxes.clone() });
+                    assert_eq!(found, expected);
+                    assert_eq!(
+                        plain(
+                            text.clone(),
+                            if relative { boxes.clone().relative() } else { boxes.clone() }.to_relative()
+                        ),
+                        parts(expected)
+                    );
+                    if relative {
+                        // The sample says it.
+                        assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
+                    }
+                }
+            }
+        }
+        // Sets are rounded: what reaches out a little is clipped.
+        let text = OwnedSample::new("x").field("boxes.txt", "-0.5 0 40.9 20.2");
+        assert_eq!(plain(text, Boxes::new(1)), [0.0, 0.0, 40.0, 20.0]);
+    });
+}
+
+/// The error of a loader whose second sample has these fields, beside a picture of 40 x 20.
+fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
+    let size = Size::new(40, 20);
+    let good = OwnedSample::new("good").field("rgb.npy", picture(size)).field("boxes.json", "[]");
+    let bad = OwnedSample::new("bad").field("rgb.npy", picture(size));
+    let bad = fields.iter().fold(bad, |sample, (name, text)| sample.field(*name, *text));
+    let open = || {
+        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).without("label").batch_size(2);
+        loader.augment(Augment::pass_through(40, 20)).field("boxes", boxes.clone())
+    };
+    let error = open().into_iter().find_map(Result::err).expect("it is bad");
+    assert_eq!(error.sample(), Some(1));
+    let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
+    let batch = batches.epoch(0).next().unwrap().unwrap();
+    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false], "or it is skipped");
+    drop(batch);
+    assert_eq!(batches.faults().len(), 1, "and listed");
+    error
+}
+
+#[test]
+fn a_bad_box_is_an_error_with_both_numbers() {
+    no_hang(|| {
+        let cause = |text: &str| fails(&[("boxes.json", text)], Boxes::new(2)).cause().to_owned();
+        let field = "field \"boxes.json\"";
+        assert_eq!(
+            cause("[[0, 0, 5, 5], [10, 0, 700, 5]]"),
+            format!("{field} box 1: x from 10 to 700, the picture is 40 wide")
+        );
+        assert_eq!(cause("[[1, 9, 5, 8]]"), format!("{field} box 0: y from 9 to 8, the picture is 20 high"));
+        assert_eq!(cause("[[-2, 0, 5, 5]]"), format!("{field} box 0: x from -2 to 5, the picture is 40 wide"));
+        let e = fails(&[("boxes.txt", "0 0 NaN 5")], Boxes::new(2));
+        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to NaN, the picture is 40 wide");
+        let e = fails(&[("boxes.txt", "0 0 inf 5")], Boxes::new(2).from(BoxFormat::Xywh));
+        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to inf, the picture is 40 wide");
+        assert_eq!(cause("[[1, 2, 3]]"), format!("{field} has the shape [1, 3]; boxes are (n, 4)"));
+        let three = "[[0,0,5,5],[0,0,5,5],[0,0,0,5],[1,1,2,2]]";
+        assert_eq!(
+            cause(three),
+            "field \"boxes\": 3 boxes remain after the crop, but Boxes::new(2) keeps at most 2: use Boxes::new(3) or more, or \
+                    .truncated()"
+        );
+        let units = fails(&[("boxes.json", "[[0,0,1,1]]"), ("boxes.units.txt", "miles")], Boxes::new(2));
+        assert!(units.cause().contains("has the units \"miles\""), "{units}");
+        let none = fails(&[], Boxes::new(2));
+        assert_eq!(none.cause(), "no field \"boxes\" among [\"rgb.npy\"]");
+    });
+}
+
+#[test]
+fn what_belongs_to_boxes_must_be_as_many() {
+    no_hang(|| {
+        let two = ("boxes.json", "[[0,0,5,5],[0,0,5,5]]");
+        let cause = |field, boxes| fails(&[two, field], boxes).cause().to_owned();
+        let class = || Boxes::new(2).column("class", Dtype::U8);
+        assert_eq!(
+            cause(("boxes.class.json", "[1]"), class()),
+            "field \"boxes.class.json\" has 1 numbers, there are 2 boxes"
+        );
+        assert_eq!(
+            cause(("boxes.class.txt", "0 256"), class()),
+            "field \"boxes.class.txt\" has class 256 for box 1; uint8 holds 0 to 255"
+        );
+        assert_eq!(
+            cause(("other", ""), class()),
+            "no field \"boxes.class\" among [\"rgb.npy\", \"boxes.json\", \"other\"]"
+        );
+        let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]]]"), Boxes::new(2).masks());
+        assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks, there are 2 boxes");
+        let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]], null]"), Boxes::new(2).masks());
+        assert!(masks.contains("segmentation 1: there is none"), "{masks}");
+        let rle = "[[[0,0,5,0,5,5]], {\"size\": [20, 39], \"counts\": [780]}]";
+        let masks = cause(("boxes.masks.json", rle), Boxes::new(2).masks());
+        assert!(masks.contains("run lengths of 39x20 pixels, the picture has 40x20"), "{masks}");
+        let points = cause(("boxes.points.json", "[[[1,2,2]]]"), Boxes::new(2).points(1));
+        assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3], [2, 1, 3] is expected");
+        let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
+        assert!(points.contains("as point 0 of set 1"), "{points}");
+        // Without boxes nothing else is asked for.
+        let sample = OwnedSample::new("x").field("boxes.json", "[]");
+        assert_eq!(plain(sample, kind()), [0.0; 4 * MOST]);
+        // With room for fewer the first ones are taken.
+        let sample = OwnedSample::new("x").field("boxes.txt", "0 0 1 1 2 2 3 3 4 4 5 5");
+        assert_eq!(plain(sample, Boxes::new(2).truncated()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+    });
+}
+
+#[test]
+fn classes_are_numbered_by_the_loaders_list() {
+    no_hang(|| {
+        let sample = OwnedSample::new("x").field("rgb.npy", picture(Size::new(40, 20)));
+        let sample = sample.field("boxes.txt", "0 0 5 5 1 1 6 6").field("boxes.class.txt", "0 2");
+        let source = Memory::new(vec![sample]).with_classes(["cat", "dog", "fox"].map(String::from).to_vec());
+        let loader = Loader::source(source).augment(Augment::pass_through(40, 20)).without("label");
+        let loader = loader.field("boxes", Boxes::new(3).column("class", Dtype::I32)).classes(["fox", "dog", "cat"]);
+        let batch = loader.into_iter().next().unwrap().unwrap();
+        assert_eq!(batch.field("boxes.class").unwrap().elements::<i32>().unwrap(), [2, 0, -1]);
+    });
+}
+
+#[test]
+fn points_of_the_picture_follow_it() {
+    no_hang(|| {
+        let truths: Vec<Truth> = (1..30).map(|seed| Truth { points: truth(7).points, ..truth(seed) }).collect();
+        let sample = |(i, truth): (usize, &Truth)| {
+            let points = truth.points[0].map(|[x, y, v]| [x.min(10.0), y, v]);
+            let three = floats(points.into_iter().flatten());
+            let two = floats(points.into_iter().flat_map(|[x, y, _]| [x, y]));
+            let sample = OwnedSample::new(format!("{i}")).field("rgb.npy", picture(truth.size));
+            sample.field("a.npy", npy("<f4", &format!("({K}, 3)"), &three)).field("b", two)
+        };
+        let source = Memory::new(truths.iter().enumerate().map(sample).collect());
+        for augment in augments() {
+            let output = augment.output_size();
+            let loader = Loader::source(source.clone()).augment(augment).without("label").field("plan", Told);
+            let loader = loader.field("a", Points::new(K).visibility().flip_pairs(PAIRS));
+            for batch in loader.field("b", Points::new(K).flip_pairs(PAIRS)) {
+                let batch = batch.unwrap();
+                let get = |name: &str| batch.field(name).unwrap().as_f32().unwrap();
+                let told = batch.field("plan").unwrap().as_i64().unwrap();
+                for (place, id) in batch.ids().enumerate() {
+                    let (truth, told) = (&truths[id as usize], &told[place * 14..][..14]);
+                    let mirrored = told[12] != told[13];
+                    for k in 0..K {
+                        let from = if mirrored { [0, 3, 2, 1][k] } else { k };
+                        let [x, y, v] = truth.points[0][from];
+                        let expected = truth.point([x.min(10.0), y, v], told, output);
+                        let found = &get("a")[(place * K + k) * 3..][..3];
+                        let near = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() < 1e-4;
+                        assert!(found.iter().zip(&expected).all(near), "{found:?}, not {expected:?}");
+                        let found = &get("b")[(place * K + k) * 2..][..2];
+                        let shown = found.iter().zip(&expected).all(near);
+                        assert!(shown || expected == [0.0; 3], "{found:?}, not {expected:?}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let refused = |boxes: Boxes, words: &str| {
+        let sample = OwnedSample::new("x").field("rgb.npy", picture(Size::new(8, 8)));
+        let loader = Loader::source(Memory::new(vec![sample])).field("boxes", boxes);
+        let e = loader.host().unwrap_err().to_string();
+        assert!(e.contains(words), "{e}");
+    };
+    refused(Boxes::new(0), "room for 0 boxes");
+    refused(Boxes::new(1).min_visible(1.5), "min_visible of 1.5");
+    refused(Boxes::new(1).min_size(f64::NAN), "min_size of NaN");
+    refused(Boxes::new(1).column("class", Dtype::F32), "classes of float32; they are integers");
+    refused(Boxes::new(1).column("masks", Dtype::U8), "that name is taken");
+    refused(Boxes::new(1).column("a", Dtype::U8).column("a", Dtype::U8), "duplicate field");
+    refused(Boxes::new(1).points(0), "0 points");
+    refused(Boxes::new(1).points(3).flip_pairs([(1, 3)]), "the flip pair (1, 3) of 3 points");
+    refused(Boxes::new(1).points(3).flip_pairs([(1, 1)]), "the flip pair (1, 1)");
+    refused(Boxes::new(1).points(3).flip_pairs([(0, 1), (1, 2)]), "the flip pair (1, 2)");
+}

@@ -1,0 +1,318 @@
+//! Promise: masks, boxes and points are transformed like by torchvision v2 with `tv_tensors`: masks
+//! bit for bit, boxes, points and maps of floats to 1e-4. The files next to `make.py` in
+//! `tests/fixtures/geometry` were made by torchvision.
+
+use crate::follow;
+use serde::Deserialize;
+use warpfeed::decode::{Pixels, Rect, Size};
+use warpfeed::field::Map;
+use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::transform::{Plan, Resizer};
+use warpfeed::{Augment, Loader};
+
+const PICTURE: Size = Size { width: 233, height: 177 };
+
+/// One case of `make.py`: parameters and results.
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    crop: [u32; 4],
+    resized: [u32; 2],
+    offset: [u32; 2],
+    target: [u32; 4],
+    output: [u32; 2],
+    flip: bool,
+    vertical_flip: bool,
+    augment: Option<String>,
+    boxes: Vec<[f64; 4]>,
+    kept: Vec<bool>,
+    points: Vec<[f64; 2]>,
+    shown: Vec<bool>,
+}
+
+fn path(name: &str) -> String {
+    format!("{}/tests/fixtures/geometry/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap()
+}
+
+impl Case {
+    fn plan(&self) -> Plan {
+        let rect = |[x, y, width, height]: [u32; 4]| Rect::new(x, y, width, height);
+        let output = Size::new(self.output[0], self.output[1]);
+        let mut plan = Plan::resized_crop(PICTURE, rect(self.crop), output, rect(self.target));
+        plan.resized = Size::new(self.resized[0], self.resized[1]);
+        plan.offset = self.offset.into();
+        (plan.flip, plan.vertical_flip) = (self.flip, self.vertical_flip);
+        plan
+    }
+
+    /// The deterministic augmentation that performs this case, if there is one.
+    fn augment(&self) -> Augment {
+        let [width, height] = self.output;
+        let augment = match self.augment.as_deref() {
+            Some("eval") => Augment::eval(64, 56),
+            Some("resize") => Augment::resize(width, height),
+            Some("letterbox") => Augment::letterbox(width, height),
+            other => panic!("{other:?}"),
+        };
+        augment.flip(self.flip.into()).vertical_flip(self.vertical_flip.into())
+    }
+}
+
+/// Like `source_mask` of `make.py`.
+fn class(x: u32, y: u32) -> u8 {
+    let noise = (x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663)) >> 8;
+    if noise.is_multiple_of(7) { (noise / 7 % 200) as u8 } else { (x / 11 + y / 7 * 5) as u8 }
+}
+
+/// Like `BOXES` of `make.py`.
+fn boxes() -> Vec<[f64; 4]> {
+    let (width, height) = (f64::from(PICTURE.width), f64::from(PICTURE.height));
+    let drawn = (0..10).map(|i| {
+        let n = f64::from(i);
+        let (x, y) = (f64::from((i * 37 + i * 13) % 180) + 0.25, f64::from((i * 29 + i * 7) % 130) + 0.5);
+        [x, y, x + 4.0 + 11.75 * n % 53.0, y + 3.0 + 17.25 * n % 47.0]
+    });
+    let edges = [
+        [0.0, 0.0, width, height],
+        [0.0, 0.0, 3.0, 4.0],
+        [width - 2.0, height - 3.0, width, height],
+        [60.25, 50.5, 61.0, 51.0],
+    ];
+    drawn.chain(edges).collect()
+}
+
+/// Like `POINTS` of `make.py`.
+fn points() -> Vec<[f64; 2]> {
+    let point = |i: u32| {
+        let (x, y) = ((i * 41 + 7) % PICTURE.width, (i * 23 + 5) % PICTURE.height);
+        [f64::from(x) + 0.25 * f64::from(i % 4), f64::from(y) + 0.5 * f64::from(i % 2)]
+    };
+    (0..16).map(point).collect()
+}
+
+fn near(a: &[f64], b: &[f64]) -> bool {
+    a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4)
+}
+
+#[test]
+fn masks_have_the_bits_of_torchvision() {
+    let cases = cases();
+    assert!(cases.len() >= 13);
+    for case in cases {
+        let theirs = image::open(path(&format!("{}.png", case.name))).unwrap().into_luma8();
+        let plan = case.plan();
+        assert_eq!((theirs.width(), theirs.height()), (plan.output.width, plan.output.height));
+        for (x, y, theirs) in theirs.enumerate_pixels() {
+            let ours = plan.column(x).zip(plan.row(y)).map_or(0, |(x, y)| class(x, y));
+            assert_eq!(ours, theirs.0[0], "{} at ({x}, {y})", case.name);
+        }
+    }
+}
+
+#[test]
+fn boxes_are_clipped_and_dropped_as_by_torchvision() {
+    for case in cases() {
+        let plan = case.plan();
+        for ((ours, theirs), kept) in boxes().into_iter().zip(&case.boxes).zip(&case.kept) {
+            let clipped = plan.clip_box(ours);
+            let [x1, y1, x2, y2] = *theirs;
+            let area = (x2 - x1) * (y2 - y1);
+            let Some(clipped) = clipped else {
+                assert!(area < 1e-3 && !kept, "{}: {ours:?} is {theirs:?} there", case.name);
+                continue;
+            };
+            assert!(near(&clipped.corners, theirs), "{}: {ours:?} is {clipped:?}, not {theirs:?}", case.name);
+            let (across, down) = plan.scale();
+            let share = area / ((ours[2] - ours[0]) * across * (ours[3] - ours[1]) * down);
+            assert!((clipped.visible - share).abs() < 1e-3, "{}: {clipped:?} of {ours:?}", case.name);
+            let [x1, y1, x2, y2] = clipped.corners;
+            let sane = x2 - x1 >= 1.0 && y2 - y1 >= 1.0 && (x2 - x1) * (y2 - y1) >= 1.0;
+            assert_eq!(sane, *kept, "{}: {clipped:?}", case.name);
+        }
+    }
+}
+
+#[test]
+fn points_go_where_torchvision_takes_them() {
+    for case in cases() {
+        let plan = case.plan();
+        for ((ours, theirs), shown) in points().into_iter().zip(&case.points).zip(&case.shown) {
+            let (x, y) = plan.point(ours[0], ours[1]);
+            assert!(near(&[x, y], theirs), "{}: {ours:?} is ({x}, {y}), not {theirs:?}", case.name);
+            // torchvision does not know which part of the output is the picture.
+            let Rect { x: left, y: top, width, height } = plan.shown();
+            let picture =
+                x >= left.into() && x < f64::from(left + width) && y >= top.into() && y < f64::from(top + height);
+            assert_eq!(plan.shows(x, y), *shown && picture, "{}: {ours:?} at ({x}, {y})", case.name);
+            assert!(*shown == plan.shows(x, y) || plan.target.size() != plan.output);
+        }
+    }
+}
+
+#[test]
+fn augmentations_without_chance_do_what_torchvision_does() {
+    let mut tried = 0;
+    for case in cases().iter().filter(|case| case.augment.is_some()) {
+        let plan = case.augment().plan(PICTURE, &mut Rng::new(0, 0, 0)).unwrap();
+        let expected = case.plan();
+        let whole = |plan: &Plan| {
+            (plan.crop, plan.resized, plan.offset, plan.target, plan.output, plan.flip, plan.vertical_flip)
+        };
+        assert_eq!(whole(&plan), whole(&expected), "{}", case.name);
+        tried += 1;
+    }
+    assert_eq!(tried, 5);
+}
+
+#[test]
+fn maps_of_floats_are_those_of_torchvision() {
+    let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
+    let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).map(move |x| (x, y)));
+    // Like `source_flow` of `make.py`.
+    let flow = places.flat_map(|(x, y)| {
+        let (a, b) = (f64::from((x * 3 + y) % 50) / 8.0 - 2.0, f64::from((x / 9 * 7 + y * 5) % 31) / 4.0);
+        [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
+    });
+    let sample = OwnedSample::new("a")
+        .field("rgb.npy", follow::picture(PICTURE))
+        .field("flow.npy", follow::npy("<f4", "(177, 233, 2)", &bytes(flow.collect())));
+    let source = Memory::new(vec![sample]);
+    for case in cases().iter().filter(|case| case.augment.is_some()) {
+        let file = std::fs::read(path(&format!("{}.flow.npy", case.name))).unwrap();
+        let theirs = file[128..].as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let loader = Loader::source(source.clone()).augment(case.augment()).without("label");
+        let batch = loader.field("flow", Map::flow()).into_iter().next().unwrap().unwrap();
+        let ours = batch.field("flow").unwrap();
+        assert_eq!(ours.shape(), [1, case.output[1] as usize, case.output[0] as usize, 2]);
+        assert_eq!(ours.as_f32().unwrap().len(), theirs.len());
+        for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
+            assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
+        }
+    }
+}
+
+/// A picture that `make.py` also computes.
+fn picture() -> Pixels {
+    let mut pixels = Pixels::new();
+    let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
+    for (value, (x, y, c)) in pixels.reset(PICTURE).iter_mut().zip(places) {
+        *value = ((x * (2 + c) + y * 3 + 40 * c) / 3 % 256) as u8;
+    }
+    pixels
+}
+
+fn run(pixels: &Pixels, plan: &Plan) -> Vec<[u8; 3]> {
+    let mut out = vec![0x5a; plan.output.area() as usize * 3];
+    Resizer::new().run(pixels, plan, &mut out).unwrap();
+    out.as_chunks().0.to_vec()
+}
+
+#[test]
+fn a_letterbox_has_the_pixels_of_torchvision() {
+    let theirs = image::open(path("letterbox.rgb.png")).unwrap().into_rgb8();
+    let augment = Augment::letterbox(64, 64).fill([114, 7, 200]);
+    let plan = augment.plan(PICTURE, &mut Rng::new(0, 0, 0)).unwrap();
+    let ours = run(&picture(), &plan);
+    for ((x, y, theirs), ours) in theirs.enumerate_pixels().zip(ours) {
+        let largest = ours.iter().zip(theirs.0).map(|(a, b)| a.abs_diff(b)).max().unwrap();
+        let filled = plan.row(y).is_none();
+        assert!(largest <= if filled { 0 } else { 2 }, "({x}, {y}): {ours:?}, not {:?}", theirs.0);
+        assert_eq!(filled, !(8..56).contains(&y));
+    }
+}
+
+#[test]
+fn every_plan_is_its_steps_one_after_the_other() {
+    let pixels = picture();
+    let mut reached = [0; 4];
+    for sample in 0..300 {
+        let augment = Augment::scale_jitter(40, 0.2, 3.0).output(40, 30).fill([9, 8, 7]);
+        let augment = if sample % 3 == 0 { Augment::letterbox(30, 50).fill([1, 2, 3]) } else { augment };
+        let plan = augment.flip(0.5).vertical_flip(0.5).plan(PICTURE, &mut Rng::new(4, 0, sample)).unwrap();
+        let Plan { resized, offset, target, output, fill, .. } = plan.clone();
+        // Resizes the whole picture, then crops.
+        let whole = Plan::resized_crop(PICTURE, Rect::full(PICTURE), resized, Rect::full(resized));
+        let whole = run(&pixels, &whole);
+        let ours = run(&pixels, &plan);
+        for (place, ours) in ours.iter().enumerate() {
+            let (x, y) = (place as u32 % output.width, place as u32 / output.width);
+            let x = if plan.flip { output.width - 1 - x } else { x };
+            let y = if plan.vertical_flip { output.height - 1 - y } else { y };
+            let inside = x >= target.x && y >= target.y && x < target.x + target.width && y < target.y + target.height;
+            if !inside {
+                assert_eq!(*ours, fill, "sample {sample} at ({x}, {y})");
+                continue;
+            }
+            let (x, y) = (x - target.x + offset.0, y - target.y + offset.1);
+            let theirs = whole[(y * resized.width + x) as usize];
+            let largest = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(b)).max().unwrap();
+            assert!(largest <= 1, "sample {sample} at ({x}, {y}): {ours:?}, not {theirs:?}");
+        }
+        let cases = [offset != (0, 0), target.size() != output, plan.flip, plan.vertical_flip];
+        reached.iter_mut().zip(cases).for_each(|(count, case)| *count += u32::from(case));
+    }
+    assert!(reached.iter().all(|&count| count > 40), "{reached:?}");
+}
+
+#[test]
+fn scale_jitter_spans_its_factors() {
+    let augment = Augment::scale_jitter(100, 0.5, 2.0);
+    let factors: Vec<f64> = (0..4000)
+        .map(|sample| {
+            let plan = augment.plan(PICTURE, &mut Rng::new(1, 0, sample)).unwrap();
+            let ratio = |a: u32, b: u32| f64::from(a) / f64::from(b);
+            let (x, y) = (ratio(plan.resized.width, PICTURE.width), ratio(plan.resized.height, PICTURE.height));
+            assert!((x / y - 1.0).abs() < 0.04, "the aspect ratio stays, up to rounding: {plan:?}");
+            x * f64::from(PICTURE.width) / 100.0
+        })
+        .collect();
+    let mean = factors.iter().sum::<f64>() / 4000.0;
+    assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
+}
+
+/// Output of `make.py`: the share of whole pictures, then mean and deviation of width, height,
+/// left, top, and the number of boxes that are kept, over 5,000 draws of torchvision.
+type Moments = (f64, [(f64, f64); 5]);
+const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
+const MANY: Moments =
+    (0.1596, [(172.292, 44.365), (140.229, 28.422), (29.499, 29.83), (17.526, 18.821), (9.221, 2.383)]);
+
+#[test]
+fn iou_crops_have_the_moments_of_torchvisions() {
+    for ((share, expected), count) in [(FEW, 3), (MANY, 14)] {
+        let boxes: Vec<[f32; 4]> = boxes()[..count].iter().map(|of| of.map(|v| v as f32)).collect();
+        let augment = Augment::iou_crop(64, 64);
+        let (n, mut whole, mut columns) = (20_000, 0, [const { Vec::new() }; 5]);
+        for sample in 0..n {
+            let plan = augment.plan_with(PICTURE, &boxes, &mut Rng::new(3, 0, sample)).unwrap();
+            if !plan.centred {
+                assert_eq!(plan.crop, Rect::full(PICTURE));
+                whole += 1;
+                continue;
+            }
+            let kept = boxes.iter().filter(|of| plan.clip_box(of.map(f64::from)).is_some()).count();
+            let Rect { x, y, width, height } = plan.crop;
+            let row = [width.into(), height.into(), x.into(), y.into(), kept as f64];
+            columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));
+        }
+        let found = f64::from(whole) / n as f64;
+        // Five standard errors of both samples together.
+        let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
+        assert!(
+            (found - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
+            "{found}, not {share}"
+        );
+        for (column, (mean, deviation)) in columns.iter().zip(expected) {
+            let n = column.len() as f64;
+            let m = column.iter().sum::<f64>() / n;
+            let d = (column.iter().map(|v| (v - m).powi(2)).sum::<f64>() / n).sqrt();
+            assert!((m - mean).abs() < error(deviation, n, 5000.0 * (1.0 - share)), "mean {m}, not {mean}");
+            assert!((d / deviation - 1.0).abs() < 0.06, "deviation {d}, not {deviation}");
+        }
+    }
+}

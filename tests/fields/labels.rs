@@ -1,0 +1,169 @@
+//! Promise: no one trains on missing labels without having asked to.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::support::{Draw, Numbers, loader};
+use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
+
+/// A data set with these labels; `None` is a sample without one.
+fn set(labels: &[Option<i64>]) -> Loader {
+    let sample = |(i, label): (usize, &Option<i64>)| {
+        let sample = OwnedSample::new(format!("set/{i}")).field("img", (i as u64).to_le_bytes());
+        label.iter().fold(sample, |sample, &label| sample.label(label))
+    };
+    let source = Memory::new(labels.iter().enumerate().map(sample).collect());
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(4)
+}
+
+fn first(loader: Loader) -> Result<HostBatch> {
+    loader.into_iter().next().unwrap()
+}
+
+fn picture() -> Vec<u8> {
+    let mut png = std::io::Cursor::new(Vec::new());
+    image::RgbImage::from_pixel(20, 20, image::Rgb([9; 3])).write_to(&mut png, image::ImageFormat::Png).unwrap();
+    png.into_inner()
+}
+
+fn exact(path: &Path) -> Loader {
+    Loader::new(path).augment(Augment::pass_through(20, 20)).batch_size(4)
+}
+
+#[test]
+fn a_set_without_labels_loads_and_only_reading_labels_is_an_error() {
+    let flat = tempfile::tempdir().unwrap();
+    for name in ["a.png", "b.png", "c.png"] {
+        std::fs::write(flat.path().join(name), picture()).unwrap();
+    }
+    let batch = first(exact(flat.path())).unwrap();
+    assert_eq!((batch.len(), batch.images().as_u8().unwrap().len()), (3, 3 * 20 * 20 * 3));
+    assert!(batch.field("label").is_none());
+    let e = batch.labels().unwrap_err();
+    assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(0), Some("a")));
+    assert!(e.cause().contains("no label") && e.cause().contains("unlabelled(true)"), "{e}");
+}
+
+#[test]
+fn a_loader_that_was_told_delivers_minus_one() {
+    let none = first(set(&[None; 4]).unlabelled(true)).unwrap();
+    assert_eq!(none.labels().unwrap(), [-1; 4]);
+    assert_eq!(none.field("label").unwrap().as_i64().unwrap(), [-1; 4]);
+    let some = first(set(&[Some(2), None, None, Some(0)]).unlabelled(true)).unwrap();
+    assert_eq!(some.labels().unwrap(), [2, -1, -1, 0]);
+}
+
+#[test]
+fn a_label_that_is_missing_among_others_names_the_sample() {
+    let e = first(set(&[Some(0), Some(1), None, Some(3)])).unwrap_err();
+    assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(2), Some("set/2")));
+    assert!(e.cause().contains("no label") && e.cause().contains("unlabelled(true)"), "{e}");
+}
+
+/// A tar with one `cls` missing, and an LMDB with one label missing.
+#[test]
+fn a_label_that_is_missing_in_a_file_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let tar = folder.path().join("set.tar");
+    let mut file = std::fs::File::create(&tar).unwrap();
+    for i in 0..4 {
+        let fields = [("png", picture()), ("cls", b"1".to_vec())];
+        for (name, bytes) in fields.iter().take(if i == 2 { 1 } else { 2 }) {
+            file.write_all(&tar_member(&format!("s{i}.{name}"), bytes)).unwrap();
+        }
+    }
+    file.write_all(&[0; 1024]).unwrap();
+    drop(file);
+
+    let lmdb = folder.path().join("set.lmdb");
+    let mut writer = Box::new(LmdbWriter::create(&lmdb, &WriteOptions::default()).unwrap());
+    for i in 0..4 {
+        let sample = OwnedSample::new(format!("s{i}")).field("png", picture());
+        let sample = if i == 2 { sample } else { sample.label(1) };
+        writer.put(&sample.as_sample().unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+
+    for path in [tar, lmdb] {
+        let e = first(exact(&path)).unwrap_err();
+        assert_eq!((e.sample(), e.key()), (Some(2), Some("s2")), "{e}");
+        assert!(e.path().is_some_and(|file| file.starts_with(&path)) && e.cause().contains("no label"), "{e}");
+        let told = first(exact(&path).unlabelled(true)).unwrap();
+        assert_eq!(told.labels().unwrap(), [1, 1, -1, 1]);
+    }
+}
+
+/// A member of a tar: header, bytes, and zeros up to a whole block.
+fn tar_member(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut header = [0; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..108].copy_from_slice(b"0000644\0");
+    header[124..136].copy_from_slice(format!("{:011o}\0", bytes.len()).as_bytes());
+    header[156] = b'0';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let mut member = [&header[..], bytes].concat();
+    member.resize(member.len().next_multiple_of(512), 0);
+    member
+}
+
+#[test]
+fn a_sample_without_a_label_is_skipped_as_one_that_cannot_be_decoded() {
+    let mut batches =
+        set(&[Some(0), None, Some(2), Some(3)]).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
+    let batch = batches.epoch(0).next().unwrap().unwrap();
+    assert_eq!(batch.labels().unwrap(), [0, 2, 2, 3], "the next one stands in");
+    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true, true]);
+    drop(batch);
+    let faults = batches.faults();
+    assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
+}
+
+/// A picture that cannot be decoded is not reported as missing a label.
+#[test]
+fn a_sample_that_failed_otherwise_keeps_its_own_error() {
+    let bad = OwnedSample::new("bad").field("img", *b"no number");
+    let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
+    let open = |samples| {
+        let skip = OnError::Skip { max_skipped: 9 };
+        Loader::source(Memory::new(samples)).codec(Draw).augment(Augment::train(16)).batch_size(2).on_error(skip)
+    };
+    let mut batches = open(vec![bad, good(1).label(7)]).host().unwrap();
+    assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
+    let faults = batches.faults();
+    assert_eq!(faults.len(), 1);
+    assert!(faults[0].error.cause().contains("not a number"), "{}", faults[0].error);
+}
+
+#[test]
+fn soft_labels_need_a_label_for_each_sample() {
+    let e = first(set(&[None; 4]).soft_labels(3, 0.3)).unwrap_err();
+    assert!(e.sample().is_some() && e.cause().contains("no label, which soft_labels needs"), "{e}");
+    let told = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabelled(true)).unwrap();
+    let rows = told.soft_labels().unwrap().as_f32().unwrap().to_vec();
+    let (low, one) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
+    assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);
+}
+
+/// Whether labels are present is tracked per batch, also when a slot is reused.
+#[test]
+fn each_batch_says_for_itself_whether_it_has_labels() {
+    let labels: Vec<_> = (0..24).map(|i| (i / 4 % 2 == 1).then_some(i)).collect();
+    let mut batches = set(&labels).workers(2).prefetch(1).host().unwrap();
+    for epoch in 0..2 {
+        for batch in batches.epoch(epoch) {
+            let batch = batch.unwrap();
+            assert_eq!(batch.labels().is_ok(), batch.index() % 2 == 1, "batch {}", batch.index());
+        }
+    }
+}
+
+#[test]
+fn labels_that_are_there_are_read_as_before() {
+    let batch = first(loader(Numbers::new(20)).dtype(Dtype::F32)).unwrap();
+    assert_eq!(batch.labels().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
+}

@@ -1,0 +1,19 @@
+//! Fields of a batch, and the values that it holds.
+
+#[path = "../support/annotated.rs"]
+mod annotated;
+#[path = "../support/follow.rs"]
+mod follow;
+#[path = "../support/reference.rs"]
+mod reference;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod annotated_batches;
+mod annotations_follow;
+mod batch;
+mod boxes;
+mod geometry;
+mod labels;
+mod masks;
+mod numbers;

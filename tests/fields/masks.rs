@@ -1,0 +1,376 @@
+//! Promise: a mask follows its picture. Every pixel is the nearest one, whatever the crop, resize,
+//! flip and padding, for palettes, grey of 1 to 16 bits, interlaced PNGs and arrays of any integer
+//! type; values never mix. A mask of another size, an unknown value and a damaged file are errors.
+
+use std::io::Cursor;
+
+use crate::follow::{Plane, Told, augments, npy, picture};
+use crate::support::no_hang;
+use warpfeed::batch::Element;
+use warpfeed::decode::Size;
+use warpfeed::field::{Map, Mask};
+use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::transform::{Mix, RandomErasing};
+use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
+
+/// How a mask is stored.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    /// Bits a value.
+    depth: u8,
+    palette: bool,
+    interlaced: bool,
+}
+
+/// Values of `depth` bits for each pixel, in blocks, with noise.
+fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
+    let mut rng = Rng::new(seed, 7, 7);
+    let most = 1_u64 << depth;
+    let step = 1 + rng.below(9) as u32;
+    (0..size.height)
+        .flat_map(|y| (0..size.width).map(move |x| (x, y)))
+        .map(|(x, y)| if rng.chance(0.2) { rng.below(most) as u32 } else { (x / step + y / 3) % most as u32 })
+        .collect()
+}
+
+/// The values of `pass` in rows of packed bits.
+fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u32, u32)) -> Vec<Vec<u8>> {
+    let row = |y: u32| {
+        let mut bits = Vec::new();
+        for x in (x0..size.width).step_by(dx as usize) {
+            let value = values[(y * size.width + x) as usize];
+            bits.extend((0..depth).rev().map(|bit| (value >> bit & 1) as u8));
+        }
+        bits.chunks(8).map(|bits| bits.iter().enumerate().map(|(i, bit)| bit << (7 - i)).sum()).collect()
+    };
+    (y0..size.height).step_by(dy as usize).map(row).filter(|row: &Vec<u8>| !row.is_empty()).collect()
+}
+
+const ADAM7: [(u32, u32, u32, u32); 7] =
+    [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
+
+/// A PNG whose rows take every filter in turn, with stored pixels in chunks of many lengths.
+fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
+    let Stored { depth, palette, interlaced } = stored;
+    let mut rng = Rng::new(seed, 1, 1);
+    let bytes = usize::from(depth / 8).max(1);
+    let mut raw = Vec::new();
+    let passes = if interlaced { &ADAM7[..] } else { &[(0, 0, 1, 1)] };
+    for pass in passes {
+        let mut above = Vec::new();
+        for row in packed(values, size, depth, *pass) {
+            above.resize(row.len(), 0);
+            let filter = rng.below(5) as u8;
+            raw.push(filter);
+            for (i, &byte) in row.iter().enumerate() {
+                let (left, corner) = if i < bytes { (0, 0) } else { (row[i - bytes], above[i - bytes]) };
+                let (a, b, c) = (i32::from(left), i32::from(above[i]), i32::from(corner));
+                let paeth = *[(a, 0), (b, 1), (c, 2)].iter().min_by_key(|(v, i)| ((a + b - c - v).abs(), *i)).unwrap();
+                let guess = [0, a, b, (a + b) / 2, paeth.0][usize::from(filter)] as u8;
+                raw.push(byte.wrapping_sub(guess));
+            }
+            above = row;
+        }
+    }
+    let packed = miniz_oxide::deflate::compress_to_vec_zlib(&raw, rng.below(10) as u8);
+    let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut chunk = |kind: &[u8; 4], content: &[u8]| {
+        out.extend((content.len() as u32).to_be_bytes());
+        let covered = [&kind[..], content].concat();
+        out.extend(&covered);
+        out.extend(crc32fast::hash(&covered).to_be_bytes());
+    };
+    let colour = if palette { 3 } else { 0 };
+    let sizes = [size.width.to_be_bytes(), size.height.to_be_bytes()].concat();
+    chunk(b"IHDR", &[&sizes[..], &[depth, colour, 0, 0, u8::from(interlaced)]].concat());
+    if palette {
+        // Colours that have nothing to do with the indices.
+        chunk(b"PLTE", &(0..3 << depth.min(8)).map(|i| (i * 37) as u8).collect::<Vec<_>>());
+    }
+    chunk(b"tEXt", b"Comment\0of no matter");
+    let mut rest = &packed[..];
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(rng.below(700) as usize));
+        chunk(b"IDAT", now);
+        rest = later;
+    }
+    chunk(b"IEND", b"");
+    out
+}
+
+const STORED: [Stored; 12] = {
+    const fn stored(depth: u8, palette: bool, interlaced: bool) -> Stored {
+        Stored { depth, palette, interlaced }
+    }
+    [
+        stored(8, false, false),
+        stored(8, true, false),
+        stored(8, false, true),
+        stored(8, true, true),
+        stored(1, true, false),
+        stored(1, false, true),
+        stored(2, true, true),
+        stored(2, false, false),
+        stored(4, true, false),
+        stored(4, false, true),
+        stored(16, false, false),
+        stored(16, false, true),
+    ]
+};
+
+fn as_integers<T: Element + Into<i64>>(batch: &HostBatch) -> Vec<i64> {
+    batch.field("mask").unwrap().elements::<T>().unwrap().iter().map(|&v| v.into()).collect()
+}
+
+fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill: i64) {
+    let mask = batch.field("mask").unwrap();
+    assert_eq!(mask.shape(), [batch.len(), output.height as usize, output.width as usize]);
+    let found = match mask.dtype() {
+        Dtype::U8 => as_integers::<u8>(batch),
+        Dtype::U16 => as_integers::<u16>(batch),
+        Dtype::I16 => as_integers::<i16>(batch),
+        Dtype::I32 => as_integers::<i32>(batch),
+        _ => as_integers::<i64>(batch),
+    };
+    let told = batch.field("plan").unwrap().as_i64().unwrap();
+    for (place, id) in batch.ids().enumerate() {
+        let told = &told[place * 14..][..14];
+        let expected = planes[id as usize].follow(told, output, fill).values;
+        let area = output.area() as usize;
+        assert_eq!(found[place * area..][..area], expected, "sample {id} of {:?} by {told:?}", sizes[id as usize]);
+    }
+}
+
+#[test]
+fn every_pixel_is_the_nearest_one_however_the_mask_is_stored() {
+    no_hang(|| {
+        let sizes: Vec<Size> = (0..36).map(|i| Size::new(20 + (i * 17 + i * i) % 90, 19 + (i * 23) % 70)).collect();
+        for dtype in [Dtype::U16, Dtype::I32, Dtype::I64] {
+            let values: Vec<_> = (0..36).map(|i| values(sizes[i], STORED[i % 12].depth, i as u64)).collect();
+            let planes: Vec<_> = (0..36)
+                .map(|i| {
+                    let (width, height) = (sizes[i].width as usize, sizes[i].height as usize);
+                    Plane::of(width, height, |x, y| values[i][y * width + x].into())
+                })
+                .collect();
+            let sample = |i: usize| {
+                OwnedSample::new(format!("{i}"))
+                    .field("rgb.npy", picture(sizes[i]))
+                    .field("mask.png", png(&values[i], sizes[i], STORED[i % 12], i as u64))
+            };
+            let source = Memory::new((0..36).map(sample).collect());
+            for augment in augments() {
+                let output = augment.output_size();
+                for workers in [1, 3] {
+                    let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(8).workers(workers);
+                    let loader = loader.field("mask", Mask::new(dtype).fill(9)).field("plan", Told).shuffle(3);
+                    for batch in loader.without("label") {
+                        check(&batch.unwrap(), &sizes, &planes, output, 9);
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn arrays_of_every_integer_type_are_masks() {
+    no_hang(|| {
+        let size = Size::new(33, 27);
+        let planes: Vec<Plane> = (0..8).map(|k| Plane::of(33, 27, |x, y| ((x * 5 + y * 3 + k) % 100) as i64)).collect();
+        let types: [(&str, usize, bool); 8] = [
+            ("|u1", 1, false),
+            ("|i1", 1, false),
+            ("<u2", 2, false),
+            (">i2", 2, true),
+            ("<i4", 4, false),
+            (">u4", 4, true),
+            ("<i8", 8, false),
+            (">i8", 8, true),
+        ];
+        let sample = |(i, (descr, bytes, big)): (usize, &(&str, usize, bool))| {
+            let data = planes[i].values.iter().flat_map(|value| {
+                let mut element = value.to_le_bytes()[..*bytes].to_vec();
+                if *big {
+                    element.reverse();
+                }
+                element
+            });
+            let array = npy(descr, "(27, 33)", &data.collect::<Vec<_>>());
+            OwnedSample::new(format!("{i}")).field("rgb.npy", picture(size)).field("mask.npy", array)
+        };
+        let source = Memory::new(types.iter().enumerate().map(sample).collect());
+        for dtype in [Dtype::U8, Dtype::U16, Dtype::I16, Dtype::I32, Dtype::I64] {
+            for augment in augments() {
+                let output = augment.output_size();
+                let loader = Loader::source(source.clone()).augment(augment).batch_size(8).without("label");
+                for batch in loader.field("mask", Mask::new(dtype).fill(100)).field("plan", Told) {
+                    check(&batch.unwrap(), &[size; 8], &planes, output, 100);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_map_of_floats_can_take_the_nearest_pixels_too() {
+    no_hang(|| {
+        let size = Size::new(33, 27);
+        let plane = Plane::of(33, 27, |x, y| ((x * 5 + y * 3) % 100) as i64);
+        let data: Vec<u8> = plane.values.iter().flat_map(|&v| (v as f64).to_be_bytes()).collect();
+        let sample =
+            OwnedSample::new("a").field("rgb.npy", picture(size)).field("depth.npy", npy(">f8", "(27, 33)", &data));
+        let source = Memory::new(vec![sample; 20]);
+        for augment in augments() {
+            let output = augment.output_size();
+            let loader = Loader::source(source.clone()).augment(augment).without("label").field("plan", Told);
+            for batch in loader.field("depth", Map::new().nearest().fill(9.0)) {
+                let batch = batch.unwrap();
+                let depth = batch.field("depth").unwrap().as_f32().unwrap();
+                let told = batch.field("plan").unwrap().as_i64().unwrap();
+                let area = output.area() as usize;
+                for (depth, told) in depth.chunks(area).zip(told.chunks(14)) {
+                    let expected = plane.follow(told, output, 9).values;
+                    assert!(depth.iter().zip(expected).all(|(a, b)| *a == b as f32), "{told:?}");
+                }
+            }
+        }
+        let small = OwnedSample::new("a")
+            .field("rgb.npy", picture(size))
+            .field("depth.npy", npy("<f4", "(27, 32)", &[0; 27 * 32 * 4]));
+        let loader = Loader::source(Memory::new(vec![small])).augment(Augment::resize(8, 8)).without("label");
+        let e = loader.clone().field("depth", Map::new()).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), "field \"depth.npy\": annotated in 32x27 pixels, its picture has 33x27");
+        let e = loader.field("depth", Map::flow()).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), "field \"depth.npy\" has the shape [27, 32]; a map has (height, width, 2)");
+    });
+}
+
+#[test]
+fn erasing_and_normalising_leave_the_mask_alone() {
+    no_hang(|| {
+        let size = Size::new(40, 30);
+        let mask = values(size, 8, 5);
+        let stored = png(&mask, size, STORED[0], 5);
+        let sample = OwnedSample::new("a").field("rgb.npy", picture(size)).field("mask.png", stored);
+        let masks = |augment: Augment| {
+            let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment).without("label");
+            let batch = loader.field("mask", Mask::new(Dtype::U8)).into_iter().next().unwrap().unwrap();
+            batch.field("mask").unwrap().bytes().to_vec()
+        };
+        let plain = masks(Augment::pass_through(40, 30));
+        assert_eq!(plain, mask.iter().map(|&v| v as u8).collect::<Vec<_>>());
+        assert_eq!(masks(Augment::pass_through(40, 30).erase(RandomErasing::new(1.0).value([5.0; 3]))), plain);
+    });
+}
+
+/// The error of a loader of one sample with this mask.
+fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
+    let good = OwnedSample::new("good").field("rgb.npy", picture(Size::new(16, 16)));
+    let good = good.field("mask.png", png(&values(Size::new(16, 16), 2, 0), Size::new(16, 16), STORED[6], 0));
+    let bad = OwnedSample::new("bad").field("rgb.npy", picture(Size::new(16, 16))).field(mask.0, mask.1);
+    let open = || {
+        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).without("label").batch_size(2);
+        loader.augment(Augment::resize(16, 16)).field("mask", kind.clone())
+    };
+    let error = open().into_iter().find_map(Result::err).expect("it is bad");
+    assert_eq!(error.sample(), Some(1));
+    // Or it is skipped and listed.
+    let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
+    let batch = batches.epoch(0).next().unwrap().unwrap();
+    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false]);
+    drop(batch);
+    assert_eq!(batches.faults().len(), 1);
+    error
+}
+
+#[test]
+fn a_bad_mask_is_an_error_with_both_numbers() {
+    no_hang(|| {
+        let size = Size::new(16, 16);
+        let kind = || Mask::new(Dtype::U8);
+        let of = |side: u32, stored: usize| {
+            let size = Size::new(side, 16);
+            png(&values(size, STORED[stored].depth, 1), size, STORED[stored], 1)
+        };
+        let cause = |mask, kind| fails(mask, kind).cause().to_owned();
+        assert_eq!(
+            cause(("mask.png", of(17, 0)), kind()),
+            "field \"mask.png\": annotated in 17x16 pixels, its picture has 16x16"
+        );
+        let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
+        assert_eq!(e, "field \"mask.npy\": annotated in 16x15 pixels, its picture has 16x16");
+        // A value that the type cannot hold, or that is no class.
+        let wide = cause(("mask.png", of(16, 10)), kind());
+        assert!(wide.contains(" 0 to 255 are allowed") && wide.contains("the value "), "{wide}");
+        let class = |fill| {
+            let mut values = vec![0_u32; 256];
+            values[16 * 3 + 5] = 21;
+            values[16 * 9 + 5] = 255;
+            let mask = png(&values, size, STORED[0], 1);
+            cause(("mask.png", mask), kind().fill(fill).classes(21))
+        };
+        let expected = "field \"mask.png\": the value 21 at column 5, row 3; 0 to 20 are allowed";
+        assert_eq!(class(255), expected);
+        let e = cause(("mask.npy", npy("|i1", "(16, 16)", &[255; 256])), kind());
+        assert_eq!(e, "field \"mask.npy\": the value -1 at column 0, row 0; 0 to 255 are allowed");
+        // Not a mask.
+        let mut rgb = Cursor::new(Vec::new());
+        image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
+        let e = fails(("mask.png", rgb.into_inner()), kind());
+        assert!(e.cause().contains("png of RGB: a mask has one number per pixel"), "{e}");
+        assert_eq!(e.kind(), ErrorKind::Decode);
+        let e = cause(("mask", b"GIF89a".to_vec()), kind());
+        assert!(e.contains("a mask that begins with \"GIF89a\" (6 bytes in all); PNG and npy are read"), "{e}");
+        let e = cause(("mask.npy", npy("<f4", "(16, 16)", &[0; 1024])), kind());
+        assert!(e.contains("a mask holds booleans or integers"), "{e}");
+        let e = cause(("other", Vec::new()), kind());
+        assert_eq!(e, "no mask \"mask\" among [\"rgb.npy\", \"other\"]");
+    });
+}
+
+#[test]
+fn a_damaged_png_is_an_error_wherever_it_is_damaged_and_whatever_the_crop() {
+    no_hang(|| {
+        let size = Size::new(23, 19);
+        let whole = png(&values(size, 8, 3), size, STORED[0], 3);
+        let picture = picture(size);
+        let sample = |mask: Vec<u8>| OwnedSample::new("x").field("rgb.npy", picture.clone()).field("mask.png", mask);
+        let mut rng = Rng::new(8, 8, 8);
+        let mut samples = vec![sample(whole.clone())];
+        for case in 0..300 {
+            let mut bytes = whole.clone();
+            if case % 3 == 0 {
+                bytes.truncate(rng.below(whole.len() as u64 - 1) as usize);
+            } else {
+                let at = rng.below(whole.len() as u64) as usize;
+                bytes[at] ^= 1 << rng.below(8);
+            }
+            samples.push(sample(bytes));
+        }
+        let bad = samples.len() - 1;
+        let loader = Loader::source(Memory::new(samples)).without("label").batch_size(301);
+        let loader = loader.augment(Augment::train(7)).field("mask", Mask::new(Dtype::U8));
+        let mut batches = loader.on_error(OnError::Skip { max_skipped: bad as u64 }).host().unwrap();
+        batches.epoch(0).for_each(|batch| _ = batch.unwrap());
+        assert_eq!(batches.faults().len(), bad, "each of them is listed");
+    });
+}
+
+#[test]
+fn what_a_mask_cannot_follow_is_refused_at_opening() {
+    let source = || Memory::new(vec![OwnedSample::new("x").field("rgb.npy", picture(Size::new(16, 16)))]);
+    let refused = |loader: Loader| loader.host().unwrap_err().to_string();
+    let loader = || Loader::source(source()).field("mask", Mask::new(Dtype::U8));
+    let e = refused(loader().augment(Augment::resize(8, 8).mix(Mix::mixup(0.2))));
+    assert!(e.contains("\"mask\" follows the picture, and pictures are mixed"), "{e}");
+    let e = refused(loader().without("image"));
+    assert!(e.contains("\"mask\" follows the picture, but the loader has none"), "{e}");
+    let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::F32)));
+    assert!(e.contains("a mask of float32; masks are integers"), "{e}");
+    let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::U8).fill(-1)));
+    assert!(e.contains("a fill of -1 for a mask of uint8, which holds 0 to 255"), "{e}");
+    let e = refused(loader().augment(Augment::iou_crop(8, 8)));
+    assert!(e.contains("iou_crop needs a field with boxes"), "{e}");
+}

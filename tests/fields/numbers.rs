@@ -1,0 +1,268 @@
+//! Promise: a batch is made of named fields, each of a kind: several pictures or none, arrays of
+//! one shape, rows of different lengths with a count, and user-defined kinds. Each sample's part is
+//! in its place, for any number of workers.
+
+use crate::support::no_hang;
+use warpfeed::batch::Field;
+use warpfeed::decode::Size;
+use warpfeed::field::{Image, Kind, Label, Numbers, Place, Rows};
+use warpfeed::source::{Memory, OwnedSample, Sample};
+use warpfeed::transform::Plan;
+use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
+
+/// An array of one colour, as `.npy` bytes.
+fn picture(side: u32, colour: u8) -> Vec<u8> {
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({side}, {side}, 3), }}");
+    let padded = format!("{header:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((padded.len() as u16).to_le_bytes());
+    bytes.extend(padded.as_bytes());
+    bytes.extend(std::iter::repeat_n(colour, (side * side * 3) as usize));
+    bytes
+}
+
+/// Bytes of `n` row numbers.
+fn rows(n: u64) -> Vec<u8> {
+    (0..n as i64).flat_map(|row| (100 * n as i64 + row).to_le_bytes()).collect()
+}
+
+fn sample(n: u64) -> OwnedSample {
+    OwnedSample::new(format!("{n}"))
+        .field("rgb.npy", picture(16, n as u8))
+        .field("right.npy", picture(16, 100 + n as u8))
+        .field("tokens", rows(n % 7))
+        .field("text", "x".repeat(n as usize % 5))
+        .label(n as i64)
+}
+
+fn loader() -> Loader {
+    Loader::source(Memory::new((0..50).map(sample).collect())).augment(Augment::pass_through(16, 16)).batch_size(8)
+}
+
+fn all(loader: Loader) -> Vec<HostBatch> {
+    loader.prefetch(8).into_iter().collect::<Result<_>>().unwrap()
+}
+
+#[test]
+fn rows_of_different_lengths_are_padded_and_counted() {
+    no_hang(|| {
+        for workers in [1, 3] {
+            let loader = loader()
+                .workers(workers)
+                .field("tokens", Rows::new(Dtype::I64, [], 6).padding(-1_i64))
+                .field("text", Rows::bytes(4));
+            for batch in all(loader) {
+                let (tokens, text) = (batch.field("tokens").unwrap(), batch.field("text").unwrap());
+                assert_eq!((tokens.shape(), text.shape()), (vec![batch.len(), 6], vec![batch.len(), 4]));
+                let (counts, lengths) = (batch.counts("tokens").unwrap(), batch.counts("text").unwrap());
+                for (place, id) in batch.ids().enumerate() {
+                    let n = id % 7;
+                    let mut expected: Vec<i64> = (0..n as i64).map(|row| 100 * n as i64 + row).collect();
+                    expected.resize(6, -1);
+                    assert_eq!(tokens.as_i64().unwrap()[place * 6..][..6], expected);
+                    let mut letters = "x".repeat(id as usize % 5).into_bytes();
+                    letters.resize(4, 0);
+                    assert_eq!(text.bytes()[place * 4..][..4], letters);
+                    assert_eq!((counts[place], lengths[place]), (n as i64, id as i64 % 5));
+                }
+                assert!(batch.counts("image").is_none() && batch.field("tokens.count").is_some());
+            }
+        }
+    });
+}
+
+#[test]
+fn more_rows_than_there_is_room_for_are_an_error_unless_they_are_cut() {
+    let rows = || Rows::new(Dtype::I64, [], 4);
+    let e = loader().field("tokens", rows()).into_iter().find_map(Result::err).unwrap();
+    assert_eq!((e.sample(), e.cause()), (Some(5), "field \"tokens\" has 5 rows, the loader has room for 4"));
+    let cut = all(loader().field("tokens", rows().truncated()));
+    assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
+    let e = loader().field("tokens", Rows::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
+    assert_eq!((e.sample(), e.cause()), (Some(1), "field \"tokens\" has 8 bytes, which rows of 16 do not divide"));
+    let refused = |loader: Loader| loader.host().unwrap_err().to_string();
+    assert!(refused(loader().field("tokens", Rows::new(Dtype::I64, [], 0))).contains("room for 0 rows"));
+    assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));
+}
+
+#[test]
+fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
+    no_hang(|| {
+        // Both pictures are identical, so that their transformations can be compared.
+        let gradient = || {
+            let mut bytes = picture(40, 0);
+            let start = bytes.len() - 40 * 40 * 3;
+            bytes[start..].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 251) as u8);
+            bytes
+        };
+        let sample = |i| OwnedSample::new(format!("{i}")).field("a.npy", gradient()).field("b.npy", gradient());
+        let source = Memory::new((0..30).map(sample).collect());
+        let augment = Augment::train(16).jitter(warpfeed::transform::ColorJitter::new().brightness(0.4));
+        let loader = Loader::source(source).batch_size(8).augment(augment).workers(2);
+        let loader = loader.field("image", Image::of("a.npy")).field("other", Image::of("b.npy"));
+        let batches = all(loader.without("label"));
+        assert!(batches.iter().any(|batch| batch.images().bytes().iter().any(|&byte| byte > 0)));
+        let mut crops = std::collections::HashSet::new();
+        for batch in &batches {
+            assert_eq!(batch.images().bytes(), batch.field("other").unwrap().bytes());
+            crops.extend(batch.images().bytes().chunks(16 * 16 * 3).map(<[u8]>::to_vec));
+        }
+        assert_eq!(crops.len(), 30, "and each sample has a crop of its own");
+    });
+}
+
+#[test]
+fn pictures_are_found_by_name_and_mixed_each_with_its_own() {
+    no_hang(|| {
+        let mix = warpfeed::transform::Mix::mixup(0.4);
+        let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).without("label");
+        let loader = loader.field("right", Image::of("right.npy"));
+        for batch in all(loader) {
+            let n = batch.len();
+            let (left, right) = (batch.images(), batch.field("right").unwrap());
+            let Some(mixing) = batch.mixing() else { continue };
+            let ids: Vec<u64> = batch.ids().collect();
+            for place in 0..n {
+                let (own, partner) = (ids[place] as f32, ids[(place + n - 1) % n] as f32);
+                let mixed = own * mixing.weight + partner * (1.0 - mixing.weight);
+                let pixel = |view: warpfeed::TensorView<'_>| f32::from(view.bytes()[place * 16 * 16 * 3]);
+                assert!((pixel(left) - mixed).abs() <= 0.51, "{} for {mixed}", pixel(left));
+                assert!((pixel(right) - mixed - 100.0).abs() <= 0.51, "{} for {mixed} + 100", pixel(right));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_loader_without_a_picture_decodes_nothing() {
+    no_hang(|| {
+        let sample = |i: u64| OwnedSample::new(format!("{i}")).field("tokens", rows(i % 7));
+        let source = Memory::new((0..50).map(sample).collect());
+        let loader = Loader::source(source).batch_size(8).without("image").without("label");
+        let batches = all(loader.field("tokens", Rows::new(Dtype::I64, [], 6)));
+        assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 50);
+        let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
+        assert_eq!(names, ["tokens", "tokens.count"]);
+        let e = batches[0].labels().unwrap_err();
+        assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "labels: the loader was opened without(\"label\")"));
+    });
+}
+
+#[test]
+fn the_limit_on_a_samples_bytes_holds_without_a_picture_too() {
+    let rows = || Rows::new(Dtype::I64, [], 6);
+    // Sample n has two pictures, 8 * n bytes of tokens and n bytes of text.
+    let limit = 2 * picture(16, 0).len() as u64 + 9;
+    let loader = loader().without("image").field("tokens", rows()).max_sample_bytes(limit);
+    let e = loader.into_iter().find_map(Result::err).unwrap();
+    let cause = format!("the sample has {} bytes, the limit is {limit}", limit + 9);
+    assert_eq!((e.sample(), e.cause()), (Some(2), &*cause));
+}
+
+#[test]
+fn the_end_of_a_fields_name_says_how_its_numbers_are_written() {
+    let npy = |descr: &str, shape: &str, data: Vec<u8>| {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &data].concat()
+    };
+    let (values, count) = ([1.0_f64, 2.0, 3.0, 4.0, 5.0, 6.0], 6);
+    let raw: Vec<u8> = values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect();
+    let fields: [(&str, Vec<u8>); 5] = [
+        ("x", raw.clone()),
+        ("x.npy", npy("<f4", "(3, 2)", raw)),
+        ("x.npy", npy(">f8", "(3, 2)", values.iter().flat_map(|v| v.to_be_bytes()).collect())),
+        ("x.json", b"[[1, 2], [3.0, 4], [5, 6]]".to_vec()),
+        ("x.txt", b"1 2 3 4 5 6".to_vec()),
+    ];
+    let open = |name: &str, bytes: &[u8]| {
+        let sample = OwnedSample::new("s").field(name, bytes);
+        Loader::source(Memory::new(vec![sample])).without("image").without("label").workers(1)
+    };
+    for (name, bytes) in &fields {
+        let numbers = all(open(name, bytes).field("x", Numbers::new(Dtype::F32, [3, 2])));
+        assert_eq!(numbers[0].field("x").unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
+        let rows = all(open(name, bytes).field("x", Rows::new(Dtype::F32, [2], 4).padding(-1_f32)));
+        let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
+        assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
+        assert_eq!(rows[0].counts("x").unwrap(), [3]);
+        // Its raw bytes, whatever they mean.
+        let plain = all(open(name, bytes).field("x", Rows::bytes(400)));
+        assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
+        assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
+        // The full name; as a single axis if the shape may be flat.
+        if *name != "x.npy" && *name != "x.json" {
+            let whole = all(open(name, bytes).field(name, Numbers::new(Dtype::F32, [count])));
+            assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
+        }
+    }
+    let cause = |loader: Loader| loader.into_iter().find_map(Result::err).unwrap().cause().to_owned();
+    let (name, bytes) = &fields[1];
+    let numbers = open(name, bytes).field("x", Numbers::new(Dtype::F32, [2, 3]));
+    assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2], the loader expects [2, 3]");
+    let rows = open(name, bytes).field("x", Rows::new(Dtype::F32, [3], 4));
+    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2], the loader expects rows of [3]");
+    let whole = open("x.txt", b"1 2.5").field("x", Rows::new(Dtype::I64, [], 4));
+    assert_eq!(cause(whole), "field \"x.txt\" has 2.5, which int64 cannot hold, as number 1");
+}
+
+/// The part of its picture that a sample shows.
+#[derive(Debug)]
+struct Region;
+
+impl Kind for Region {
+    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![4] }])
+    }
+
+    fn write(&self, _: &str, _: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+        let window = plan.expect("there is a picture").window;
+        let corners = [window.x, window.y, window.width, window.height].map(|v| v as f32);
+        place.bytes(0).copy_from_slice(&corners.map(f32::to_ne_bytes).concat());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_kind_of_ones_own_sees_the_plan_of_the_picture() {
+    no_hang(|| {
+        let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
+        for batch in all(loader.shuffle(4)) {
+            let regions = batch.field("region").unwrap();
+            for region in regions.as_f32().unwrap().chunks(4) {
+                let [x, y, width, height] = region.try_into().unwrap();
+                assert!(width > 0.0 && height > 0.0 && x + width <= 16.0 && y + height <= 16.0, "{region:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_sample_without_a_field_is_an_error_or_is_replaced_with_all_its_fields() {
+    no_hang(|| {
+        let some = |n: u64| if n == 3 { OwnedSample::new("3").field("rgb.npy", picture(16, 3)) } else { sample(n) };
+        let source = Memory::new((0..50).map(some).collect());
+        let open = || {
+            let loader = Loader::source(source.clone()).augment(Augment::pass_through(16, 16)).batch_size(8);
+            loader.field("tokens", Rows::new(Dtype::I64, [], 6)).unlabelled(true)
+        };
+        let e = open().into_iter().find_map(Result::err).unwrap();
+        assert!(e.sample() == Some(3) && e.cause().starts_with("no field \"tokens\" among"), "{e}");
+        let batches = all(open().on_error(OnError::Skip { max_skipped: 1 }));
+        assert_eq!(batches[0].counts("tokens").unwrap(), [0, 1, 2, 4, 4, 5, 6, 0], "sample 4 stands in");
+        assert_eq!(batches[0].images().bytes()[3 * 16 * 16 * 3], 4);
+        assert!(!batches[0].valid().nth(3).unwrap());
+    });
+}
+
+#[test]
+fn what_cannot_be_a_batch_is_refused() {
+    let refused = |loader: Loader| loader.host().unwrap_err().to_string();
+    assert!(refused(loader().without("image").without("label")).contains("every field is left out"));
+    assert!(refused(loader().without("depth")).contains("without(\"depth\")"));
+    let two = loader().field("class", Label::new());
+    assert!(refused(two).contains("a loader has one label"));
+    let count = loader().field("tokens", Rows::bytes(4)).field("tokens.count", Numbers::new(Dtype::I64, []));
+    assert!(refused(count).contains("duplicate field"));
+    let many = (0..8).fold(loader(), |loader, i| loader.field(&format!("p{i}"), Image::new()));
+    assert!(refused(many).contains("at most 8 images"));
+}

@@ -1,0 +1,205 @@
+//! Promise: pictures that the device decodes are those of the host, bit for bit, and so are errors
+//! and replacements, whatever the balance between the two.
+//!
+//! With `WARPFEED_PHOTOS=PATH[:PATH..]` each of these data sets is compared too, and
+//! `WARPFEED_BATCHES=10000` sets the number of batches. `WARPFEED_DAMAGED=FOLDER` names files of
+//! which some are damaged. With `WARPFEED_SANITIZE=1` there are fewer pictures, for
+//! `benches/sanitize.sh`. Without a driver each test prints that it was skipped, and why.
+#![cfg(feature = "cuda")]
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::device::stream;
+use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
+use jpeg_encoder::{ColorType, Encoder};
+use warpfeed::cuda::cudarc::driver::CudaStream;
+use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::transform::{Mix, RandomErasing};
+use warpfeed::{Augment, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
+
+/// Drawn JPEGs of all kinds that the encoder writes, some of them damaged.
+fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
+    let picture = |n: u64| {
+        let mut rng = Rng::new(n, 7, 7);
+        let (width, height) = (1 + rng.below(300) as u16, 1 + rng.below(300) as u16);
+        let mut pixels = Vec::new();
+        for y in 0..height {
+            for x in 0..width {
+                let noise = rng.below(60) as u16;
+                pixels.extend([x + noise, y + noise, (x ^ y) + noise].map(|v| v.min(255) as u8));
+            }
+        }
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&mut bytes, 30 + (n % 70) as u8);
+        encoder.set_sampling_factor([F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4][n as usize % 6]);
+        encoder.set_optimized_huffman_tables(n % 4 == 1);
+        if n.is_multiple_of(2) {
+            encoder.set_restart_interval(1 + rng.below(20) as u16);
+        }
+        encoder.set_progressive(n % 23 == 22);
+        let grey = n % 13 == 12;
+        let pixels = if grey { pixels.chunks(3).map(|p| p[0]).collect() } else { pixels };
+        let colours = if grey { ColorType::Luma } else { ColorType::Rgb };
+        encoder.encode(&pixels, width, height, colours).unwrap();
+        // In the data, where a decoder loses its way.
+        let data = bytes.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
+        let at = data + (bytes.len() - data) * 3 / 4;
+        if damaged && n % 4 == 3 && at + 8 < bytes.len() {
+            bytes[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
+        }
+        bytes
+    };
+    (0..count).map(picture).collect()
+}
+
+fn loader(pictures: &[Vec<u8>]) -> Loader {
+    let sample = |(n, bytes): (usize, &Vec<u8>)| OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(1);
+    let samples = Memory::new(pictures.iter().enumerate().map(sample).collect());
+    Loader::source(samples).batch_size(32).shuffle(3)
+}
+
+/// Compares an epoch; gives the number of pictures that the device decoded.
+fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
+    let mut host = loader.clone().host().unwrap();
+    let mut device = loader.clone().decode_on(decode_on).cuda(stream).unwrap();
+    for epoch in 0..2 {
+        let mut count = 0;
+        for (a, b) in host.epoch(epoch).zip(device.epoch(epoch)) {
+            let (a, b) = (a.unwrap(), b.unwrap());
+            let (expected, found) = (a.images().bytes(), b.images().download().unwrap());
+            if expected != found {
+                let each = expected.len() / a.len();
+                let keys: Vec<_> = (0..a.len())
+                    .filter(|i| expected[i * each..][..each] != found[i * each..][..each])
+                    .map(|i| a.keys().nth(i).unwrap().to_owned())
+                    .collect();
+                panic!("{what}, {decode_on:?}, batch {count} of epoch {epoch}: samples {keys:?} differ");
+            }
+            assert!(a.valid().eq(b.valid()) && a.keys().eq(b.keys()), "{what}");
+            count += 1;
+        }
+        assert!(count > 0);
+    }
+    device.stats().decoded_on_device
+}
+
+fn sanitize() -> bool {
+    std::env::var_os("WARPFEED_SANITIZE").is_some()
+}
+
+fn augments() -> [(&'static str, Augment); 5] {
+    [
+        ("train", Augment::train(96)),
+        ("flips", Augment::train(61).vertical_flip(0.5)),
+        ("eval", Augment::eval(128, 112)),
+        ("letterbox", Augment::letterbox(150, 90).fill([9, 80, 7])),
+        ("resize", Augment::resize(40, 300)),
+    ]
+}
+
+#[test]
+fn the_device_decodes_every_kind_to_the_bits_of_the_host() {
+    let Some(stream) = stream() else { return };
+    for damaged in [false, true] {
+        let pictures = drawn(if sanitize() { 48 } else { 192 }, damaged);
+        for (name, augment) in augments().into_iter().take(if sanitize() { 2 } else { 5 }) {
+            let loader = loader(&pictures).augment(augment);
+            for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
+                let left = compare(&loader, &stream, decode_on, name);
+                let (all, least) = (2 * pictures.len() as u64, 2 * pictures.len() as u64 / 3);
+                assert!(decode_on == DecodeOn::Auto || left > least, "{name}: {left} of {all} were left to the device");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_device_decodes_it_also_erases_mixes_and_normalises() {
+    let Some(stream) = stream() else { return };
+    let pictures = drawn(128, true);
+    for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        for layout in [Layout::Nhwc, Layout::Nchw] {
+            let augment = Augment::train(64).erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
+            let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
+            let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
+            compare(&loader, &stream, DecodeOn::Gpu, &format!("{dtype:?} {layout:?}"));
+            let erased = loader.augment(Augment::train(64).erase(RandomErasing::new(0.5)));
+            compare(&erased, &stream, DecodeOn::Gpu, &format!("erased, {dtype:?} {layout:?}"));
+        }
+    }
+}
+
+#[test]
+fn faults_and_stand_ins_are_the_same() {
+    let Some(stream) = stream() else { return };
+    let mut pictures = drawn(96, true);
+    for n in [5, 40, 77] {
+        let half = pictures[n].len() / 2;
+        pictures[n].truncate(half);
+    }
+    let loader = loader(&pictures).augment(Augment::train(64));
+    let error = |message: Option<warpfeed::Error>| message.expect("three files are cut short").to_string();
+    let expected = error(loader.clone().host().unwrap().epoch(0).find_map(Result::err));
+    let mut device = loader.clone().decode_on(DecodeOn::Gpu).cuda(&stream).unwrap();
+    assert_eq!(error(device.epoch(0).find_map(Result::err)), expected);
+    compare(&loader.on_error(OnError::Skip { max_skipped: 3 }), &stream, DecodeOn::Gpu, "skipped");
+}
+
+/// `WARPFEED_DAMAGED`. Sound pictures lie between the files, so that no batch fails as a whole.
+#[test]
+fn whatever_files_hold_the_device_gives_what_the_host_gives() {
+    let Some(stream) = stream() else { return };
+    let Ok(folder) = std::env::var("WARPFEED_DAMAGED") else {
+        eprintln!("skipped: WARPFEED_DAMAGED names no folder");
+        return;
+    };
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let files = files.iter().filter(|file| file.is_file()).take(if sanitize() { 64 } else { usize::MAX });
+    let files: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
+    assert!(!files.is_empty(), "the folder has no files");
+    let pictures: Vec<Vec<u8>> =
+        drawn(files.len() as u64, false).into_iter().zip(files).flat_map(<[_; 2]>::from).collect();
+    let loader = loader(&pictures).on_error(OnError::Skip { max_skipped: u64::MAX });
+    for (name, augment) in augments().into_iter().take(if sanitize() { 1 } else { 5 }) {
+        assert!(compare(&loader.clone().augment(augment), &stream, DecodeOn::Gpu, name) > 0);
+    }
+}
+
+/// `WARPFEED_PHOTOS` and `WARPFEED_BATCHES`.
+#[test]
+fn photographs_are_the_same_whatever_the_balance() {
+    let Some(stream) = stream() else { return };
+    let Ok(paths) = std::env::var("WARPFEED_PHOTOS") else {
+        eprintln!("skipped: WARPFEED_PHOTOS names no data set");
+        return;
+    };
+    let batches = std::env::var("WARPFEED_BATCHES").map_or(20, |n| n.parse().unwrap());
+    for path in paths.split(':') {
+        for (name, augment) in [("train", Augment::train(224)), ("eval", Augment::eval(256, 224))] {
+            let passes = if name == "train" { batches * 64 / 500 + 1 } else { 1 };
+            let loader = Loader::new(path).batch_size(64).shuffle(5).repeat(passes as u64).augment(augment);
+            let mut host = loader.clone().host().unwrap();
+            let open = |on| loader.clone().decode_on(on).cuda(&stream).unwrap();
+            let (mut gpu, mut auto) = (open(DecodeOn::Gpu), open(DecodeOn::Auto));
+            let mut count = 0;
+            for ((a, b), c) in host.epoch(1).zip(gpu.epoch(1)).zip(auto.epoch(1)).take(batches) {
+                let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
+                assert!(
+                    b.images().download().unwrap() == a.images().bytes(),
+                    "{path} {name}: batch {count} on the GPU"
+                );
+                assert!(c.images().download().unwrap() == a.images().bytes(), "{path} {name}: batch {count}, balanced");
+                count += 1;
+            }
+            let (gpu, auto) = (gpu.stats(), auto.stats());
+            println!(
+                "{path} {name}: {count} batches of 64; {} of {} pictures on the device, balanced {} of {}",
+                gpu.decoded_on_device, gpu.prepared, auto.decoded_on_device, auto.prepared
+            );
+            assert!(gpu.decoded_on_device > 0);
+        }
+    }
+}

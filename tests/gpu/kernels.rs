@@ -1,0 +1,168 @@
+//! Promise: on a GPU the kernels equal the host's arithmetic bit for bit, and streams, events and
+//! page-locked memory behave as the loader assumes.
+//!
+//! Without a driver each test prints why it was skipped. To find memory errors, run
+//! `compute-sanitizer --tool memcheck target/debug/deps/gpu_kernels-*`.
+#![cfg(feature = "cuda")]
+#![allow(unsafe_code)]
+
+use crate::device::noise::{DTYPES, LAYOUTS, random_bytes};
+use crate::device::stream;
+use crate::reference::{Ops, convert};
+use warpfeed::cuda::internal::{Context, Convert, Event, Launch, Memory, Pinned, SampleOps, SoftLabels, Stream};
+use warpfeed::decode::Rect;
+use warpfeed::order::Rng;
+use warpfeed::{Dtype, ErrorKind, Layout, Normalize};
+
+fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
+    let (x, y) = (rng.below(width as u64) as u32, rng.below(height as u64) as u32);
+    let (w, h) = (rng.below(width as u64 - u64::from(x)) + 1, rng.below(height as u64 - u64::from(y)) + 1);
+    Rect::new(x, y, w as u32, h as u32)
+}
+
+fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
+    let (mut plain, mut ops) = (Ops::default(), SampleOps::new());
+    let partner = rng.below(count as u64) as usize;
+    if rng.chance(0.5) {
+        let (rect, fill) = (random_rect(rng, size), [rng.unit() as f32 * 200.0, -1.5, 0.25]);
+        (plain.erase, ops) = (Some((rect, fill)), ops.erase(rect, fill));
+    }
+    if rng.chance(0.4) {
+        let weight = rng.unit() as f32;
+        (plain.mix, ops) = (Some((partner, weight)), ops.mix(partner, weight));
+    } else if rng.chance(0.5) {
+        let rect = random_rect(rng, size);
+        (plain.cut, ops) = (Some((partner, rect)), ops.cut(partner, rect, 0.5));
+    }
+    (plain, ops)
+}
+
+fn upload(stream: &Stream, memory: &Memory, offset: usize, bytes: &[u8]) {
+    // SAFETY: `synchronize` below waits for the copy while `bytes` is borrowed.
+    unsafe { stream.upload(memory, offset, bytes) }.unwrap();
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn every_kernel_gives_the_bits_of_the_host() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let memory = Memory::new(&context, 8 << 20).unwrap();
+    let (from, to, records) = (0, 2 << 20, 7 << 20);
+    let mut rng = Rng::new(2026, 0, 0);
+    // Widths divisible by 8, by 4 and by neither; more than one block per sample; a single pixel.
+    let sizes = [(224, 224), (32, 32), (17, 40), (9, 36), (5, 33), (1, 1), (31, 2), (64, 300), (3, 7), (2, 1000)];
+    for (height, width) in sizes {
+        let most = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
+        let count = 1 + rng.below(most as u64) as usize;
+        let input = random_bytes(&mut rng, count * height * width * 3);
+        upload(&own, &memory, from, &input);
+        for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
+            for with_ops in [false, true] {
+                if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
+                    continue; // copied, not converted
+                }
+                let both = (0..count).map(|_| random_ops(&mut rng, (height, width), count)).collect::<Vec<_>>();
+                let plain = both.iter().map(|(plain, _)| plain.clone()).filter(|_| with_ops).collect::<Vec<_>>();
+                let mut bytes = vec![0; count * SampleOps::BYTES];
+                for ((_, ops), record) in both.iter().zip(bytes.as_chunks_mut().0) {
+                    ops.write(record);
+                }
+                upload(&own, &memory, records, &bytes);
+                let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
+                // Fills the output with a pattern, and adds a guard after it.
+                let mut output = vec![0xa5; expected.len() + 64];
+                upload(&own, &memory, to, &output);
+                let kernel =
+                    Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
+                let records = with_ops.then_some(records);
+                // SAFETY: the records name partners below `count`, the ranges are disjoint, and the
+                // kernel lives until the download below has waited.
+                unsafe { kernel.launch(&own, &memory, Launch { from, to, records, count }) }.unwrap();
+                own.download(&mut output, &memory, to).unwrap();
+                let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
+                assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
+                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "written behind the end");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_samples_than_a_grid_has_rows() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let (count, size) = (70_000, (2, 4));
+    let input = random_bytes(&mut Rng::new(7, 0, 0), count * 24);
+    let at = input.len().next_multiple_of(256);
+    let memory = Memory::new(&context, at + count * 48).unwrap();
+    upload(&own, &memory, 0, &input);
+    let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
+    // SAFETY: the ranges are disjoint, and the kernel lives until the download below has waited.
+    unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: at, records: None, count }) }.unwrap();
+    let mut output = vec![0; count * 48];
+    own.download(&mut output, &memory, at).unwrap();
+    assert!(output == convert(&input, &[], size, Dtype::F16, Layout::Nchw, Normalize::UNIT));
+}
+
+#[test]
+fn soft_labels_are_mixed_and_smoothed() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let memory = Memory::new(&context, 1 << 20).unwrap();
+    let labels = [3i64, 0, 299, -1];
+    let ops = [
+        SampleOps::new(),
+        SampleOps::new().mix(0, 0.75),
+        SampleOps::new().cut(1, Rect::new(0, 0, 1, 1), 0.5),
+        SampleOps::new(),
+    ];
+    let mut records = [0; 4 * SampleOps::BYTES];
+    ops.iter().zip(records.as_chunks_mut().0).for_each(|(ops, record)| ops.write(record));
+    upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
+    upload(&own, &memory, 256, &records);
+    let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
+    // SAFETY: the records name partners below `count`, the ranges are disjoint, and the kernel
+    // lives until the download below has waited.
+    unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: 4096, records: Some(256), count: 4 }) }.unwrap();
+    let mut output = vec![0; 4 * 300 * 4];
+    own.download(&mut output, &memory, 4096).unwrap();
+    let rows = output.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>();
+    for (n, shares) in
+        [vec![(3, 1.0)], vec![(0, 0.75), (3, 0.25)], vec![(299, 0.5), (0, 0.5)], vec![]].iter().enumerate()
+    {
+        for class in 0..300 {
+            let share = shares.iter().filter(|(c, _)| *c == class).map(|(_, s)| s).sum::<f32>();
+            let (found, expected) = (rows[n * 300 + class], 0.9 * share + 0.1 / 300.0);
+            assert!((found - expected).abs() < 1e-6, "sample {n} class {class}: {found}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn pinned_memory_streams_and_events_work() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let (copy, own) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
+    let mut pinned = Pinned::new(&context, 1 << 20).unwrap();
+    pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), 1 << 20));
+    let memory = Memory::new(&context, 1 << 20).unwrap();
+    let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
+    assert!(after.is_done().unwrap(), "an event that was never recorded is no wait");
+    before.record(&copy).unwrap();
+    // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download below
+    // waits for.
+    unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
+    after.record(&copy).unwrap();
+    own.wait(&after).unwrap();
+    let mut back = vec![0; 1 << 20];
+    own.download(&mut back, &memory, 0).unwrap();
+    assert!(back == pinned[..]);
+    assert!(before.elapsed_ms(&after).unwrap() > 0.0);
+    let e = Memory::new(&context, 1 << 50).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory);
+    assert!(e.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY") && e.to_string().contains("prefetch"), "{e}");
+}

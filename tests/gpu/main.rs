@@ -1,0 +1,15 @@
+//! Batches on a device. Tests that need a GPU are skipped without one.
+
+#[path = "../support/device/mod.rs"]
+mod device;
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/reference.rs"]
+mod reference;
+
+mod batches;
+mod decode;
+mod decoder;
+mod kernels;
+mod ptx;
+mod ranks;

@@ -1,0 +1,13 @@
+//! Tests on a device that observe the whole process or device, and therefore take turns. They are
+//! skipped without a GPU.
+
+#[path = "../support/device/mod.rs"]
+mod device;
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/reference.rs"]
+mod reference;
+
+mod pinned_handoff;
+mod program;
+mod trace;

@@ -1,0 +1,135 @@
+//! Promise: a batch in page-locked memory may be uploaded by safe asynchronous calls, on any
+//! stream, and dropped at once. The device receives exactly that batch.
+//!
+//! Needs a GPU. Without a driver each test prints why it was skipped. `WARPFEED_BATCHES=10000` runs
+//! that many batches.
+#![cfg(feature = "cuda")]
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use crate::device::{Probe, batches, loader, stream};
+use crate::process::alone;
+use crate::reference::checksum;
+use warpfeed::HostBatch;
+use warpfeed::cuda::cudarc::driver::CudaStream;
+
+/// Time for which each stream is kept busy before an upload.
+const STEP_NS: u64 = 400_000;
+
+/// Uploads each of `count` batches on the next of `streams`, behind long-running work, and hands it
+/// to `give` at once. Returns how many batches arrived corrupted.
+fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(HostBatch, &Arc<CudaStream>)) -> usize {
+    const BATCH: usize = 64;
+    let first = &streams[0];
+    let probe = Probe::new(first);
+    let mut sums = first.alloc_zeros::<u64>(count).unwrap();
+    first.synchronize().unwrap();
+    let mut open =
+        loader(BATCH * 40).batch_size(BATCH).shuffle(7).pinned(pinned).prefetch(1).workers(4).host().unwrap();
+    assert_eq!(open.memory_plan().pinned_bytes > 0, pinned);
+    let mut expected = Vec::new();
+    for epoch in 0.. {
+        for batch in open.epoch(epoch).take(count - expected.len()) {
+            let batch = batch.unwrap();
+            let at = expected.len();
+            let stream = &streams[at % streams.len()];
+            expected.push(checksum(batch.images().bytes()));
+            probe.spin(stream, STEP_NS);
+            let images = stream.clone_htod(batch.images().bytes()).unwrap();
+            give(batch, stream);
+            probe.checksum(stream, &images.as_view(), &mut sums.slice_mut(at..=at));
+        }
+        if expected.len() == count {
+            break;
+        }
+    }
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    let found = first.clone_dtoh(&sums).unwrap();
+    let torn = found.iter().zip(&expected).filter(|(found, expected)| found != expected).count();
+    eprintln!("{count} batches on {} streams, {torn} torn", streams.len());
+    torn
+}
+
+/// The consumer's stream, created by the crate, and two streams of the program.
+fn streams() -> Option<[Arc<CudaStream>; 3]> {
+    let known = stream()?;
+    let own = || known.context().new_stream().unwrap();
+    Some([known.clone(), own(), own()])
+}
+
+#[test]
+fn ordinary_memory_is_right_in_any_case() {
+    let _alone = alone();
+    let Some(streams) = streams() else { return };
+    assert_eq!(torn(batches(500).min(1000), &streams[..1], false, |batch, _| drop(batch)), 0);
+}
+
+#[test]
+fn no_batch_is_torn_on_the_consumers_stream() {
+    let _alone = alone();
+    let Some(streams) = streams() else { return };
+    assert_eq!(torn(batches(500), &streams[..1], true, |batch, _| drop(batch)), 0);
+}
+
+#[test]
+fn no_batch_is_torn_on_a_stream_that_the_loader_has_never_seen() {
+    let _alone = alone();
+    let Some(streams) = streams() else { return };
+    assert_eq!(torn(batches(500), &streams[1..2], true, |batch, _| drop(batch)), 0);
+}
+
+#[test]
+fn no_batch_is_torn_on_two_streams() {
+    let _alone = alone();
+    let Some(streams) = streams() else { return };
+    assert_eq!(torn(batches(500), &streams[1..], true, |batch, _| drop(batch)), 0);
+}
+
+#[test]
+fn no_batch_is_torn_when_another_thread_drops_it() {
+    let _alone = alone();
+    let Some(streams) = streams() else { return };
+    let (send, receive) = sync_channel::<HostBatch>(1);
+    let dropper = std::thread::spawn(move || {
+        for (i, batch) in receive.into_iter().enumerate() {
+            if i % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            drop(batch);
+        }
+    });
+    assert_eq!(torn(batches(500), &streams[1..], true, |batch, _| send.send(batch).unwrap()), 0);
+    drop(send);
+    dropper.join().unwrap();
+}
+
+#[test]
+fn no_batch_is_torn_when_it_is_released_on_its_stream() {
+    let _alone = alone();
+    let Some(streams) = streams() else { return };
+    assert_eq!(torn(batches(500), &streams, true, |batch, stream| batch.release_on(stream).unwrap()), 0);
+}
+
+#[test]
+fn a_batch_that_outlives_its_loader_stays_whole() {
+    let _alone = alone();
+    let Some([stream, ..]) = streams() else { return };
+    let probe = Probe::new(&stream);
+    let mut sums = stream.alloc_zeros::<u64>(1).unwrap();
+    for _ in 0..50 {
+        stream.memset_zeros(&mut sums).unwrap();
+        let mut open = loader(256).batch_size(64).pinned(true).prefetch(1).host().unwrap();
+        let batch = open.epoch(0).next().unwrap().unwrap();
+        drop(open);
+        let expected = checksum(batch.images().bytes());
+        probe.spin(&stream, 5_000_000);
+        let images = stream.clone_htod(batch.images().bytes()).unwrap();
+        // The memory is freed eventually, but not before the copy has read it.
+        drop(batch);
+        probe.checksum(&stream, &images.as_view(), &mut sums.slice_mut(0..1));
+        assert_eq!(stream.clone_dtoh(&sums).unwrap(), [expected]);
+    }
+}

@@ -1,0 +1,274 @@
+//! Promise: a loader on a device does not disturb the surrounding program's CUDA graph captures,
+//! errors, current device or queued work.
+//!
+//! Needs a GPU. Without a driver each test prints why it was skipped.
+#![cfg(feature = "cuda")]
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::device::{Probe, loader, stream};
+use crate::process::alone;
+use crate::reference::checksum;
+use warpfeed::ErrorKind;
+use warpfeed::cuda::cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
+use warpfeed::cuda::cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+
+const BATCH: usize = 32;
+const BATCHES: usize = 24;
+
+const MODES: [CUstreamCaptureMode; 3] = [
+    CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+    CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+];
+
+/// Checksums of the images of an epoch, from a loader on the host.
+fn expected() -> Vec<u64> {
+    let mut host = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).host().unwrap();
+    host.epoch(0).map(|batch| checksum(batch.unwrap().images().bytes())).collect()
+}
+
+/// Captures a copy between two buffers of the program, calls `inside`, ends the capture and asserts
+/// that it is valid.
+fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnOnce()) {
+    let (from, mut to) = (stream.clone_htod(&[7u8; 4096]).unwrap(), stream.alloc_zeros::<u8>(4096).unwrap());
+    stream.synchronize().unwrap();
+    stream.begin_capture(mode).unwrap();
+    stream.memcpy_dtod(&from, &mut to).unwrap();
+    inside();
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    graph.expect("the capture is sound").expect("it holds a copy").launch().unwrap();
+    assert_eq!(stream.clone_dtoh(&to).unwrap(), [7u8; 4096]);
+}
+
+#[test]
+fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
+    let _alone = alone();
+    let Some(stream) = stream() else { return };
+    // cudarc's own events would become part of the graph.
+    // SAFETY: every buffer of this test is used on one stream.
+    unsafe { stream.context().disable_event_tracking() };
+    let expected = expected();
+    for mode in MODES {
+        let mut open = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).prefetch(2).cuda(&stream).unwrap();
+        let (mut epoch, mut seen) = (open.epoch(0), Vec::new());
+        while let Some(batch) = epoch.next() {
+            let batch = batch.unwrap();
+            seen.push(checksum(&batch.images().download().unwrap()));
+            if seen.len() % 5 == 1 && seen.len() < BATCHES {
+                capture(&stream, mode, || {
+                    let e = epoch.next().unwrap().unwrap_err();
+                    assert_eq!(e.kind(), ErrorKind::Capturing);
+                    assert!(e.to_string().contains("take the batch before the capture"), "{e}");
+                    drop(batch);
+                    // Meanwhile the loader's thread keeps polling its copies.
+                    std::thread::sleep(Duration::from_millis(5));
+                });
+            }
+        }
+        assert_eq!(seen, expected, "{mode:?}");
+    }
+}
+
+#[test]
+fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
+    let _alone = alone();
+    let Some(stream) = stream() else { return };
+    // SAFETY: every buffer of this test is used on one stream.
+    unsafe { stream.context().disable_event_tracking() };
+    let expected = expected();
+    for mode in MODES {
+        for exact in [false, true] {
+            let mut open =
+                loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).prefetch(2).pinned(true).host().unwrap();
+            let (mut epoch, mut seen) = (open.epoch(0), Vec::new());
+            while let Some(batch) = epoch.next() {
+                let batch = batch.unwrap();
+                seen.push(checksum(batch.images().bytes()));
+                let images = stream.clone_htod(batch.images().bytes()).unwrap();
+                if seen.len() % 5 == 1 {
+                    capture(&stream, mode, || {
+                        if exact {
+                            assert_eq!(batch.release_on(&stream).unwrap_err().kind(), ErrorKind::Capturing);
+                        } else {
+                            drop(batch);
+                        }
+                        // `cuda::stream` made this stream, so the loader knows it.
+                        if seen.len() < BATCHES {
+                            let next = epoch.next().unwrap().unwrap();
+                            seen.push(checksum(next.images().bytes()));
+                        }
+                        std::thread::sleep(Duration::from_millis(5));
+                    });
+                }
+                drop(images);
+            }
+            assert_eq!(seen, expected, "{mode:?}, exact {exact}");
+        }
+    }
+}
+
+/// Every slot waits for the capture to end, which only this thread can do, so waiting for a batch
+/// would hang.
+#[test]
+fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
+    let _alone = alone();
+    let Some(stream) = stream() else { return };
+    // SAFETY: every buffer of this test is used on one stream.
+    unsafe { stream.context().disable_event_tracking() };
+    let mut open = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).prefetch(1).pinned(true).host().unwrap();
+    let (mut epoch, mut seen) = (open.epoch(0), Vec::new());
+    seen.push(checksum(epoch.next().unwrap().unwrap().images().bytes()));
+    capture(&stream, MODES[0], || {
+        let error = loop {
+            match epoch.next().unwrap() {
+                Ok(batch) => seen.push(checksum(batch.images().bytes())),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Capturing, "{error}");
+        assert!(seen.len() < BATCHES);
+    });
+    seen.extend(epoch.map(|batch| checksum(batch.unwrap().images().bytes())));
+    assert_eq!(seen, expected());
+}
+
+#[test]
+fn an_error_that_the_program_left_is_its_own() {
+    let _alone = alone();
+    let Some(stream) = stream() else { return };
+    let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
+    stream.context().record_err::<()>(Err(left));
+    let mut open = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).cuda(&stream).expect("it is not the loader's");
+    let mut seen = 0;
+    for batch in open.epoch(0) {
+        let batch = batch.expect("it is not the loader's");
+        assert!(batch.images().view::<u8>().is_ok());
+        seen += 1;
+        if seen == 3 {
+            assert_eq!(stream.context().check_err(), Err(left), "the loader must not clear the program's error");
+            stream.context().record_err::<()>(Err(left));
+        }
+    }
+    drop(open);
+    assert_eq!((seen, stream.context().check_err()), (BATCHES, Err(left)));
+}
+
+fn current() -> Option<usize> {
+    result::ctx::get_current().unwrap().map(|context| context as usize)
+}
+
+#[test]
+fn the_current_device_of_a_thread_stays_what_it_was() {
+    let _alone = alone();
+    let Some(stream) = stream() else { return };
+    let mut places = vec![0];
+    // With a second GPU, also try a device that the loader does not use.
+    let other = (CudaContext::device_count().unwrap() > 1).then(|| CudaContext::new(1).unwrap());
+    places.extend(other.iter().map(|context| context.cu_ctx() as usize));
+    for place in places {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: a live context, or null.
+                let there = || unsafe { result::ctx::set_current(place as sys::CUcontext) }.unwrap();
+                there();
+                let before = current();
+                let stays = |what: &str| assert_eq!(current(), before, "after {what}");
+                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&stream).unwrap();
+                stays("opening");
+                let mut epoch = open.epoch(0);
+                let batch = epoch.next().unwrap().unwrap();
+                stays("next");
+                drop(batch);
+                stays("the drop of a batch");
+                drop(epoch);
+                drop(open);
+                stays("the drop of the loader");
+                let mut open = loader(BATCH * 4).batch_size(BATCH).pinned(true).host().unwrap();
+                stays("opening on the host");
+                for batch in open.epoch(0) {
+                    drop(batch.unwrap());
+                    stays("the drop of a page-locked batch");
+                }
+                open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
+                drop(open);
+                stays("release_on");
+                // A stream whose last handle the loader holds.
+                let own = stream.context().new_stream().unwrap();
+                there();
+                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own).unwrap();
+                drop(own);
+                let last = open.epoch(0).next().unwrap().unwrap();
+                drop(open);
+                drop(last);
+                stays("the drop of the last handle of a stream");
+                drop(warpfeed::cuda::stream(0).unwrap());
+                there();
+                let made = warpfeed::cuda::stream(0).unwrap();
+                stays("making a stream");
+                drop(made);
+            });
+        });
+    }
+}
+
+unsafe extern "C" fn wait_for(gate: *mut c_void) {
+    // SAFETY: `hold` gave this function its own handle, and the driver calls it once.
+    let gate = unsafe { Arc::from_raw(gate.cast::<AtomicBool>().cast_const()) };
+    while !gate.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Blocks `stream` until the gate opens.
+fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
+    let gate = Arc::new(AtomicBool::new(false));
+    stream.context().bind_to_thread().unwrap();
+    let handle = Arc::into_raw(gate.clone()).cast_mut().cast::<c_void>();
+    // SAFETY: the function and its argument have the types that the driver expects.
+    let held = unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait_for), handle) };
+    held.result().unwrap();
+    gate
+}
+
+/// If dropping waited for the stream, this would hang: the dropping thread opens the gate.
+#[test]
+fn dropping_a_loader_waits_for_no_work_of_the_programs() {
+    let _alone = alone();
+    let Some(stream) = stream() else { return };
+    let probe = Probe::new(&stream);
+    for taken in 1..5 {
+        let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(1).cuda(&stream).unwrap();
+        let (mut gate, mut last) = (None, None);
+        for batch in open.epoch(0).take(taken) {
+            last = Some(batch.unwrap());
+            gate.get_or_insert_with(|| hold(&stream));
+            probe.spin(&stream, 100_000);
+        }
+        drop(open);
+        drop(last);
+        gate.unwrap().store(true, Ordering::SeqCst);
+        stream.synchronize().unwrap();
+
+        let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(4).pinned(true).host().unwrap();
+        let (mut gate, mut uploads) = (None, Vec::new());
+        for batch in open.epoch(0).take(taken) {
+            let batch = batch.unwrap();
+            gate.get_or_insert_with(|| hold(&stream));
+            uploads.push((checksum(batch.images().bytes()), stream.clone_htod(batch.images().bytes()).unwrap()));
+        }
+        drop(open);
+        gate.unwrap().store(true, Ordering::SeqCst);
+        for (expected, images) in uploads {
+            assert_eq!(
+                checksum(&stream.clone_dtoh(&images).unwrap()),
+                expected,
+                "the memory was freed while the copy was reading it"
+            );
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Promise: memory is bounded. Slots are allocated once. While the user keeps them all, workers
+//! wait, and requesting another batch is an error that says so.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Numbers, loader, no_hang};
+use warpfeed::{Augment, ErrorKind};
+
+/// Waits until `value` has not changed for 200 ms.
+fn settled(value: impl Fn() -> usize) -> usize {
+    let mut last = value();
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        match value() {
+            now if now == last => return now,
+            now => last = now,
+        }
+    }
+}
+
+#[test]
+fn no_more_is_read_than_the_slots_hold() {
+    let source = Numbers::new(10_000);
+    let mut batches = loader(source.clone()).batch_size(10).workers(3).prefetch(2).host().unwrap();
+    assert_eq!(batches.memory_plan().slots, 4);
+    assert_eq!(source.reads(), 0, "nothing is read before an epoch is asked for");
+    let mut epoch = batches.epoch(0);
+    assert_eq!(settled(|| source.reads()), 40);
+    let kept = epoch.next().unwrap().unwrap();
+    assert_eq!(settled(|| source.reads()), 40, "a batch that is kept keeps its slot");
+    drop(kept);
+    assert_eq!(settled(|| source.reads()), 50, "a batch that is dropped gives it back");
+}
+
+#[test]
+fn debug_says_what_the_plan_says() {
+    for prefetch in [0, 3] {
+        let batches = loader(Numbers::new(100)).prefetch(prefetch).host().unwrap();
+        let plan = batches.memory_plan();
+        assert!(format!("{batches:?}").contains(&format!("{plan:?}")), "{batches:?} and {plan:?}");
+        assert_eq!(plan.slots_in_use, if prefetch == 0 { 4 } else { 5 });
+    }
+}
+
+#[test]
+fn with_automatic_prefetch_a_consumer_may_hold_as_many_batches_as_there_are_slots() {
+    no_hang(|| {
+        let wait = Duration::from_millis(300);
+        let mut batches = loader(Numbers::new(10_000)).prefetch(0).timeout(wait).host().unwrap();
+        let slots = batches.memory_plan().slots;
+        assert!(batches.memory_plan().slots_in_use < slots, "{}", batches.memory_plan());
+        let mut epoch = batches.epoch(0);
+        let kept: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
+        let error = epoch.next().unwrap().unwrap_err();
+        assert_eq!((kept.len(), error.kind()), (slots, ErrorKind::Timeout));
+        assert!(error.to_string().contains(&format!("all {slots} slots are held")), "{error}");
+        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        assert_eq!(ids, (0..7 * slots as u64).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
+    no_hang(|| {
+        let wait = Duration::from_millis(300);
+        let mut batches = loader(Numbers::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
+        let mut kept = Vec::new();
+        let started = Instant::now();
+        let mut epoch = batches.epoch(0);
+        let error = loop {
+            match epoch.next().unwrap() {
+                Ok(batch) => kept.push(batch),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!((kept.len(), error.kind()), (3, ErrorKind::Timeout));
+        assert!(error.to_string().contains("all 3 slots are held"), "{error}");
+        assert!(started.elapsed() >= wait);
+        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        assert_eq!(ids, (0..21).collect::<Vec<_>>(), "what was kept is untouched");
+        kept.remove(0);
+        assert_eq!(epoch.next().unwrap().unwrap().index(), 3, "dropping one batch is enough to go on");
+        drop((kept, epoch));
+        assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is whole again");
+    });
+}
+
+#[test]
+fn a_loader_in_a_for_loop_goes_on_after_a_timeout_too() {
+    no_hang(|| {
+        let wait = Duration::from_millis(50);
+        let mut batches = loader(Numbers::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
+        let mut kept: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
+        for _ in 0..2 {
+            assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+        }
+        kept.clear();
+        assert_eq!(batches.map(|b| b.unwrap().index()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn slots_are_reused_and_not_reallocated() {
+    let mut batches = loader(Numbers::new(700)).workers(2).prefetch(2).host().unwrap();
+    let mut addresses = std::collections::HashSet::new();
+    for epoch in 0..3 {
+        for batch in batches.epoch(epoch) {
+            addresses.insert(batch.unwrap().images().bytes().as_ptr() as usize);
+        }
+    }
+    assert!(
+        addresses.len() <= batches.memory_plan().slots,
+        "{} buffers for {:?}",
+        addresses.len(),
+        batches.memory_plan()
+    );
+}
+
+/// Bytes of one of the loader's images.
+const IMAGE: usize = 16 * 16 * 3;
+
+/// The automatic number of batches ahead is already at its minimum, so only the batch can be made
+/// smaller.
+#[test]
+fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
+    let limited =
+        |bytes| loader(Numbers::new(100)).workers(1).augment(Augment::train(224)).batch_size(16).memory_limit(bytes);
+    let e = limited(1_200_000).host().unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "memory: one batch of 16 ahead needs 3 slots of 2.3 MiB = 6.9 MiB, and 147.0 KiB for one worker; memory_limit is 1.1 MiB: \
+         batch_size(2) fits"
+    );
+    limited(1_200_000).batch_size(2).host().unwrap();
+    limited(1_200_000).batch_size(3).host().unwrap_err();
+    let e = limited(1000).host().unwrap_err();
+    assert!(e.to_string().ends_with("memory_limit is 1000 bytes: not even batch_size(1) with prefetch(1) fits"), "{e}");
+    let e = limited(700_000).prefetch(9).host().unwrap_err();
+    assert!(
+        e.to_string().ends_with("batch_size(1) with prefetch(1) fits") || e.to_string().ends_with("batch_size(1) fits"),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_plan_beyond_the_limit_is_refused_with_the_knobs() {
+    let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().memory_plan();
+    assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
+    // A worker's image is part of the plan.
+    let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
+    let least = plan.host_bytes + 2 * IMAGE;
+    assert_eq!(limited(least).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
+    let e = limited(least - 1).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory);
+    let slot = plan.slot_bytes;
+    assert_eq!(
+        e.cause(),
+        format!(
+            "3 batches of 7 ahead need 5 slots of {slot} bytes = {} bytes, and {} bytes for 2 workers; memory_limit is {} bytes: \
+             prefetch(2) fits, or batch_size(6)",
+            5 * slot,
+            2 * IMAGE,
+            least - 1
+        )
+    );
+    // Checks that the suggestions of the message work.
+    limited(least - 1).prefetch(2).host().unwrap();
+    limited(least - 1).batch_size(6).host().unwrap();
+}
+
+#[test]
+fn pinned_without_a_driver_falls_back_and_the_plan_says_so() {
+    let batches = loader(Numbers::new(10)).pinned(true).host().unwrap();
+    let plan = batches.memory_plan();
+    assert!(plan.pinned_bytes == 0 || plan.pinned_bytes == plan.host_bytes, "{plan:?}");
+    let ordinary = plan.to_string().contains("ordinary");
+    assert_eq!(ordinary, plan.pinned_bytes == 0, "{plan}");
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error_and_not_an_abort() {
+    let e = loader(Numbers::new(10)).batch_size(1 << 44).memory_limit(usize::MAX).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
+    assert!(e.to_string().contains("lower batch_size or prefetch"), "{e}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated() {
+    let available = || {
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    };
+    let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
+    // Half as much again as is available: the system would grant it, and kill the process when it
+    // is used.
+    let prefetch = available() / slot * 3 / 2;
+    let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory);
+    let text = e.to_string();
+    let plan = (prefetch + 2) * slot;
+    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+    let beginning = format!(
+        "memory: {prefetch} batches of 7 ahead need {} slots of {slot} bytes = {:.1} MiB",
+        prefetch + 2,
+        mib(plan)
+    );
+    assert!(text.starts_with(&beginning), "{e}");
+    let left: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(left <= 2.0 * mib(available()), "{e}");
+    let fits: usize = text.split("left: prefetch(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
+    assert!(fits < prefetch && mib(fits * slot) <= left + 0.1, "{e}");
+}
+
+#[test]
+fn a_plan_that_cannot_be_counted_is_refused() {
+    for limited in [loader(Numbers::new(10)), loader(Numbers::new(10)).memory_limit(usize::MAX)] {
+        let e = limited.prefetch(usize::MAX).host().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Memory);
+        assert!(e.to_string().contains("more bytes than can be counted"), "{e}");
+    }
+}

@@ -1,0 +1,458 @@
+//! Promise: a bad sample is an error that names it, or is skipped and listed; a panic in the user's
+//! code is an error; the loader stays usable.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::support::{Content, Draw, Numbers, loader, no_hang, quiet};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect};
+use warpfeed::field::Numbers as Numeric;
+use warpfeed::format::Format;
+use warpfeed::order::{Order, Rng, Sequential};
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
+use warpfeed::transform::ImageMut;
+use warpfeed::{Augment, Error, ErrorKind, LastBatch, Loader, OnError, Result};
+
+/// Fails or panics for some numbers.
+struct Faulty {
+    bad: fn(u64) -> bool,
+    panic: bool,
+}
+
+impl Codec for Faulty {
+    fn format(&self) -> Format {
+        Format::any("faulty")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Draw.open(bytes)
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let n = Draw::number(picture.bytes())?;
+        if (self.bad)(n) {
+            assert!(!self.panic, "cannot draw {n}");
+            return Err(Error::decode(format!("{n} is bad")));
+        }
+        Draw.decode(picture, region, out)
+    }
+}
+
+#[test]
+fn the_first_bad_sample_in_order_is_named_whatever_the_workers() {
+    no_hang(|| {
+        for workers in [1, 4] {
+            for _ in 0..20 {
+                let bad = Faulty { bad: |n| n == 25 || n == 26 || n == 30, panic: false };
+                let mut batches = loader(Numbers::new(60)).codec(bad).workers(workers).host().unwrap();
+                let mut epoch = batches.epoch(0);
+                for _ in 0..3 {
+                    epoch.next().unwrap().unwrap();
+                }
+                let e = epoch.next().unwrap().unwrap_err();
+                assert_eq!(e.to_string(), "sample 25 (class5/000025): decode: 25 is bad");
+                assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(25), Some("class5/000025")));
+                assert!(epoch.next().is_none(), "an error ends the epoch");
+                drop(epoch);
+                assert!(batches.epoch_from(0, 5).all(|b| b.is_ok()), "the loader lives on");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_panic_in_the_users_code_is_an_error_that_names_the_sample() {
+    quiet();
+    no_hang(|| {
+        let bad = Faulty { bad: |n| n == 13, panic: true };
+        let mut batches = loader(Numbers::new(60)).codec(bad).workers(3).host().unwrap();
+        for _ in 0..3 {
+            let e = batches.epoch(0).find_map(Result::err).unwrap();
+            assert_eq!(e.to_string(), "sample 13 (class3/000013): panic: cannot draw 13");
+        }
+        let transform = |_: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> { panic!("no transform today") };
+        let e = loader(Numbers::new(60)).transform(transform).into_iter().find_map(Result::err).unwrap();
+        assert_eq!((e.kind(), e.cause(), e.sample()), (ErrorKind::Panic, "no transform today", Some(0)));
+    });
+}
+
+#[test]
+fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
+    let bad = || Faulty { bad: |n| n % 10 == 0, panic: false };
+    let policy = OnError::Skip { max_skipped: 1000 };
+    let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
+    let image = 16 * 16 * 3;
+    for workers in [1, 3] {
+        let mut batches = loader(Numbers::new(60)).codec(bad()).on_error(policy).workers(workers).host().unwrap();
+        for (batch, expected) in batches.epoch(0).zip(&reference) {
+            let batch = batch.unwrap();
+            assert_eq!(batch.len(), expected.ids.len(), "the batch keeps its shape");
+            let (pixels, valid) = (batch.images().as_u8().unwrap(), batch.valid().collect::<Vec<_>>());
+            for place in 0..batch.len() {
+                assert_eq!(valid[place], expected.ids[place] % 10 != 0);
+                let donor = (0..batch.len()).map(|d| (place + d) % batch.len()).find(|&p| valid[p]).unwrap();
+                assert_eq!(pixels[place * image..][..image], expected.images[donor * image..][..image]);
+                assert_eq!(batch.labels().unwrap()[place], expected.labels[donor]);
+            }
+        }
+        let faults = batches.faults();
+        assert_eq!(faults.iter().map(|f| f.error.sample().unwrap()).collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50]);
+        assert_eq!(faults[1].batch, 1);
+        assert_eq!(faults[1].error.to_string(), "sample 10 (class0/000010): decode: 10 is bad");
+    }
+}
+
+#[test]
+fn more_failures_than_allowed_are_an_error() {
+    let bad = Faulty { bad: |n| n % 10 == 0, panic: false };
+    let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
+    let results: Vec<_> = batches.epoch(0).collect();
+    let e = results.last().unwrap().as_ref().unwrap_err();
+    assert_eq!((results.len(), e.kind()), (3, ErrorKind::TooManySkipped));
+    assert!(e.to_string().contains("more than 2 samples failed") && e.to_string().contains("sample 20"), "{e}");
+
+    let all = Faulty { bad: |_| true, panic: false };
+    let e = loader(Numbers::new(60))
+        .codec(all)
+        .on_error(OnError::Skip { max_skipped: 1000 })
+        .into_iter()
+        .next()
+        .unwrap()
+        .unwrap_err();
+    assert!(e.to_string().contains("all 7 samples of batch 0 of epoch 0 failed"), "{e}");
+}
+
+#[test]
+fn an_order_that_errs_is_an_error_and_not_a_hang() {
+    quiet();
+    struct Wild(bool);
+    impl Order for Wild {
+        fn len(&self, _: u64) -> u64 {
+            40
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            assert!(!self.0 || position < 14, "lost");
+            position + 20
+        }
+    }
+    no_hang(|| {
+        let last =
+            |panics| loader(Numbers::new(50)).order(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err();
+        assert_eq!(
+            last(false).to_string(),
+            "config: the order gives sample 50 in batch 4 of epoch 0; the source has 50"
+        );
+        assert_eq!(last(true).to_string(), "panic: the order panicked at batch 2 of epoch 0: lost");
+    });
+}
+
+/// Results come in the order of the requests, including errors of the order, which are not reported
+/// earlier because of lookahead.
+#[test]
+fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
+    quiet();
+    /// Fails in batch 10.
+    struct Wild(bool);
+    impl Order for Wild {
+        fn len(&self, _: u64) -> u64 {
+            140
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            assert!(!self.0 || position != 73, "lost");
+            if position == 73 { 5000 } else { position }
+        }
+    }
+    no_hang(|| {
+        for (panics, words) in
+            [(false, "sample 5000 in batch 10 of epoch 0"), (true, "panicked at batch 10 of epoch 0")]
+        {
+            for (workers, prefetch) in [(1, 1), (1, 8), (4, 2), (4, 8), (0, 0)] {
+                let order = loader(Numbers::new(140)).order(Wild(panics)).workers(workers).prefetch(prefetch);
+                let mut batches = order.host().unwrap();
+                let mut epoch = batches.epoch(0);
+                for number in 0..10 {
+                    let batch = epoch.next().unwrap();
+                    let batch = batch.unwrap_or_else(|e| panic!("batch {number} with prefetch {prefetch}: {e}"));
+                    assert_eq!(batch.index(), number);
+                }
+                let e = epoch.next().unwrap().unwrap_err();
+                assert!(e.to_string().contains(words), "{e}");
+                assert!(epoch.next().is_none(), "an error ends the epoch");
+                assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (0, 10));
+                drop(epoch);
+                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().index()).collect::<Vec<_>>().len(), 9);
+            }
+        }
+    });
+}
+
+#[test]
+fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
+    quiet();
+    struct Short;
+    impl Order for Short {
+        fn len(&self, epoch: u64) -> u64 {
+            assert!(epoch != 1, "no epoch 1");
+            20
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            position
+        }
+    }
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(20)).order(Short).host().unwrap();
+        assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
+        assert_eq!(batches.checkpoint().epoch(), 1, "asking where it stands is no panic either");
+        for first in [0, 2] {
+            let mut epoch = batches.epoch_from(1, first);
+            let e = epoch.next().unwrap().unwrap_err();
+            assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 1: no epoch 1");
+            assert!(epoch.next().is_none(), "an error ends the epoch");
+            assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
+        }
+        assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader lives on");
+    });
+}
+
+#[test]
+fn a_bad_sample_counts_once_however_often_it_comes() {
+    no_hang(|| {
+        let bad = Faulty { bad: |n| n == 13, panic: false };
+        let policy = OnError::Skip { max_skipped: 1 };
+        let mut batches =
+            loader(Numbers::new(60)).shuffle(3).repeat(2).batch_size(8).codec(bad).on_error(policy).host().unwrap();
+        for epoch in 0..5 {
+            let invalid =
+                batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
+            assert_eq!((invalid, batches.faults().len()), (2, 1), "epoch {epoch}");
+        }
+        let faults = batches.faults();
+        assert_eq!((faults[0].epoch, faults[0].error.sample()), (0, Some(13)), "it is listed where it came first");
+    });
+}
+
+#[test]
+fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
+    no_hang(|| {
+        let bad = Faulty { bad: |n| n % 3 == 0, panic: false };
+        let mut batches =
+            loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
+        for epoch in 0..3 {
+            for first in 0..9 {
+                let _ = batches.epoch_from(epoch, first).count();
+            }
+            let listed: Vec<_> = batches.faults().iter().map(|f| f.error.sample().unwrap()).collect();
+            assert_eq!(listed, [0, 3, 6, 9, 12], "what is allowed, and one more");
+        }
+        let e = batches.epoch(5).next().unwrap().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::TooManySkipped, "once there were too many there are too many: {e}");
+    });
+}
+
+/// An epoch without a batch would end at once, and so would a training run of 90 epochs.
+#[test]
+fn a_loader_without_a_batch_is_refused_with_what_to_change() {
+    let refused = |loader: Loader, words: &[&str]| {
+        let e = loader.host().map(|_| "opened").unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.to_string().contains(w)), "{e}");
+    };
+    let make = || loader(Numbers::new(500));
+    refused(
+        make().batch_size(1000).last_batch(LastBatch::Drop),
+        &["500 samples", "1000", "lower batch_size", "LastBatch::Keep"],
+    );
+    refused(make().batch_size(200).rank(1, 3).last_batch(LastBatch::Drop), &["500 samples", "batch of 600", "3 ranks"]);
+    refused(make().order(Sequential::new(0)), &["the order has no samples in epoch 0"]);
+    assert!(make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok());
+
+    /// Ends after its first epoch.
+    struct Once;
+    impl Order for Once {
+        fn len(&self, epoch: u64) -> u64 {
+            if epoch == 0 { 10 } else { 0 }
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            position
+        }
+    }
+    let mut batches = make().order(Once).host().unwrap();
+    assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "a later epoch may be empty");
+    let state = batches.checkpoint();
+    assert_eq!(make().order(Once).resume(state).into_iter().count(), 0, "and a run may go on there");
+    quiet();
+    struct Lost;
+    impl Order for Lost {
+        fn len(&self, _: u64) -> u64 {
+            panic!("no list")
+        }
+        fn index(&self, _: u64, position: u64) -> u64 {
+            position
+        }
+    }
+    let e = make().order(Lost).host().map(|_| "opened").unwrap_err();
+    assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
+}
+
+/// A source may call its own error a timeout. That does not mean that the loader should keep
+/// waiting for the batch.
+#[test]
+fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
+    struct Slow(Numbers);
+    impl Source for Slow {
+        fn len(&self) -> usize {
+            self.0.len
+        }
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            match index {
+                20 => Err(Error::new(ErrorKind::Timeout, "no answer for 3 s")),
+                _ => self.0.read(index, scratch),
+            }
+        }
+    }
+    no_hang(|| {
+        let loader = Loader::source(Slow(Numbers::new(60))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let mut batches = loader.host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert!(epoch.by_ref().take(2).all(|batch| batch.is_ok()));
+        let e = epoch.next().unwrap().unwrap_err();
+        assert_eq!((e.kind(), e.sample()), (ErrorKind::Timeout, Some(20)));
+        assert!(epoch.next().is_none(), "an error ends the epoch");
+        assert_eq!(epoch.checkpoint().batch(), 2);
+    });
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
+    use warpfeed::{Dtype, Normalize};
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
+    };
+    let make = || loader(Numbers::new(10));
+    refused(make().batch_size(0), "batch_size(0)");
+    refused(make().dtype(Dtype::I64), "int64");
+    refused(make().dtype(Dtype::U8).normalize(Normalize::IMAGENET), "normalize needs dtype");
+    refused(make().normalize(Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] }), "no std may be 0");
+    let bytes = Normalize { mean: [123.0, 116.0, 103.0], std: [58.0, 57.0, 57.0] };
+    refused(make().normalize(bytes), "mean [0.482, 0.455, 0.404] and std [0.227, 0.224, 0.224]");
+    let twice = || Numeric::new(Dtype::F32, [1]);
+    refused(make().field("emb", twice()).field("emb", twice()), "duplicate field");
+    refused(make().without("emb"), "without(\"emb\")");
+    refused(make().batch_size(usize::MAX), "larger than the address space");
+    let nothing: [(&str, f64); 0] = [];
+    refused(Loader::mixture(nothing), "mixture is empty");
+    assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
+}
+
+fn jpeg() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    jpeg_encoder::Encoder::new(&mut bytes, 90).encode(&[99; 3072], 32, 32, jpeg_encoder::ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// ImageNet's extension, one picture without its second half, and the sets packed from it.
+fn one_cut_short(root: &Path) -> [PathBuf; 3] {
+    let set = root.join("set");
+    for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {
+        let path = set.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let cut = bytes.len() / if name.contains("trunc") { 2 } else { 1 };
+        fs::write(path, &bytes[..cut]).unwrap();
+    }
+    let pack = |name: &str| {
+        let source = warpfeed::source::open(&set).unwrap();
+        let pack = Pack::new(&*source).recode(Recode::KeepBytes).keep_bad(true);
+        pack.to(root.join(name)).unwrap().written.paths[0].clone()
+    };
+    [set.join("a/trunc.JPEG"), pack("x.tar"), pack("x.lmdb")]
+}
+
+#[test]
+fn an_error_of_a_sample_names_the_file_to_open() {
+    let root = tempfile::tempdir().unwrap();
+    let files = one_cut_short(root.path());
+    let sets = ["set", "x.tar", "x.lmdb"].map(|name| root.path().join(name));
+    let open = |path: &PathBuf| warpfeed::source::open(path).unwrap();
+    let check = |e: Error, sample, file: &PathBuf| {
+        assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(sample), Some("a/trunc")));
+        assert_eq!(e.path(), Some(&**file), "{e}");
+        assert!(file.exists() && e.to_string().contains(file.to_str().unwrap()), "{e}");
+    };
+    for (set, file) in sets.iter().zip(&files) {
+        check(Loader::new(set).augment(Augment::resize(8, 8)).into_iter().find_map(Result::err).unwrap(), 1, file);
+    }
+    // With several sets, the file is that of the sample's set.
+    let all = Concat::new(sets.iter().map(open).collect()).unwrap();
+    let mut batches =
+        Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
+    assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+    for ((fault, sample), file) in batches.faults().into_iter().zip([1, 4, 7]).zip(&files) {
+        check(fault.error, sample, file);
+    }
+}
+
+#[test]
+fn a_sample_without_the_label_that_balancing_needs_is_named_with_its_key_and_file() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("x.jpg"), jpeg()).unwrap();
+    let e = Loader::new(root.path()).balanced().host().unwrap_err();
+    assert_eq!((e.sample(), e.key(), e.path()), (Some(0), Some("x"), Some(&*root.path().join("x.jpg"))), "{e}");
+    let e =
+        Loader::source(Memory::new(vec![OwnedSample::new("k").field("jpg", jpeg())])).balanced().host().unwrap_err();
+    assert_eq!(e.to_string(), "sample 0 (k): source: no label, which balanced() needs");
+}
+
+#[test]
+fn a_source_that_panics_when_asked_for_a_file_does_not_hide_the_error() {
+    struct Lost;
+    impl Source for Lost {
+        fn len(&self) -> usize {
+            1
+        }
+        fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            Err(Error::in_source("gone"))
+        }
+        fn path(&self, _: usize) -> Option<PathBuf> {
+            panic!("no path")
+        }
+    }
+    quiet();
+    let e = Loader::source(Lost).into_iter().find_map(Result::err).unwrap();
+    assert_eq!(e.to_string(), "sample 0: source: gone");
+}
+
+/// Has 60 samples for the first `self.1` calls of `len`, and 20 after that.
+struct Shrinks(AtomicU64, u64);
+
+impl Order for Shrinks {
+    fn len(&self, _epoch: u64) -> u64 {
+        if self.0.fetch_add(1, Ordering::SeqCst) < self.1 { 60 } else { 20 }
+    }
+
+    fn index(&self, _epoch: u64, position: u64) -> u64 {
+        position
+    }
+}
+
+#[test]
+fn an_order_that_shrinks_under_an_epoch_is_an_error_and_no_shorter_epoch() {
+    no_hang(|| {
+        for times in 1..12 {
+            for first in [0, 2] {
+                let order = Shrinks(AtomicU64::new(0), times);
+                let mut batches = loader(Numbers::new(60)).batch_size(20).order(order).host().unwrap();
+                let epoch = batches.epoch_from(0, first);
+                let most = epoch.size_hint().1.unwrap();
+                let results: Vec<_> = epoch.collect();
+                let failed = results.last().is_some_and(Result::is_err);
+                assert!(
+                    failed || results.len() == most,
+                    "asked {times} times, from {first}: {} of {most}",
+                    results.len()
+                );
+            }
+        }
+    });
+}

@@ -1,0 +1,17 @@
+//! The loader: options, faults, limits and observation.
+
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod auto_traits;
+mod backpressure;
+mod errors;
+mod faults;
+mod no_cuda;
+mod nvtx;
+mod panics;
+mod rayon_users;
+mod retries;
+mod stats;

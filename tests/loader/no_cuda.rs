@@ -1,0 +1,93 @@
+//! Promise: no CUDA is needed to run on the host. The host path does not look for a driver, and
+//! where none can be opened only the device path is an error. Each test runs a program in a process
+//! of its own, so that the dynamic linker can be watched and led astray.
+#![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::process::child;
+use warpfeed::{Augment, ErrorKind, HostBatch, Loader};
+
+const MINI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
+const DRIVER: &str = "libcuda";
+
+fn loader() -> Loader {
+    Loader::new(MINI).batch_size(8).shuffle(1).augment(Augment::train(32)).workers(2)
+}
+
+/// Sum of the pixels of one epoch.
+fn pixels(batches: impl Iterator<Item = warpfeed::Result<HostBatch>>) -> u64 {
+    batches.map(|batch| batch.unwrap().images().bytes().iter().copied().map(u64::from).sum::<u64>()).sum()
+}
+
+/// Libraries of CUDA that this process has loaded.
+fn loaded() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let cuda = |line: &&str| ["libcuda", "libcudart", "libnvrtc", "libnvidia"].iter().any(|name| line.contains(name));
+    maps.lines().filter(cuda).map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn on_the_host() {
+    println!("pixels {}", pixels(loader().host().unwrap().epoch(0)));
+    assert_eq!(loaded(), [""; 0]);
+}
+
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn on_a_device() {
+    let e = warpfeed::cuda::stream(0).err();
+    println!("error {}", e.map_or("none".into(), |e| format!("{:?} {e}", e.kind())));
+    println!("pixels {}", pixels(loader().pinned(true).host().unwrap().epoch(0)));
+}
+
+/// Runs one of the programs above, with `libraries` searched first if given. The linker writes down
+/// what it looks for.
+fn run(mut child: Command, libraries: Option<&Path>) -> Output {
+    child.env("LD_DEBUG", "libs");
+    if let Some(libraries) = libraries {
+        child.env("LD_LIBRARY_PATH", libraries);
+    }
+    let output = child.output().unwrap();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder whose `libcuda.so.1` is found before any other, and cannot be opened.
+fn no_driver() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("libcuda.so.1"), "not a library").unwrap();
+    folder
+}
+
+#[test]
+fn the_host_path_looks_for_no_driver() {
+    let expected = format!("pixels {}", pixels(loader().host().unwrap().epoch(0)));
+    let host = run(child!(on_the_host), None);
+    assert!(text(&host.stdout).contains(&expected), "{}", text(&host.stdout));
+    let searched = text(&host.stderr);
+    assert!(searched.contains("libc.so.6"), "the linker wrote nothing down: {searched}");
+    assert!(!searched.contains(DRIVER), "{searched}");
+    // The same watch sees the device path look for it.
+    assert!(text(&run(child!(on_a_device), None).stderr).contains(DRIVER));
+}
+
+#[test]
+fn without_a_driver_the_host_path_works_and_the_device_path_is_an_error() {
+    let expected = format!("pixels {}", pixels(loader().host().unwrap().epoch(0)));
+    let folder = no_driver();
+    let host = run(child!(on_the_host), Some(folder.path()));
+    assert!(text(&host.stdout).contains(&expected), "{}", text(&host.stdout));
+    // Page-locked memory becomes ordinary memory, and the batches are the same.
+    let device = text(&run(child!(on_a_device), Some(folder.path())).stdout);
+    assert!(device.contains(&expected), "{device}");
+    // The planted file is the one that was tried: a driver of this machine was not found behind it.
+    let error = format!("error {:?} cuda: no NVIDIA driver found ({}", ErrorKind::Cuda, folder.path().display());
+    assert!(device.contains(&error), "{device}");
+}

@@ -1,0 +1,214 @@
+//! Promise: a panic anywhere in a worker is an error of the run, and a hundred panics at one place
+//! give one report on standard error.
+//!
+//! Each test runs again in its own process, because the panic hook and the subscriber of `tracing`
+//! are global to a process.
+
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+use crate::process::child;
+use crate::support::{Draw, Numbers, no_hang};
+use tracing::span::{Attributes, Id, Record};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, Monitor, OnError, Result};
+
+const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
+
+/// Runs `child`, the test that calls this, in its own process, which runs only `body`. Returns what
+/// that process writes to standard error, or `None` in that process.
+fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
+    if std::env::var_os(INSIDE).is_some() {
+        no_hang(body);
+        return None;
+    }
+    let Output { status, stdout, stderr } = child.env(INSIDE, "1").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{status}: {out}\n{err}");
+    Some(err.into_owned())
+}
+
+/// Numbers whose reads panic for every sixth sample, and for every hundredth at a different place.
+struct Sixth(Numbers);
+
+impl Source for Sixth {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        assert!(index % 100 != 1, "another place panics at {index}");
+        assert!(!index.is_multiple_of(6), "the source panics at {index}");
+        self.0.read(index, scratch)
+    }
+}
+
+fn open(source: impl Source + 'static) -> Batches<HostBatch> {
+    let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(20).workers(4);
+    loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap()
+}
+
+#[test]
+fn a_hundred_panics_at_a_place_are_one_report() {
+    let said = in_a_process(child!(a_hundred_panics_at_a_place_are_one_report), || {
+        let mut batches = open(Sixth(Numbers::new(600)));
+        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
+        let faults = batches.faults();
+        assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
+        assert!(faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some()));
+        drop(batches);
+        // Another loader reports again.
+        assert_eq!(open(Sixth(Numbers::new(40))).epoch(0).count(), 2);
+        // Other panics are reported as usual, on this thread and on others.
+        for _ in 0..2 {
+            std::panic::catch_unwind(|| panic!("of the program's own")).unwrap_err();
+            std::thread::spawn(|| panic!("of a thread of the program's")).join().unwrap_err();
+        }
+    });
+    let Some(said) = said else { return };
+    let count = |text: &str| said.matches(text).count();
+    assert_eq!(count("the source panics at"), 2, "once for each loader: {said}");
+    assert_eq!(count("another place panics at"), 2, "and for each place: {said}");
+    assert_eq!((count("of the program's own"), count("of a thread of the program's")), (2, 2), "{said}");
+}
+
+/// A panic's payload may panic when it is dropped, after the panic was caught.
+#[test]
+fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    struct Bombs(Numbers);
+    impl Source for Bombs {
+        fn len(&self) -> usize {
+            self.0.len
+        }
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            if index == 33 {
+                std::panic::panic_any(Bomb);
+            }
+            self.0.read(index, scratch)
+        }
+    }
+    in_a_process(child!(a_value_that_panics_when_dropped_is_an_error_of_its_sample), || {
+        let mut batches = open(Bombs(Numbers::new(60)));
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
+        assert_eq!(batches.faults()[0].error.to_string(), "sample 33: panic: with a non-string payload");
+    });
+}
+
+/// Numbers whose `len` panics on the coordinator thread, where only the whole thread is guarded.
+struct Countless(Numbers);
+
+impl Source for Countless {
+    fn len(&self) -> usize {
+        assert!(std::thread::current().name() != Some("warpfeed-order"), "the count panics");
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_thread_that_ends_by_a_panic_is_an_error_of_every_run() {
+    let said = in_a_process(child!(a_thread_that_ends_by_a_panic_is_an_error_of_every_run), || {
+        let mut batches = open(Countless(Numbers::new(60)));
+        for epoch in 0..5 {
+            let mut epoch = batches.epoch(epoch);
+            let e = epoch.next().unwrap().unwrap_err();
+            assert!(e.kind() == ErrorKind::Panic && epoch.next().is_none(), "{e}");
+            assert_eq!(e.cause(), "the coordinator panicked: the count panics");
+        }
+    });
+    assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
+}
+
+/// A subscriber of `tracing`: user code that runs where panics are not caught. It receives each
+/// event's level, and whether a loader thread logs it.
+struct Logger<F>(F);
+
+impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let own = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
+        (self.0)(*event.metadata().level(), own);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Fails briefly, which a worker logs.
+struct Shaky(Numbers, AtomicUsize);
+
+impl Source for Shaky {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index == 33 && self.1.fetch_add(1, SeqCst) < 2 {
+            return Err(Error::in_source("busy").transient());
+        }
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
+    let said = in_a_process(child!(a_panic_outside_of_what_is_guarded_is_an_error_of_the_run), || {
+        let warnings = AtomicUsize::new(0);
+        let logger = Logger(move |level: tracing::Level, own: bool| {
+            assert!(!own || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0, "the logger panics");
+        });
+        tracing::subscriber::set_global_default(logger).unwrap();
+        let source = Shaky(Numbers::new(60), AtomicUsize::new(0));
+        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(20).workers(4);
+        let mut batches = loader.host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert_eq!(epoch.next().unwrap().unwrap().len(), 20);
+        let e = epoch.next().unwrap().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Panic);
+        assert!(e.to_string().contains("of batch 1 of epoch 0: the logger panics"), "{e}");
+        assert!(epoch.next().is_none());
+        drop(epoch);
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader goes on");
+    });
+    assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
+}
+
+#[test]
+fn a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped() {
+    in_a_process(child!(a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped), || {
+        let monitor = Arc::new(OnceLock::<Monitor>::new());
+        let asked = monitor.clone();
+        let logger = Logger(move |level: tracing::Level, own: bool| {
+            let Some(monitor) = asked.get() else { return };
+            monitor.stats();
+            monitor.faults();
+            assert!(own || level != tracing::Level::WARN, "the logger panics");
+        });
+        tracing::subscriber::set_global_default(logger).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let schedule = warpfeed::trace::Schedule { wait: 2, warmup: 1, active: 3, repeat: 1 };
+        let loader = Loader::source(Sixth(Numbers::new(600))).codec(Draw).augment(Augment::train(16));
+        let loader = loader.batch_size(20).workers(4).prefetch(2).trace(root.path().join("trace.json"), schedule);
+        let mut batches = loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap();
+        monitor.set(batches.monitor()).unwrap();
+        for epoch in 0..3 {
+            assert_eq!(batches.epoch(epoch).map(|batch| batch.unwrap().len()).sum::<usize>(), 600, "no slot is lost");
+        }
+        assert_eq!(batches.faults().len(), 100 + 6);
+    });
+}

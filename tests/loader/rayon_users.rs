@@ -1,0 +1,84 @@
+//! Promise: a user's rayon calls inside a transform run in parallel on the loader's own pool, and
+//! cannot hang.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{ThreadId, sleep};
+use std::time::Duration;
+
+use crate::support::{Numbers, loader, no_hang};
+use rayon::prelude::*;
+use warpfeed::Result;
+use warpfeed::order::Rng;
+use warpfeed::transform::ImageMut;
+
+#[test]
+fn a_par_iter_inside_a_transform_uses_several_threads_and_no_others() {
+    no_hang(|| {
+        let threads: &'static Mutex<HashSet<ThreadId>> = Box::leak(Box::default());
+        let most: &'static AtomicUsize = Box::leak(Box::default());
+        let now: &'static AtomicUsize = Box::leak(Box::default());
+        let split = move |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
+            image.data_mut().par_chunks_mut(64).for_each(|chunk| {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                threads.lock().unwrap().insert(std::thread::current().id());
+                sleep(Duration::from_micros(200));
+                chunk.iter_mut().for_each(|byte| *byte = !*byte);
+                now.fetch_sub(1, Ordering::SeqCst);
+            });
+            Ok(())
+        };
+        // Only one sample is in flight at a time, so any parallelism is the transform's.
+        let open = || loader(Numbers::new(24)).batch_size(1).workers(4).prefetch(1);
+        let plain: Vec<Vec<u8>> = open().into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
+        let split: Vec<Vec<u8>> =
+            open().transform(split).into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
+        assert!(plain.iter().flatten().zip(split.iter().flatten()).all(|(a, b)| *a == !*b));
+        let threads = threads.lock().unwrap().len();
+        assert!((2..=4).contains(&threads), "{threads} threads");
+        assert!((2..=4).contains(&most.load(Ordering::SeqCst)), "{most:?} at a time");
+    });
+}
+
+#[test]
+fn joins_scopes_and_broadcasts_inside_transforms_come_back() {
+    no_hang(|| {
+        let nested = |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
+            assert_eq!(rayon::broadcast(|context| context.num_threads()), [3; 3]);
+            let (low, high) = image.data_mut().split_at_mut(10);
+            rayon::join(|| low.fill(1), || high.fill(2));
+            rayon::scope(|scope| {
+                for byte in high.iter_mut().take(50) {
+                    scope.spawn(|_| *byte = 3);
+                }
+            });
+            Ok(())
+        };
+        let mut batches = loader(Numbers::new(600)).batch_size(16).workers(3).transform(nested).host().unwrap();
+        for epoch in 0..3 {
+            for batch in batches.epoch(epoch) {
+                let batch = batch.unwrap();
+                let sample = batch.images().bytes().len() / batch.len();
+                for image in batch.images().bytes().chunks(sample) {
+                    assert!(image[..10].iter().all(|&b| b == 1) && image[10..60].iter().all(|&b| b == 3));
+                    assert!(image[60..].iter().all(|&b| b == 2));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_panic_in_a_users_task_is_the_samples_error() {
+    no_hang(|| {
+        let panics = |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
+            image.data_mut().par_iter_mut().for_each(|byte| assert!(*byte < 255 || *byte > 254, "never"));
+            rayon::join(|| (), || panic!("a task of the user's"));
+            Ok(())
+        };
+        let e =
+            loader(Numbers::new(8)).batch_size(4).workers(2).transform(panics).into_iter().next().unwrap().unwrap_err();
+        assert!(e.to_string().contains("a task of the user's"), "{e}");
+    });
+}

@@ -1,0 +1,116 @@
+//! Promise: a read that fails transiently is retried, a limited number of times, and counted; a
+//! permanent failure is not retried.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::{self, Draw, Numbers, loader, no_hang};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
+
+/// Sample 5 fails with the error `code` as often as `left` says.
+struct Shaky {
+    numbers: Numbers,
+    left: Arc<AtomicUsize>,
+    code: i32,
+}
+
+impl Source for Shaky {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let fails =
+            index == 5 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+        if fails {
+            // Data left behind by a failed attempt must not matter.
+            scratch.resize(1000, 0xee);
+            return Err(Error::io("shard", &std::io::Error::from_raw_os_error(self.code)));
+        }
+        self.numbers.read(index, scratch)
+    }
+}
+
+fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(failures));
+    let source = Shaky { numbers: Numbers::new(14), left: left.clone(), code };
+    (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7).workers(2), left)
+}
+
+#[test]
+fn a_read_that_fails_for_a_moment_is_tried_again() {
+    no_hang(|| {
+        let content = |loader: Loader| -> Vec<_> {
+            loader.into_iter().map(|batch| support::Content::from(&batch.unwrap())).collect()
+        };
+        let expected = content(loader(Numbers::new(14)));
+        for code in [libc::EIO, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT] {
+            assert!(content(shaky(3, code).0) == expected, "errno {code}");
+        }
+        let (loader, left) = shaky(2, libc::EIO);
+        let mut batches = loader.host().unwrap();
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+        assert_eq!((batches.stats().retries, left.load(Ordering::SeqCst)), (2, 0));
+        assert!(batches.faults().is_empty(), "nothing was skipped");
+    });
+}
+
+#[test]
+fn one_failure_more_than_retries_is_the_error_itself() {
+    no_hang(|| {
+        let (loader, left) = shaky(100, libc::EIO);
+        let error = loader.retries(1).into_iter().find_map(Result::err).unwrap();
+        assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(libc::EIO)));
+        assert_eq!(left.load(Ordering::SeqCst), 98);
+
+        let (loader, left) = shaky(100, libc::EIO);
+        let mut batches = loader.retries(0).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+        assert_eq!((batches.faults().len(), left.load(Ordering::SeqCst)), (1, 99));
+    });
+}
+
+/// Opening also reads: labels for `balanced`, and a few samples for `resume`.
+#[test]
+fn reads_at_opening_are_tried_again_as_well() {
+    no_hang(|| {
+        let (loader, left) = shaky(3, libc::EIO);
+        let ids: Vec<_> = loader.balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>()).collect();
+        let steady = loader_of(0).balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>());
+        assert!(ids.into_iter().eq(steady) && left.load(Ordering::SeqCst) == 0);
+        let (loader, left) = shaky(100, libc::EIO);
+        let error = loader.retries(1).balanced().host().unwrap_err();
+        assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
+
+        // Sample 5 only, so that a state checks no other sample: its key distinguishes the data
+        // sets.
+        let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
+        let (loader, left) = shaky(3, libc::EIO);
+        let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();
+        assert_eq!((resumed.stats().retries, left.load(Ordering::SeqCst)), (3, 0));
+        assert_eq!(resumed.checkpoint(), state);
+    });
+}
+
+fn loader_of(failures: usize) -> Loader {
+    shaky(failures, libc::EIO).0
+}
+
+#[test]
+fn what_will_not_go_away_is_not_tried_again() {
+    let (loader, left) = shaky(100, libc::ENOENT);
+    assert!(loader.into_iter().any(|batch| batch.is_err()));
+    assert_eq!(left.load(Ordering::SeqCst), 99);
+}
+
+#[test]
+fn so_many_that_a_batch_would_never_come_are_refused_when_opening() {
+    for times in [1001, usize::MAX] {
+        let e = shaky(0, libc::EIO).0.retries(times).host().unwrap_err();
+        let cause = format!("retries({times}): at most 1000, which take a quarter of an hour a sample");
+        assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, &*cause));
+    }
+    let mut batches = shaky(1, libc::EIO).0.retries(1000).host().unwrap();
+    assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+}

@@ -1,0 +1,180 @@
+//! Promise: `batches.stats()` counts every stage of every sample, in the sums of what happened, as
+//! a plain struct.
+
+use std::time::Duration;
+
+use crate::support::{Draw, Numbers, loader, no_hang};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Error, Loader, OnError, Result, Stats};
+
+fn run(samples: usize, epochs: u64) -> (Stats, Stats) {
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(samples)).workers(2).host().unwrap();
+        let mut first = None;
+        for epoch in 0..epochs {
+            for batch in batches.epoch(epoch) {
+                batch.unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            first.get_or_insert_with(|| batches.stats());
+        }
+        (first.unwrap(), batches.stats())
+    })
+}
+
+#[test]
+fn every_stage_counts_every_sample_and_every_batch() {
+    let (_, stats) = run(70, 3);
+    assert_eq!((stats.samples, stats.batches, stats.epochs, stats.workers), (210, 30, 3, 2));
+    assert_eq!(stats.prepared, 210);
+    for (name, stage) in stats.stages().iter() {
+        assert_eq!(stage.count, 210, "{name}");
+        assert_eq!(stage.histogram.iter().map(|b| b[1]).sum::<u64>(), 210, "{name}");
+        assert!(stage.seconds > 0.0 && stage.p50_seconds <= stage.p99_seconds, "{name}: {stage:?}");
+    }
+    // A sample is a number of 8 bytes; an image 16 x 16 x 3, and a label of 8 bytes.
+    assert_eq!((stats.read.bytes, stats.bytes_read), (210 * 8, 210 * 8));
+    assert_eq!(stats.write.bytes, 210 * (16 * 16 * 3 + 8));
+    // Nothing is asked for after an epoch's last batch, so that its step has no end.
+    assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 27));
+    assert_eq!(stats.ready.iter().sum::<u64>(), 30, "each time a batch was asked for");
+    assert!(stats.waited_seconds <= stats.seconds && stats.start_seconds <= stats.waited_seconds);
+    assert!(stats.step.p50_seconds > 0.0009, "{:?}", stats.step);
+    assert!(stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(), "there is no device");
+    assert_eq!(stats.timeline.iter().map(|i| i.batches).sum::<u64>(), 30);
+    assert_eq!(stats.timeline.iter().map(|i| i.samples).sum::<u64>(), 210);
+    let busy: f64 = stats.timeline.iter().flat_map(|i| i.busy.values()).sum();
+    assert!((busy / (stats.busy_workers() * stats.seconds) - 1.0).abs() < 0.01, "{busy}");
+    assert!(stats.host_bytes > 0 && stats.slots == 4 && stats.prefetch == 2);
+    assert_eq!(stats.slowest.len(), 8);
+    assert!(stats.slowest.windows(2).all(|w| w[0].seconds >= w[1].seconds));
+}
+
+#[test]
+fn the_difference_of_two_is_what_lies_between() {
+    let (first, all) = run(70, 3);
+    let later = all.since(&first);
+    assert_eq!((later.samples, later.batches, later.epochs, later.prepared), (140, 20, 2, 140));
+    assert_eq!((later.decode.count, later.wait.count, later.step.count), (140, 20, 18));
+    assert!((first.decode.seconds + later.decode.seconds - all.decode.seconds).abs() < 1e-9);
+    assert!((first.seconds + later.seconds - all.seconds).abs() < 1e-9);
+    assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
+}
+
+/// A picture of 8 bytes, and a sound of 1,000 that no field takes.
+struct Sounding(Numbers);
+
+impl Source for Sounding {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.read(index, scratch)?.with_field("wav", &[7; 1000])
+    }
+}
+
+#[test]
+fn all_bytes_of_a_sample_are_read_and_all_slots_have_memory() {
+    no_hang(|| {
+        let loader = Loader::source(Sounding(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let mut batches = loader.host().unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let (stats, plan) = (batches.stats(), batches.memory_plan());
+        assert_eq!((stats.bytes_read, stats.read.bytes), (14 * 1008, 14 * 1008));
+        assert_eq!((stats.allocated_slots, stats.host_bytes), (plan.slots, plan.slots * plan.slot_bytes));
+        assert!(stats.slots < stats.allocated_slots, "the number of batches ahead is automatic: {plan}");
+    });
+}
+
+/// Samples 3 and 13 fail, before a neighbour and at the end: 3 for a time, retried; 13 has no
+/// picture, which is found after as long.
+struct Halting(Numbers);
+
+impl Source for Halting {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        match index {
+            3 => Err(Error::in_source("not now").transient()),
+            13 => {
+                std::thread::sleep(Duration::from_millis(110));
+                Ok(Sample::new("empty").with_field("img", b"no number")?)
+            }
+            _ => self.0.read(index, scratch),
+        }
+    }
+}
+
+#[test]
+fn a_sample_that_fails_has_the_time_it_took_and_its_neighbours_have_not() {
+    no_hang(|| {
+        let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        // 5 ms, then 20, then 80 before the last try.
+        let loader = loader.workers(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
+        let mut batches = loader.host().unwrap();
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+        let stats = batches.stats();
+        assert_eq!((stats.prepared, stats.read.count, stats.decode.count), (14, 14, 12), "failed ones are read");
+        for (sample, key) in [(3, ""), (13, "empty")] {
+            let slow = stats.slowest.iter().find(|s| s.sample == sample);
+            let slow = slow.unwrap_or_else(|| panic!("no sample {sample} in {:?}", stats.slowest));
+            assert!(slow.stage == "read" && slow.key == key && slow.seconds >= 0.105, "{slow:?}");
+        }
+        // The pauses are those two's: in all other samples together there is none.
+        let others = stats.slowest.iter().filter(|s| ![3, 13].contains(&s.sample));
+        let failed = stats.slowest.iter().filter(|s| [3, 13].contains(&s.sample)).map(|s| s.seconds).sum::<f64>();
+        assert!(stats.read.seconds >= failed - 1e-6, "{stats:?}");
+        assert!(others.map(|s| s.seconds).sum::<f64>() < failed, "{:?}", stats.slowest);
+    });
+}
+
+#[test]
+fn time_before_between_and_after_epochs_is_not_the_loaders() {
+    no_hang(|| {
+        let pause = || std::thread::sleep(Duration::from_millis(200));
+        let mut batches = loader(Numbers::new(70)).workers(2).host().unwrap();
+        pause();
+        let opened = batches.stats();
+        assert_eq!((opened.seconds, opened.worker_seconds), (0.0, 0.0));
+        assert!(opened.until_seconds >= 0.2);
+        let mut within = 0.0;
+        for number in 0..2 {
+            let since = std::time::Instant::now();
+            let mut epoch = batches.epoch(number);
+            epoch.by_ref().for_each(|batch| drop(batch.unwrap()));
+            within += since.elapsed().as_secs_f64();
+            pause(); // a validation, with the epoch still alive
+            drop(epoch);
+            pause();
+        }
+        let stats = batches.stats();
+        assert!(stats.seconds > 0.0 && stats.seconds <= within, "{stats}");
+        assert!((stats.worker_seconds - 2.0 * stats.seconds).abs() < 1e-6, "{stats}");
+        assert_eq!(batches.stats().seconds, stats.seconds, "no epoch is under way");
+    });
+}
+
+#[test]
+fn it_survives_json_and_reads_as_a_table() {
+    let (_, stats) = run(30, 1);
+    let json = serde_json::to_string(&stats).unwrap();
+    assert_eq!(serde_json::from_str::<Stats>(&json).unwrap(), stats);
+    let table = stats.to_string();
+    for row in ["read", "decode", "transform", "write", "idle", "slot", "wait", "step", "p99 us", "page faults"] {
+        assert!(table.contains(row), "no {row} in\n{table}");
+    }
+    let old = serde_json::from_str::<Stats>(r#"{"workers": 3, "seconds": 2.0}"#).unwrap();
+    assert_eq!((old.workers, old.samples), (3, 0), "what an older version did not write is 0");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_operating_system_is_asked() {
+    let (_, stats) = run(70, 2);
+    let process = stats.process;
+    assert!(process.minor_faults > 0 && process.cpu_seconds > 0.0, "{process:?}");
+    assert!(process.anonymous_bytes.unwrap() > 1 << 16, "{process:?}");
+}

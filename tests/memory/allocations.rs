@@ -1,0 +1,127 @@
+//! Promise: after warming up, nothing is allocated per sample or per batch. Tested from an LMDB of
+//! real JPEGs, with masks, boxes and points, and from a table of them with numbers, decoded by the
+//! crate, on every thread.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use crate::counting::ALLOCATIONS;
+use crate::process::alone;
+use crate::support::no_hang;
+use warpfeed::decode::Codecs;
+use warpfeed::field::{Boxes, Mask, Numbers, Points};
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions};
+use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
+use warpfeed_cli::synth::Synth;
+
+/// A source whose reads block at times, so that reader threads are used.
+struct Waits(Arc<dyn Source>);
+
+impl Source for Waits {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index.is_multiple_of(4) {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        // Copies like a source that reads, because its buffers might be allocated.
+        scratch.resize(64 << 10, 0);
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
+    let _alone = alone();
+    no_hang(|| {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
+        Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
+        // The set's PNGs become JPEGs, because the crate that reads PNG allocates for each picture.
+        let every_jpeg = Recode::Quality { quality: 90, max_side: None };
+        Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
+        let packed = warpfeed::source::open(&lmdb).unwrap();
+        let waits: Arc<dyn Source> = Arc::new(Waits(packed.clone()));
+        for (source, ahead) in [(packed.clone(), false), (waits, true)] {
+            epochs_without_allocations(picture(source), ahead);
+        }
+        let size = Numbers::new(Dtype::F32, [2]);
+        epochs_without_allocations(picture(table(&folder)).field("size", size), false);
+        let lmdb = root.path().join("annotated.lmdb");
+        Pack::new(&annotated(&*packed)).recode(Recode::KeepBytes).to(&lmdb).unwrap();
+        let source = warpfeed::source::open(&lmdb).unwrap();
+        for augment in [Augment::train(64), Augment::letterbox(64, 48), Augment::iou_crop(32, 32)] {
+            let boxes = Boxes::new(4).column("class", Dtype::I32).masks().points(2);
+            let loader = picture(source.clone()).augment(augment).field("boxes", boxes);
+            let loader = loader.field("mask", Mask::new(Dtype::I64)).field("spots", Points::new(2));
+            epochs_without_allocations(loader, false);
+        }
+    });
+}
+
+/// A table of the folder's JPEGs, with a column of two numbers.
+fn table(folder: &Path) -> Arc<dyn Source> {
+    let set = warpfeed::source::open(folder).unwrap();
+    let paths = (0..set.len()).map(|index| set.path(index).unwrap());
+    let jpegs = paths.filter(|path| path.extension().is_some_and(|extension| extension == "jpg"));
+    let rows: String = jpegs.map(|path| format!("{},cat,\"1.5 2\"\n", path.display())).collect();
+    let file = folder.with_extension("csv");
+    std::fs::write(&file, format!("path,label,size\n{rows}")).unwrap();
+    Arc::new(TableOptions::new().picture("path").open(file).unwrap())
+}
+
+/// The samples of `source` with a mask, boxes, and points of each kind.
+fn annotated(source: &dyn Source) -> Memory {
+    let sample = |index: usize| {
+        let mut scratch = Vec::new();
+        let read = source.read(index, &mut scratch).unwrap();
+        let (name, bytes) = read.image().unwrap();
+        let size = Codecs::new().open(bytes).unwrap().size();
+        let mask = image::GrayImage::from_fn(size.width, size.height, |x, y| image::Luma([(x / 9 + y / 7) as u8]));
+        let mut png = std::io::Cursor::new(Vec::new());
+        mask.write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let floats = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        OwnedSample::new(format!("{index}"))
+            .field(name, bytes)
+            .field("mask.png", png.into_inner())
+            .field("boxes", floats(&[0.1, 0.1, 0.6, 0.5, 0.2, 0.3, 0.9, 0.8]))
+            .field("boxes.units.txt", "relative")
+            .field("boxes.class.txt", "3 5")
+            .field("boxes.points", floats(&[0.2, 0.2, 2.0, 0.4, 0.3, 1.0, 0.5, 0.5, 2.0, 0.0, 0.0, 0.0]))
+            .field("boxes.masks.json", "[[[0.1, 0.1, 0.6, 0.1, 0.6, 0.5]], [[0.2, 0.3, 0.9, 0.3, 0.9, 0.8]]]")
+            .field("spots.json", "[[1, 2], [30.5, 31]]")
+            .label(1)
+    };
+    Memory::new((0..source.len()).map(sample).collect())
+}
+
+/// A loader for the pictures of `source`.
+fn picture(source: Arc<dyn Source>) -> Loader {
+    let loader = Loader::source(source).batch_size(16).augment(Augment::train(64));
+    loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).workers(2)
+}
+
+fn epochs_without_allocations(loader: Loader, ahead: bool) {
+    let mut batches = loader.host().unwrap();
+    // Repeats the same epoch until each worker has met every sample, so that its scratch memory has
+    // grown to the maximum.
+    let mut counted = Vec::new();
+    for _ in 0..12 {
+        let before = ALLOCATIONS.load(SeqCst);
+        for batch in batches.epoch(0) {
+            batch.unwrap();
+        }
+        counted.push(ALLOCATIONS.load(SeqCst) - before);
+    }
+    assert_eq!(batches.stats().ahead.is_some(), ahead);
+    let (warm, batches) = (counted.iter().min().unwrap(), batches.num_batches(0));
+    assert!(
+        *warm < batches as usize,
+        "an epoch of {batches} batches, 400 samples: at best {warm} allocations in {counted:?}, ahead {ahead}"
+    );
+}

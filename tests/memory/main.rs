@@ -1,0 +1,12 @@
+//! Tests that count the memory of the process. Each begins with `support::alone`, so that they run
+//! one at a time.
+
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod allocations;
+mod counting;
+mod limits;
+mod scratch;

@@ -1,0 +1,341 @@
+//! Promise: what workers take beside the slots is in the plan and stays within it, whatever the
+//! pictures; an unusually large picture leaves nothing behind; no batch depends on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::counting::{LIVE, PEAK};
+use crate::process::alone;
+use crate::support::{self, Content, Draw, Numbers, no_hang, reference};
+use warpfeed::decode::{Codec, Codecs, Condition, Picture, Pixels, Rect, Size, check};
+use warpfeed::format::Format;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Loader, Result};
+
+/// Bytes that `body` had taken at most, beyond those that were taken before.
+fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
+    let before = LIVE.load(SeqCst);
+    PEAK.store(before, SeqCst);
+    let result = body();
+    (PEAK.load(SeqCst) - before, result)
+}
+
+const MIB: usize = 1 << 20;
+/// 24 megapixels.
+const LARGE: (u16, u16) = (6000, 4000);
+const LARGE_BYTES: usize = 6000 * 4000 * 3;
+
+fn jpeg((width, height): (u16, u16), progressive: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let pixels: Vec<u8> = (0..usize::from(width) * usize::from(height) * 3).map(|i| (i / 97 % 251) as u8).collect();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 90);
+    encoder.set_progressive(progressive);
+    encoder.encode(&pixels, width, height, jpeg_encoder::ColorType::Rgb).unwrap();
+    bytes
+}
+
+fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
+    let samples = samples.into_iter().enumerate();
+    Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
+}
+
+/// Pictures of 24 megapixels, delivered whole and without work.
+#[derive(Clone, Default)]
+struct Huge {
+    /// Pictures that are being decoded, and the most there were at once.
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Codec for Huge {
+    fn format(&self) -> Format {
+        Format::any("huge")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(LARGE.0.into(), LARGE.1.into())))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        out.reset(picture.size());
+        std::thread::sleep(Duration::from_millis(2));
+        self.now.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+/// A loader of small samples that `Huge` makes large pictures of, eight for each worker.
+fn huge(decoder: &Huge, workers: usize) -> Loader {
+    let samples = (0..8 * workers).map(|_| vec![7; 16]);
+    Loader::source(memory(samples))
+        .codec(decoder.clone())
+        .augment(Augment::center_crop(8))
+        .batch_size(4 * workers)
+        .workers(workers)
+}
+
+#[test]
+fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
+    let _alone = alone();
+    no_hang(|| {
+        for limit in [None, Some(256 * MIB), Some(100 * MIB)] {
+            let decoder = Huge::default();
+            let loader = huge(&decoder, 64);
+            let loader = if let Some(limit) = limit { loader.memory_limit(limit) } else { loader };
+            let (peak, plan) = peak(|| {
+                let mut batches = loader.host().unwrap();
+                assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 512);
+                batches.memory_plan()
+            });
+            let most = decoder.most.load(SeqCst);
+            if let Some(limit) = limit {
+                assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
+            }
+            // A picture that needs more than all that is shared is decoded alone. The rest is
+            // threads, channels, counters and keys.
+            let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
+            let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
+            assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
+            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
+            assert!(peak >= LARGE_BYTES, "the pictures were not decoded");
+        }
+    });
+}
+
+#[test]
+fn large_jpegs_stay_within_the_limit_and_leave_nothing_behind() {
+    let _alone = alone();
+    no_hang(|| {
+        let large = jpeg(LARGE, false);
+        let small = jpeg((64, 48), false);
+        // Batches of 16 on 64 workers: each sample is a part of its own, so that eight large ones
+        // would be decoded at once.
+        let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
+        let loader =
+            Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
+        let limit = 256 * MIB;
+        let mut batches = loader.memory_limit(limit).host().unwrap();
+        let before = LIVE.load(SeqCst);
+        let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
+        assert_eq!(count, 16);
+        assert!(
+            (LARGE_BYTES..limit).contains(&peak),
+            "{} MiB of {}: {}",
+            peak / MIB,
+            limit / MIB,
+            batches.memory_plan()
+        );
+        let kept = LIVE.load(SeqCst) - before;
+        assert!(kept < 24 * MIB, "{} MiB are kept after the large pictures", kept / MIB);
+    });
+}
+
+#[test]
+fn a_picture_larger_than_all_there_is_decodes_alone() {
+    let _alone = alone();
+    no_hang(|| {
+        let decoder = Huge::default();
+        let mut batches = huge(&decoder, 8).memory_limit(MIB).host().unwrap();
+        assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
+        assert_eq!(decoder.most.load(SeqCst), 1);
+        // One that leaves while workers wait for their turn does not wait for those.
+        drop(batches.epoch(1).next());
+        drop(batches);
+        support::wait_for_threads(0);
+    });
+}
+
+#[test]
+fn batches_are_the_same_whatever_workers_may_take() {
+    let _alone = alone();
+    no_hang(|| {
+        let (samples, augment) = (200, Augment::train(16));
+        let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
+        // The slots and images alone, some memory for a few pictures, and ample memory.
+        for room in [0, 30_000, 1 << 30] {
+            let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
+            let plan = loader().host().unwrap().memory_plan();
+            let least = plan.host_bytes + 3 * 16 * 16 * 3;
+            let mut batches = loader().memory_limit(least + room).host().unwrap();
+            let scratch = batches.memory_plan().scratch_bytes;
+            assert!(scratch <= room + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
+            let found: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert_eq!(found, expected, "with {scratch} bytes");
+        }
+    });
+}
+
+/// An estimate that is too small would let workers take more than the plan says.
+#[test]
+fn the_estimate_covers_what_the_decoders_take() {
+    let _alone = alone();
+    let size = (1600, 1200);
+    let picture = image::DynamicImage::ImageRgb8(image::RgbImage::new(size.0.into(), size.1.into()));
+    let encode = |picture: &image::DynamicImage, format| {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    };
+    let png = image::ImageFormat::Png;
+    let turned = |mut bytes: Vec<u8>| {
+        let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+        bytes.splice(2..2, exif.iter().copied());
+        bytes
+    };
+    let mut without_eoi = jpeg(size, false);
+    without_eoi.truncate(without_eoi.len() - 2);
+    let mut of_four = Vec::new();
+    let pixels = vec![90; usize::from(size.0) * usize::from(size.1) * 4];
+    jpeg_encoder::Encoder::new(&mut of_four, 90)
+        .encode(&pixels, size.0, size.1, jpeg_encoder::ColorType::Cmyk)
+        .unwrap();
+    let kinds = [
+        ("baseline", jpeg(size, false)),
+        ("without EOI", without_eoi),
+        ("of four components", of_four),
+        ("progressive", jpeg(size, true)),
+        ("turned", turned(jpeg(size, false))),
+        ("progressive and turned", turned(jpeg(size, true))),
+        ("png", encode(&picture, png)),
+        ("png with alpha", encode(&picture.to_rgba8().into(), png)),
+        ("png of 16 bits", encode(&picture.to_rgba16().into(), png)),
+        ("webp", encode(&picture, image::ImageFormat::WebP)),
+        ("gif", encode(&picture, image::ImageFormat::Gif)),
+        ("bmp", encode(&picture, image::ImageFormat::Bmp)),
+        ("tiff", encode(&picture, image::ImageFormat::Tiff)),
+    ];
+    let codecs = Codecs::new();
+    for (kind, bytes) in &kinds {
+        let full = codecs.open(bytes).unwrap().size();
+        for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
+            let estimate = codecs.open(bytes).unwrap().memory(region) as usize;
+            let decode = || {
+                let mut out = Pixels::new();
+                codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
+                out.data().len()
+            };
+            // A thread that has decoded nothing yet. What it begins with, whatever the picture, is
+            // not the picture's.
+            let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
+            assert!(
+                peak >= pixels && peak <= estimate + 3 * MIB,
+                "{kind}, {region:?}: {peak} taken, {estimate} estimated"
+            );
+        }
+    }
+}
+
+/// Damage shows only while a picture is decoded, and then all of its coefficients are kept until
+/// the last of them is there.
+#[test]
+fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut damaged = jpeg((2400, 1800), false);
+        let middle = damaged.len() / 2;
+        damaged.splice(middle..middle, [0xff, 0xd0]);
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder is to read it");
+        let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
+        let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
+        let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
+        let kept = LIVE.load(SeqCst) - before;
+        assert!(kept <= 2 * share, "{} MiB are kept, two shares are {} MiB", kept / MIB, 2 * share / MIB);
+    });
+}
+
+/// What workers copy for a device that decodes is in the plan too. That it is given back is tested
+/// without a device in `loader::cuda::tests::memory`.
+#[cfg(feature = "cuda")]
+#[test]
+fn encoded_bytes_for_a_device_stay_within_the_limit_and_leave_nothing_behind() {
+    let _alone = alone();
+    let stream = match warpfeed::cuda::stream(0) {
+        Ok(stream) => stream,
+        Err(e) => return eprintln!("skipped: {e}"),
+    };
+    no_hang(move || {
+        let noise = |n: u32| n.wrapping_mul(2_654_435_761).rotate_left(9) as u8;
+        let pixels: Vec<u8> = (0..2400 * 1600 * 3).map(noise).collect();
+        let mut large = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut large, 95);
+        encoder.set_restart_interval(300);
+        encoder.encode(&pixels, 2400, 1600, jpeg_encoder::ColorType::Rgb).unwrap();
+        assert!(large.len() > 4 * MIB, "{} bytes", large.len());
+        let samples = vec![large; 64];
+        let loader = Loader::source(memory(samples)).augment(Augment::resize(224, 224)).batch_size(64).workers(8);
+        let mut batches = loader.prefetch(1).decode_on(warpfeed::DecodeOn::Gpu).cuda(&stream).unwrap();
+        let (before, plan) = (LIVE.load(SeqCst), batches.memory_plan());
+        let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
+        assert!(count == 64 && batches.stats().decoded_on_device > 0);
+        assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB taken: {plan}", peak / MIB);
+        let kept = LIVE.load(SeqCst) - before;
+        assert!(kept <= 8 * plan.worker_scratch_bytes + 8 * MIB, "{} MiB are kept: {plan}", kept / MIB);
+    });
+}
+
+/// Pictures that claim to need as much memory as is written in their samples.
+#[derive(Clone, Default)]
+struct Claims {
+    side: u32,
+    huge: Huge,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Codec for Claims {
+    fn format(&self) -> Format {
+        Format::any("claims")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(self.side, self.side)))
+    }
+
+    fn memory(&self, picture: &Picture<'_>, _: Rect) -> u64 {
+        self.asked.fetch_add(1, SeqCst);
+        u64::from_le_bytes(picture.bytes().try_into().unwrap())
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        out.reset(picture.size());
+        std::thread::sleep(Duration::from_millis(2));
+        self.huge.now.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
+    let source = memory(claims.into_iter().map(|bytes| bytes.to_le_bytes().to_vec()));
+    Loader::source(source).codec(decoder.clone()).augment(Augment::center_crop(8)).batch_size(64).workers(4)
+}
+
+#[test]
+fn an_estimate_may_be_as_large_as_a_number_can_be() {
+    let _alone = alone();
+    no_hang(|| {
+        let decoder = Claims { side: 600, ..Claims::default() };
+        let mut batches = claims(&decoder, (0..64).map(|i| if i % 3 == 0 { 1000 } else { u64::MAX })).host().unwrap();
+        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+    });
+}
+
+#[test]
+fn small_pictures_are_estimated_where_memory_is_scarce() {
+    let _alone = alone();
+    no_hang(|| {
+        let run = |limit: usize| {
+            let decoder = Claims { side: 100, ..Claims::default() };
+            let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).host().unwrap();
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+            (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.memory_plan())
+        };
+        let (asked, most, plan) = run(4 * MIB);
+        assert!((asked, most) == (64, 1), "{asked} of 64 were estimated, {most} at once with {plan}");
+        let (asked, _, plan) = run(1 << 30);
+        assert_eq!(asked, 0, "eight small ones are within a share: {plan}");
+    });
+}

@@ -1,0 +1,456 @@
+//! Promise: every way to choose samples, with every number of ranks and workers, with last batches
+//! kept, dropped or padded, and resumed at any point, gives the same result as a single thread that
+//! traverses plain lists.
+
+use std::sync::Arc;
+
+use crate::support::{Content, Draw, Numbers, loader, no_hang};
+use proptest::prelude::*;
+use warpfeed::decode::{Codecs, Pixels};
+use warpfeed::order::{Order, Rng, Sequential, Shuffled, Subset, Weighted, Windowed};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source};
+use warpfeed::transform::{Augment, Resizer};
+use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
+
+/// Samples, each with the epoch that determines its augmentation.
+type Draws = Vec<(u64, u64)>;
+
+/// A choice of samples, with the naive list of an epoch.
+#[derive(Debug, Clone)]
+struct Choice {
+    base: Base,
+    subset: Option<Vec<u64>>,
+    repeat: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Base {
+    Sequential,
+    Shuffled,
+    Windowed(u64),
+    Weighted,
+    Balanced,
+    /// A user's order whose length differs from epoch to epoch.
+    Custom,
+}
+
+struct Backwards(u64);
+
+impl Order for Backwards {
+    fn len(&self, epoch: u64) -> u64 {
+        self.0 - epoch % 3 % self.0
+    }
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.len(epoch) - 1 - position
+    }
+}
+
+fn weight(place: u64) -> f64 {
+    (place % 4) as f64 + 0.5
+}
+
+impl Choice {
+    fn of(&self, loader: Loader, len: u64, seed: u64) -> Loader {
+        let places = self.subset.as_ref().map_or(len, |s| s.len() as u64);
+        let mut loader = match self.base {
+            Base::Sequential => loader.seed(seed),
+            Base::Shuffled => loader.shuffle(seed),
+            Base::Windowed(window) => loader.shuffle_window(window).seed(seed),
+            Base::Weighted => loader.weights((0..places).map(weight)).seed(seed),
+            Base::Balanced => loader.balanced().seed(seed),
+            Base::Custom => loader.order(Backwards(places)).seed(seed),
+        };
+        if let Some(subset) = &self.subset {
+            loader = loader.subset(subset.iter().copied());
+        }
+        loader.repeat(self.repeat)
+    }
+
+    /// Returns one epoch as a list.
+    fn list(&self, len: u64, seed: u64, epoch: u64) -> Draws {
+        let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
+        let places = indices.len() as u64;
+        let label = |place: u64| indices[place as usize] % 10;
+        let mut all = Draws::new();
+        for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
+            // Positions in the list of indices, with the variants that `Subset` assigns, which its
+            // own tests cover.
+            let take = |order: Arc<dyn Order>| -> Draws {
+                let subset = Subset::new(indices.clone(), order.clone()).unwrap();
+                (0..order.len(pass)).map(|p| (order.index(pass, p), subset.at(pass, p).variant)).collect()
+            };
+            let draws = match self.base {
+                Base::Sequential => take(Arc::new(Sequential::new(places))),
+                Base::Shuffled => take(Arc::new(Shuffled::new(places, seed))),
+                Base::Windowed(window) => take(Arc::new(Windowed::new(places, seed, window))),
+                Base::Weighted => {
+                    let weights: Vec<_> = (0..places).map(weight).collect();
+                    take(Arc::new(Weighted::new(&weights, seed).unwrap()))
+                }
+                Base::Balanced => {
+                    let count = |label_: u64| (0..places).filter(|p| label(*p) == label_).count() as f64;
+                    let weights: Vec<_> = (0..places).map(|p| 1.0 / count(label(p))).collect();
+                    take(Arc::new(Weighted::new(&weights, seed).unwrap()))
+                }
+                Base::Custom => take(Arc::new(Backwards(places))),
+            };
+            all.extend(draws.into_iter().map(|(place, variant)| (indices[place as usize], variant)));
+        }
+        all
+    }
+}
+
+/// Splits a list into the batches of one rank: samples, and whether each counts.
+fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, u64, bool)>> {
+    let mut batches = Vec::new();
+    for chunk in draws.chunks(global) {
+        if chunk.len() < global && last == LastBatch::Drop {
+            break;
+        }
+        let mut ranks = vec![Vec::new(); world];
+        // Counts by dealing samples out in turn, then assigns them in order.
+        let mut counts = vec![0; world];
+        (0..chunk.len()).for_each(|i| counts[i % world] += 1);
+        let mut samples = chunk.iter();
+        for (rank, count) in ranks.iter_mut().zip(counts) {
+            rank.extend(samples.by_ref().take(count).map(|&(id, variant)| (id, variant, true)));
+        }
+        let places = match last {
+            LastBatch::Pad => global.div_ceil(world),
+            _ => 1,
+        };
+        let mut padding = draws.iter().cycle();
+        for rank in &mut ranks {
+            while rank.len() < places && last != LastBatch::Drop {
+                let &(id, variant) = padding.next().unwrap();
+                rank.push((id, variant, false));
+            }
+        }
+        batches.push(ranks.swap_remove(rank));
+    }
+    batches
+}
+
+fn picture(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant: u64) -> Vec<u8> {
+    let mut scratch = Vec::new();
+    let sample = source.read(id as usize, &mut scratch).unwrap();
+    let bytes = sample.image().unwrap().1;
+    let codecs = Codecs::only(Draw);
+    let mut picture = codecs.open(bytes).unwrap();
+    let plan = augment.plan(picture.size(), &mut Rng::new(seed, variant, id)).unwrap();
+    let mut pixels = Pixels::new();
+    picture.decode(plan.region, &mut pixels).unwrap();
+    let mut image = vec![0; plan.output.area() as usize * 3];
+    Resizer::new().run(&pixels, &plan, &mut image).unwrap();
+    image
+}
+
+/// Batches in comparable form: samples with their masks, and pixels.
+type Seen = Vec<(Vec<(u64, bool)>, Vec<u8>)>;
+
+fn rest_of(loader: Loader, epochs: u64) -> Seen {
+    let mut batches = loader.host().unwrap();
+    let mut seen = Seen::new();
+    for epoch in batches.first_epoch()..epochs {
+        for batch in batches.epoch(epoch) {
+            let batch = batch.unwrap();
+            seen.push((batch.ids().zip(batch.valid()).collect(), Content::from(&batch).images));
+        }
+    }
+    seen
+}
+
+fn choices() -> impl Strategy<Value = Choice> {
+    let base = prop_oneof![
+        Just(Base::Sequential),
+        Just(Base::Shuffled),
+        (1u64..40).prop_map(Base::Windowed),
+        Just(Base::Weighted),
+        Just(Base::Balanced),
+        Just(Base::Custom),
+    ];
+    let subset = proptest::option::of(proptest::collection::vec(0u64..20, 1..30));
+    (base, subset, 1u64..4).prop_map(|(base, subset, repeat)| Choice { base, subset, repeat })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_combination_equals_the_naive_lists(
+        choice in choices(),
+        len in 20u64..70,
+        seed: u64,
+        global in 3usize..20,
+        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
+        (rank, world) in (1usize..4).prop_flat_map(|world| (0..world, Just(world))),
+        workers in 1usize..4,
+        point in 0.0f64..=1.0,
+    ) {
+        const EPOCHS: u64 = 2;
+        no_hang(|| {
+            let source = Numbers::new(len as usize);
+            let augment = Augment::train(16);
+            let mut expected = Seen::new();
+            for epoch in 0..EPOCHS {
+                let draws = choice.list(len, seed, epoch);
+                for batch in cut(&draws, global, last, rank, world) {
+                    let image = |&(id, variant, _): &(u64, u64, bool)| picture(&source, &augment, seed, id, variant);
+                    let ids = batch.iter().map(|&(id, _, valid)| (id, valid)).collect();
+                    expected.push((ids, batch.iter().flat_map(image).collect()));
+                }
+            }
+            let make = |rank, world| {
+                let loader = loader(source.clone()).global_batch_size(global).last_batch(last).rank(rank, world);
+                choice.of(loader, len, seed)
+            };
+            if expected.is_empty() {
+                let refused = make(rank, world).host().map(|_| ()).unwrap_err();
+                assert!(refused.to_string().starts_with("config: an epoch has no batch"), "{refused}");
+                return;
+            }
+            assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
+
+            // A run with another world size stops somewhere, and this run resumes it.
+            let stop = (point * expected.len() as f64) as usize;
+            let mut batches = make(0, 4 - world).workers(1).host().unwrap();
+            let mut left = stop;
+            for epoch in 0..EPOCHS {
+                let taken = batches.epoch(epoch).take(left).map(Result::unwrap).count();
+                left -= taken;
+                if left == 0 {
+                    break;
+                }
+            }
+            let state: Checkpoint = serde_json::from_str(&serde_json::to_string(&batches.checkpoint()).unwrap()).unwrap();
+            assert!(rest_of(make(rank, world).workers(workers).resume(state), EPOCHS) == expected[stop..]);
+        });
+    }
+}
+
+#[test]
+fn a_sample_that_comes_twice_in_an_epoch_is_augmented_twice() {
+    let pictures = |loader: Loader| {
+        let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
+        for batch in loader {
+            let batch = batch.unwrap();
+            all.extend(batch.ids().zip(batch.images().as_u8().unwrap().chunks(16 * 16 * 3).map(<[u8]>::to_vec)));
+        }
+        all
+    };
+    let twice = |all: Vec<(u64, Vec<u8>)>| {
+        let (mut pairs, mut same) = (0, 0);
+        for (i, one) in all.iter().enumerate() {
+            for other in &all[i + 1..] {
+                pairs += usize::from(one.0 == other.0);
+                same += usize::from(one == other);
+            }
+        }
+        assert!(pairs >= 10, "{pairs} pairs");
+        assert_eq!(same, 0, "of {pairs} pairs");
+    };
+    twice(pictures(loader(Numbers::new(20)).repeat(2)));
+    twice(pictures(loader(Numbers::new(20)).shuffle(1).subset([3; 6])));
+    twice(pictures(loader(Numbers::new(20)).weights((0..20).map(|i| f64::from(i % 2))).repeat(2)));
+}
+
+#[test]
+fn balanced_draws_every_class_equally_often() {
+    // Class 0 has 900 samples, class 1 has 90, and class 2 has 10.
+    let label = |i: usize| [0, 1, 2][usize::from(i >= 900) + usize::from(i >= 990)];
+    let sample = |i: usize| OwnedSample::new(format!("{i}")).field("img", (i as u64).to_le_bytes()).label(label(i));
+    let source = Memory::new((0..1000).map(sample).collect());
+    let make = || Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).batch_size(100).repeat(3);
+    let mut counts = [0; 3];
+    for batch in make().balanced().seed(4) {
+        batch.unwrap().labels().unwrap().iter().for_each(|&label| counts[label as usize] += 1);
+    }
+    assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
+}
+
+/// Every pair of choices that decide the order, with the calls in either order.
+#[test]
+fn choices_that_exclude_each_other_are_refused_together() {
+    type Choice = (&'static str, fn(Loader) -> Loader);
+    let choices: [Choice; 4] = [
+        ("order", |l| l.order(Backwards(10))),
+        ("weights", |l| l.weights([1.0; 10])),
+        ("balanced", |l| l.balanced()),
+        ("shuffle_window", |l| l.shuffle_window(5)),
+    ];
+    let refused = |loader: Loader, one: &str, other: &str| {
+        let e = loader.host().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Config);
+        assert!(e.cause().contains(&format!("{one} and {other}: each decides the order")), "{one}, {other}: {e}");
+    };
+    for (i, (one, first)) in choices.iter().enumerate() {
+        assert!(first(loader(Numbers::new(10))).host().is_ok(), "{one} alone");
+        for (other, second) in &choices[i + 1..] {
+            refused(second(first(loader(Numbers::new(10)))), one, other);
+            refused(first(second(loader(Numbers::new(10)))), one, other);
+        }
+        // The other choices shuffle by themselves, and `shuffle` gives them its seed.
+        let shuffled = first(loader(Numbers::new(10)).shuffle(1));
+        if *one == "order" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
+    }
+}
+
+#[test]
+fn choices_that_cannot_work_are_refused() {
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.to_string().contains(words), "{e}");
+    };
+    let make = || loader(Numbers::new(10));
+    refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
+    refused(make().subset([]), "subset: no samples");
+    refused(make().weights([1.0; 9]), "9 weights for the 10 samples of the source");
+    refused(make().subset([1, 2]).weights([1.0; 10]), "10 weights for the 2 samples of the subset");
+    refused(make().weights([0.0; 10]), "all 10 are 0");
+    refused(make().repeat(0), "repeat(0)");
+    refused(make().decode_share(1.5), "decode_share(1.5)");
+    refused(make().decode_share(f64::NAN), "decode_share(NaN)");
+    refused(make().shuffle_window(0), "shuffle_window(0)");
+    let unlabelled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
+    refused(Loader::source(unlabelled).balanced(), "sample 1 (b): source: no label, which balanced() needs");
+    struct Panics;
+    impl Source for Panics {
+        fn len(&self) -> usize {
+            3
+        }
+        fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            panic!("no labels today")
+        }
+    }
+    let e = Loader::source(Panics).balanced().host().unwrap_err();
+    assert_eq!((e.kind(), e.sample(), e.cause()), (ErrorKind::Panic, Some(0), "no labels today"));
+}
+
+fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
+    let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label);
+    Arc::new(Memory::new((0..len).map(sample).collect()))
+}
+
+/// Tests mixed data sets: proportions, labels and origin, and the same global batches on any number
+/// of ranks, resumed at any point.
+#[test]
+fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
+    let make = || {
+        let parts = [(colours("a", 300, 1), 3.0), (colours("b", 40, 2), 1.0)];
+        Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
+    };
+    let run = |loader: Loader| {
+        let mut batches = loader.host().unwrap();
+        let mut seen = Vec::new();
+        for epoch in batches.first_epoch()..2 {
+            let source = batches.source().clone();
+            for batch in batches.epoch(epoch) {
+                let batch = batch.unwrap();
+                for ((id, key), &label) in batch.ids().zip(batch.keys()).zip(batch.labels().unwrap()) {
+                    assert_eq!((source.part(id as usize), &key[..1]), [(0, "a"), (1, "b")][label as usize - 1]);
+                }
+                seen.push(Content::from(&batch));
+            }
+        }
+        (seen, batches.checkpoint())
+    };
+    let (whole, _) = run(make());
+    let samples: usize = whole.iter().map(|batch| batch.ids.len()).sum();
+    let of_a = whole.iter().flat_map(|batch| &batch.labels).filter(|label| **label == 1).count();
+    assert_eq!(samples, 680);
+    assert!((470..550).contains(&of_a), "{of_a} of 680 are of the set with three quarters");
+
+    let parts: Vec<_> = (0..3).map(|rank| run(make().rank(rank, 3)).0).collect();
+    for (number, batch) in whole.iter().enumerate() {
+        let ids: Vec<_> = parts.iter().flat_map(|rank| rank[number].ids.clone()).collect();
+        let images: Vec<_> = parts.iter().flat_map(|rank| rank[number].images.clone()).collect();
+        assert!((&ids, &images) == (&batch.ids, &batch.images), "batch {number}");
+    }
+    for stop in [1, 16, 17, 30] {
+        let mut batches = make().rank(1, 2).host().unwrap();
+        let left = stop - batches.epoch(0).take(stop).count();
+        if left > 0 {
+            assert_eq!(batches.epoch(1).take(left).count(), left);
+        }
+        assert!(run(make().resume(batches.checkpoint())).0 == whole[stop..], "from batch {stop}");
+    }
+    let e = make().order(Sequential::new(3)).host().unwrap_err();
+    assert!(e.to_string().contains("source::Concat") && e.to_string().contains("order::Mixture::of"), "{e}");
+    let e = Loader::mixture([("no/such/place", 1.0)]).host().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Io);
+}
+
+/// A choice in a mixture applies within each set: the proportions stay the same, and samples that
+/// are not chosen do not occur.
+#[test]
+fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
+    let labelled = |name: &str, len: u64| -> Arc<dyn Source> {
+        // Nine in ten are of class 0.
+        let label = |i: u64| i64::from(i.is_multiple_of(10));
+        let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label(i));
+        Arc::new(Memory::new((0..len).map(sample).collect()))
+    };
+    let make = || {
+        let parts = [(labelled("a", 300), 3.0), (labelled("b", 40), 1.0)];
+        Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
+    };
+    // A set from which nothing is drawn still counts for the length of an epoch.
+    let parts = [(labelled("a", 300), 1.0), (labelled("b", 40), 0.0)];
+    let none = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
+    assert_eq!(none.num_batches(0), 340 / 20);
+    // Draws 10,000 samples, three quarters of which come from the first set.
+    let draws = |loader: Loader| -> Vec<(u64, i64)> {
+        let mut batches = loader.host().unwrap();
+        let mut all = Vec::new();
+        for epoch in 0.. {
+            for batch in batches.epoch(epoch) {
+                let batch = batch.unwrap();
+                all.extend(batch.ids().zip(batch.labels().unwrap().iter().copied()));
+            }
+            if all.len() >= 10_000 {
+                break;
+            }
+        }
+        all.truncate(10_000);
+        assert_eq!(all.iter().filter(|draw| draw.0 < 300).count(), 7500);
+        all
+    };
+    let times = |all: &[(u64, i64)]| {
+        let mut times = vec![0; 340];
+        all.iter().for_each(|draw| times[draw.0 as usize] += 1);
+        times
+    };
+    let list: Vec<u64> = (0..340).filter(|i| i % 3 == 0).rev().collect();
+    // 100 of the first set and 14 of the second: every pass has each of them once.
+    let subset = times(&draws(make().subset(list.iter().copied())));
+    for (sample, &times) in subset.iter().enumerate() {
+        let expected = match sample {
+            _ if sample % 3 > 0 => 0..=0,
+            0..300 => 75..=75,
+            _ => 2500 / 14..=2500 / 14 + 1,
+        };
+        assert!(expected.contains(&times), "sample {sample} came {times} times");
+    }
+    let windowed = times(&draws(make().shuffle_window(64)));
+    assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));
+    // Weights: only the second half of each set, and of the subset.
+    let weighted =
+        times(&draws(make().weights((0..340).map(|i| f64::from(u8::from((150..300).contains(&i) || i >= 320))))));
+    assert!((0..340).all(|i| (weighted[i] > 0) == ((150..300).contains(&i) || i >= 320)));
+    let both = make().subset(list.iter().copied()).weights(list.iter().map(|&i| (i % 2) as f64));
+    assert!(times(&draws(both)).iter().enumerate().all(|(i, &n)| (n > 0) == (i % 3 == 0 && i % 2 == 1)));
+    let rare = draws(make().balanced());
+    for (first, of) in [(0, 7500), (300, 2500)] {
+        let ones = rare.iter().filter(|draw| (first..first + 300).contains(&draw.0) && draw.1 == 1).count();
+        assert!((of * 45 / 100..of * 55 / 100).contains(&ones), "{ones} of {of} are of the rare class");
+    }
+
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
+    };
+    refused(make().subset([1, 2]), "source 1 has no samples to draw");
+    refused(make().subset([1, 340]), "entry 1 is sample 340, but the source has 340 samples");
+    refused(make().weights([1.0; 339]), "339 weights for the 340");
+    refused(make().weights((0..340).map(|i| f64::from(u8::from(i < 300)))), "source 1: weights: all 40 are 0");
+}

@@ -1,0 +1,88 @@
+//! Promise: batches are a function of the data, the seed and the epoch. Workers, prefetch and batch
+//! size only affect the speed.
+
+use crate::support::{Content, Draw, Numbers, loader, no_hang, reference};
+use warpfeed::order::{Order, Shuffled};
+use warpfeed::{Augment, LastBatch, Loader};
+
+fn all(loader: Loader, epoch: u64) -> Vec<Content> {
+    let mut batches = loader.host().unwrap();
+    batches.epoch(epoch).map(|b| Content::from(&b.unwrap())).collect()
+}
+
+#[test]
+fn any_workers_prefetch_and_batch_equal_the_sequential_reference() {
+    no_hang(|| {
+        let source = Numbers::new(101);
+        let augment = Augment::train(16);
+        for batch in [1, 7, 64, 101, 500] {
+            let expected = reference(&source, Draw, &augment, Some(5), 3, batch);
+            for workers in [1, 2, 3, 8] {
+                for prefetch in [1, 4] {
+                    let loader =
+                        loader(source.clone()).batch_size(batch).shuffle(5).workers(workers).prefetch(prefetch);
+                    assert!(all(loader, 3) == expected, "batch {batch}, workers {workers}, prefetch {prefetch}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn epochs_and_seeds_differ_and_repeat() {
+    let source = Numbers::new(50);
+    let make = |seed| loader(source.clone()).shuffle(seed).workers(2);
+    let mut batches = make(1).host().unwrap();
+    let mut epoch = |n| batches.epoch(n).map(|b| Content::from(&b.unwrap())).collect::<Vec<_>>();
+    let (first, second, again) = (epoch(0), epoch(1), epoch(0));
+    assert!(first == again, "an epoch can be had again from the same open loader");
+    assert!(first != second);
+    assert!(first != all(make(2), 0));
+}
+
+#[test]
+fn an_epoch_can_be_entered_anywhere() {
+    let source = Numbers::new(60);
+    let whole = all(loader(source.clone()).shuffle(9), 4);
+    let mut batches = loader(source).shuffle(9).host().unwrap();
+    for first in [0, 3, 8, 9, 20] {
+        let rest: Vec<_> = batches.epoch_from(4, first).map(|b| Content::from(&b.unwrap())).collect();
+        assert!(rest == whole[whole.len().min(first as usize)..], "from batch {first}");
+    }
+}
+
+#[test]
+fn a_configured_loader_goes_straight_into_for() {
+    let source = Numbers::new(20);
+    let mut seen = Vec::new();
+    for batch in loader(source.clone()).workers(2).pinned(false).prefetch(4) {
+        seen.push(Content::from(&batch.unwrap()));
+    }
+    assert_eq!(seen, reference(&source, Draw, &Augment::train(16), None, 0, 7));
+}
+
+#[test]
+fn the_last_batch_is_kept_dropped_or_padded() {
+    let lens = |last| {
+        let mut batches = loader(Numbers::new(17)).last_batch(last).host().unwrap();
+        batches.epoch(0).map(|b| b.unwrap().valid().map(u8::from).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    assert_eq!(lens(LastBatch::Keep), [vec![1; 7], vec![1; 7], vec![1; 3]]);
+    assert_eq!(lens(LastBatch::Drop), [vec![1; 7], vec![1; 7]]);
+    assert_eq!(lens(LastBatch::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
+}
+
+/// The epoch has 2^40 samples: what takes time for each batch before the first one would not end.
+#[test]
+fn a_batch_far_into_an_epoch_comes_without_those_before_it() {
+    no_hang(|| {
+        let (source, first) = (Numbers::new(1 << 40), 100_000_000_000);
+        let mut batches = loader(source.clone()).shuffle(9).workers(2).prefetch(2).host().unwrap();
+        let batch = batches.epoch_from(4, first).next().unwrap().unwrap();
+        let order = Shuffled::new(1 << 40, 9);
+        let expected: Vec<u64> = (0..7).map(|i| order.index(4, first * 7 + i)).collect();
+        assert_eq!(batch.ids().collect::<Vec<_>>(), expected);
+        drop((batch, batches));
+        assert!(source.reads() <= 7 * 8, "{} samples were read for one batch of 7", source.reads());
+    });
+}

@@ -1,0 +1,124 @@
+//! Promise: epochs of a loader that owns itself are those of `Batches::epoch`. Giving up a wait
+//! does not lose a batch. A state that is loaded between epochs resumes at its position.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{Content, Numbers, loader, no_hang};
+use warpfeed::{Checkpoint, Epochs, ErrorKind, HostBatch};
+
+const WAIT: Duration = Duration::from_millis(50);
+
+fn rest(epochs: &mut Epochs<HostBatch>) -> Vec<Content> {
+    std::iter::from_fn(|| epochs.next(&mut || Some(WAIT))).map(|batch| Content::from(&batch.unwrap())).collect()
+}
+
+#[test]
+fn owned_epochs_are_those_of_a_loop() {
+    let mut batches = loader(Numbers::new(50)).shuffle(3).host().unwrap();
+    let mut epochs = Epochs::new(loader(Numbers::new(50)).shuffle(3).host().unwrap());
+    assert!(epochs.next(&mut || Some(WAIT)).is_none(), "no epoch has begun");
+    for epoch in [0, 1, 1, 5] {
+        let expected: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
+        epochs.begin(epoch);
+        assert_eq!(rest(&mut epochs), expected);
+        assert_eq!(epochs.batches().checkpoint(), batches.checkpoint());
+        assert!(epochs.next(&mut || Some(WAIT)).is_none(), "it has ended");
+    }
+    for first in [0, 3, 8, 99] {
+        let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| Content::from(&batch.unwrap())).collect();
+        epochs.begin_from(1, first);
+        assert_eq!(rest(&mut epochs), expected);
+        assert_eq!(epochs.batches().checkpoint(), batches.checkpoint());
+    }
+    // The next epoch ends one that was left early.
+    epochs.begin(0);
+    drop(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
+    epochs.begin(2);
+    assert_eq!(rest(&mut epochs).len(), 8);
+}
+
+#[test]
+fn a_wait_that_is_given_up_loses_no_batch() {
+    no_hang(|| {
+        let mut epochs = Epochs::new(loader(Numbers::new(50)).host().unwrap());
+        epochs.begin(0);
+        let whole = rest(&mut epochs);
+        epochs.begin(0);
+        let (mut came, mut given_up) = (Vec::new(), 0);
+        while came.len() < whole.len() {
+            match epochs.next(&mut || None) {
+                Some(batch) => came.push(Content::from(&batch.unwrap())),
+                None => given_up += 1,
+            }
+            if given_up % 3 == 2 {
+                given_up += 1;
+                came.extend(epochs.next(&mut || Some(WAIT)).map(|batch| Content::from(&batch.unwrap())));
+            }
+        }
+        assert_eq!(came, whole);
+        assert!(given_up > 0, "every wait was given up first");
+    });
+}
+
+#[test]
+fn a_state_is_loaded_between_epochs() {
+    let open = || Epochs::new(loader(Numbers::new(50)).shuffle(3).host().unwrap());
+    let mut run = open();
+    run.begin(0);
+    let _ = rest(&mut run);
+    run.begin(1);
+    (0..3).for_each(|_| drop(run.next(&mut || Some(WAIT)).unwrap().unwrap()));
+    let state = run.batches().checkpoint();
+    let left = rest(&mut run);
+
+    let mut other = open();
+    other.begin(7);
+    drop(other.next(&mut || Some(WAIT)));
+    other.resume(&state).unwrap();
+    assert_eq!((other.batches().first_epoch(), other.batches().checkpoint()), (1, state.clone()));
+    assert!(other.next(&mut || Some(WAIT)).is_none(), "the epoch that was under way has ended");
+    other.begin(0);
+    assert_eq!(rest(&mut other).len(), 0, "epochs before the saved one are empty");
+    other.begin(1);
+    assert_eq!(rest(&mut other), left);
+    other.begin(1);
+    assert_eq!(rest(&mut other).len(), 8, "a second time it is whole");
+
+    let mut refused = Epochs::new(loader(Numbers::new(50)).shuffle(4).host().unwrap());
+    let e = refused.resume(&state).unwrap_err();
+    assert!(e.kind() == ErrorKind::Config && e.cause().contains("the seed differs"), "{e}");
+    refused.begin(0);
+    assert_eq!(rest(&mut refused).len(), 8, "it stays where it was");
+    let _: Checkpoint = refused.batches().checkpoint();
+}
+
+#[test]
+fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
+    no_hang(|| {
+        let mut epochs = Epochs::new(loader(Numbers::new(200)).prefetch(2).host().unwrap());
+        epochs.begin(0);
+        let first = Arc::new(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
+        let (expected, label) = (first.images().bytes().to_vec(), first.labels().unwrap().to_vec());
+        let (images, labels) = (first.dlpack("image").unwrap(), first.dlpack("label").unwrap());
+        assert!(first.dlpack("other").is_none());
+        drop(first);
+        assert_eq!(rest(&mut epochs).len(), 28);
+        let bytes = |tensor: &warpfeed::batch::DlTensor, len: usize| {
+            assert_eq!((tensor.device_type, tensor.device_id, tensor.byte_offset), (1, 0, 0));
+            // SAFETY: the export keeps the batch alive, whose field has this many bytes.
+            #[allow(unsafe_code)]
+            unsafe { std::slice::from_raw_parts(tensor.data.cast::<u8>(), len) }.to_vec()
+        };
+        assert_eq!(bytes(images.tensor(), expected.len()), expected, "28 more batches went by");
+        let held: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
+        assert_eq!(bytes(labels.tensor(), held.len()), held);
+        drop(images);
+        // The labels still keep the slot, so three of four slots are in use.
+        epochs.begin(1);
+        let kept: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
+        drop(labels);
+        assert!(epochs.next(&mut || Some(WAIT)).unwrap().is_ok(), "the slot is back");
+        drop(kept);
+    });
+}

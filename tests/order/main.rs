@@ -1,0 +1,14 @@
+//! Order of the samples: epochs, ranks, splits and resuming.
+
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod combinations;
+mod determinism;
+mod epochs;
+mod ranks;
+mod replay;
+mod resume;
+mod split;

@@ -1,0 +1,104 @@
+//! Promise: `batches.replay(n)` repeats n ready batches without doing any work.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::support::{Content, Draw, Numbers, loader, no_hang};
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, ErrorKind, Loader, Monitor, Result};
+
+#[test]
+fn the_same_batches_come_again_without_a_read() {
+    no_hang(|| {
+        let source = Numbers::new(70);
+        let mut batches = loader(source.clone()).workers(2).prefetch(2).host().unwrap();
+        let first: Vec<Content> = batches.epoch(0).take(3).map(|b| Content::from(&b.unwrap())).collect();
+        let mut replay = batches.replay(3).unwrap();
+        let before = (source.reads(), batches.stats().batches);
+        for round in 0..50 {
+            for (number, expected) in first.iter().enumerate() {
+                let batch = replay.next().unwrap();
+                assert!(Content::from(&*batch) == *expected, "batch {number} in round {round}");
+            }
+        }
+        assert_eq!((source.reads(), batches.stats().batches), before, "nothing was read, nothing counted");
+        drop(replay);
+        assert_eq!(batches.epoch(1).map(|b| b.unwrap().len()).sum::<usize>(), 70, "the loader goes on");
+    });
+}
+
+#[test]
+fn a_resumed_loader_goes_on_where_it_was_after_a_replay() {
+    no_hang(|| {
+        let open = || loader(Numbers::new(70)).shuffle(2).workers(2).prefetch(2);
+        let mut batches = open().host().unwrap();
+        let first: Vec<Content> = batches.epoch(0).take(2).map(|b| Content::from(&b.unwrap())).collect();
+        let whole: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        for _ in batches.epoch(1).take(4) {}
+        let state = batches.checkpoint();
+        drop(batches);
+
+        let mut resumed = open().resume(state.clone()).host().unwrap();
+        let replayed: Vec<Content> = resumed.replay(2).unwrap().take(4).map(|b| Content::from(&*b)).collect();
+        assert!(
+            replayed[..2] == first[..] && replayed[2..] == first[..],
+            "a measurement has epoch 0 whatever comes next"
+        );
+        assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "and is no part of the run");
+        assert_eq!(resumed.epoch(0).count(), 0);
+        let rest: Vec<Content> = resumed.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        assert!(rest == whole[4..]);
+    });
+}
+
+#[test]
+fn it_serves_what_there_is_and_refuses_what_does_not_fit() {
+    no_hang(|| {
+        let mut batches = loader(Numbers::new(10)).prefetch(4).host().unwrap();
+        assert_eq!(batches.replay(5).unwrap().take(5).map(|b| b.len()).collect::<Vec<_>>(), [7, 3, 7, 3, 7]);
+        for n in [0, 6] {
+            let e = batches.replay(n).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Config);
+            assert!(e.to_string().contains("from 1 to 5 batches"), "{e}");
+        }
+    });
+}
+
+/// Numbers that record the position of the run when the third batch is read and two are delivered.
+struct Watches {
+    numbers: Numbers,
+    monitor: Arc<OnceLock<Monitor>>,
+    seen: Arc<Mutex<Vec<(u64, u64)>>>,
+}
+
+impl Source for Watches {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if let Some(monitor) = self.monitor.get().filter(|_| index >= 14) {
+            while monitor.stats().batches < 2 {
+                std::thread::yield_now();
+            }
+            let at = monitor.checkpoint();
+            self.seen.lock().unwrap().push((at.epoch(), at.batch()));
+        }
+        self.numbers.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_monitor_sees_the_run_stand_still_during_a_replay() {
+    no_hang(|| {
+        let (monitor, seen) = (Arc::new(OnceLock::new()), Arc::default());
+        let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), seen: Arc::clone(&seen) };
+        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let mut batches = loader.workers(2).prefetch(2).host().unwrap();
+        // The first checkpoint reads samples.
+        batches.checkpoint();
+        monitor.set(batches.monitor()).unwrap();
+        assert_eq!(batches.replay(3).unwrap().take(3).map(|batch| batch.len()).sum::<usize>(), 21);
+        let seen = seen.lock().unwrap();
+        assert!(seen.len() == 7 && seen.iter().all(|at| *at == (0, 0)), "{seen:?}");
+    });
+}

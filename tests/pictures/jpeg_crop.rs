@@ -1,0 +1,145 @@
+//! A crop's pixels are those of a full decode, cropped, whatever the sampling, the size, the
+//! restart interval and the other pictures of the group.
+
+use std::ops::RangeInclusive;
+
+use crate::libjpeg::{self, Decoded, Options};
+use proptest::prelude::*;
+use warpfeed::decode::{Codecs, Job, Pixels, Rect, Size, decode_group};
+use warpfeed::pack::repack_jpeg;
+
+/// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, and samplings that cameras do
+/// not use.
+const SAMPLINGS: [[(u8, u8); 3]; 10] = [
+    [(1, 1), (1, 1), (1, 1)],
+    [(2, 1), (1, 1), (1, 1)],
+    [(1, 2), (1, 1), (1, 1)],
+    [(2, 2), (1, 1), (1, 1)],
+    [(4, 1), (1, 1), (1, 1)],
+    [(1, 4), (1, 1), (1, 1)],
+    [(4, 2), (1, 1), (1, 1)],
+    [(2, 2), (2, 1), (1, 2)],
+    [(1, 1), (2, 2), (1, 2)],
+    [(2, 1), (2, 1), (2, 1)],
+];
+
+/// Noise on slopes, whose samples stay close enough to the range of 8 bits that decoders agree.
+fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
+    let place = |i: u32| (i / channels % width, i / channels / width, i % channels);
+    let sample = |i: u32| {
+        let ((x, y, channel), random) = (place(i), i.wrapping_mul(2_654_435_761) >> 16);
+        (40 + x % 97 + y % 61 + 20 * channel + random % (noise + 1)).min(235) as u8
+    };
+    (0..width * height * channels).map(sample).collect()
+}
+
+/// A box in the picture, from four 16-bit numbers.
+fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
+    let part = |of: u32, number: u16| (of * u32::from(number)) >> 16;
+    let (x, y) = (part(size.width, x), part(size.height, y));
+    Rect::new(x, y, part(size.width - x, width) + 1, part(size.height - y, height) + 1)
+}
+
+/// The rows of `region` in a whole picture.
+fn cropped(picture: &Decoded, region: Rect) -> Vec<u8> {
+    let rows = picture.rgb.chunks_exact(3 * picture.width as usize);
+    let (from, count) = (3 * region.x as usize, 3 * region.width as usize);
+    rows.skip(region.y as usize)
+        .take(region.height as usize)
+        .flat_map(|row| &row[from..from + count])
+        .copied()
+        .collect()
+}
+
+/// Decodes several boxes of a file at once.
+fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
+    let codecs = Codecs::new();
+    let mut outs = vec![Pixels::new(); regions.len()];
+    let job = |(&region, out)| Job::new(codecs.open(jpeg).unwrap(), region, out);
+    let mut jobs: Vec<Job<'_>> = regions.iter().zip(&mut outs).map(job).collect();
+    decode_group(&mut jobs);
+    jobs.iter().for_each(|job| assert_eq!(job.result.as_ref().err().map(ToString::to_string), None));
+    drop(jobs);
+    outs.iter().map(|out| out.data().to_vec()).collect()
+}
+
+fn check(jpeg: &[u8], boxes: &[[u16; 4]]) {
+    let whole = libjpeg::decode(jpeg).unwrap();
+    let size = Size::new(whole.width, whole.height);
+    let mut regions = vec![Rect::full(size)];
+    regions.extend(boxes.iter().map(|&numbers| region(size, numbers)));
+    for (found, region) in decoded(jpeg, &regions).iter().zip(&regions) {
+        assert!(*found == cropped(&whole, *region), "{region:?} of {size:?} differs");
+    }
+}
+
+fn options(restart: RangeInclusive<u32>) -> impl Strategy<Value = Options> {
+    let sampling = prop::sample::select(&SAMPLINGS[..]);
+    (sampling, 5u8..=100, restart, any::<bool>()).prop_map(|(sampling, quality, restart, optimise)| Options {
+        sampling,
+        restart,
+        optimise,
+        ..Options::new(quality, 1, 1)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_crop_has_the_pixels_of_a_full_decode(
+        options in options(0..=48),
+        width in 1u32..160, height in 1u32..120, grey in any::<bool>(), noise in 0u32..120,
+        boxes in prop::collection::vec(any::<[u16; 4]>(), 1..5),
+    ) {
+        let channels = if grey { 1 } else { 3 };
+        let pixels = pixels(width, height, channels, noise);
+        check(&libjpeg::encode(&pixels, width, height, channels as usize, &options), &boxes);
+    }
+
+    #[test]
+    fn packed_a_crop_has_the_same_pixels(
+        options in options(0..=0), progressive in any::<bool>(),
+        width in 100u32..400, height in 8u32..70, boxes in prop::collection::vec(any::<[u16; 4]>(), 1..4),
+    ) {
+        let options = Options { progressive, ..options };
+        let plain = libjpeg::encode(&pixels(width, height, 3, 30), width, height, 3, &options);
+        let mut packed = Vec::new();
+        repack_jpeg(&plain, &mut packed).unwrap();
+        prop_assert!(libjpeg::decode(&packed).unwrap() == libjpeg::decode(&plain).unwrap());
+        check(&packed, &boxes);
+    }
+}
+
+#[test]
+fn every_restart_interval_gives_the_same_pixels() {
+    for sampling in SAMPLINGS {
+        let (width, height) = (91, 75);
+        let pixels = pixels(width, height, 3, 40);
+        let options = Options { sampling, ..Options::new(88, 1, 1) };
+        let expected = libjpeg::decode(&libjpeg::encode(&pixels, width, height, 3, &options)).unwrap();
+        // From one MCU to more than exist: 12 by 10 if chroma is not subsampled.
+        for restart in 1..=121 {
+            let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
+            let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));
+            for (found, region) in decoded(&jpeg, &[middle, corner]).iter().zip([middle, corner]) {
+                assert!(*found == cropped(&expected, region), "{sampling:?}, every {restart} MCUs: {region:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_scan_a_component_gives_the_same_pixels() {
+    for sampling in SAMPLINGS {
+        for (width, height, restart) in [(91, 75, 0), (91, 75, 5), (17, 33, 1), (8, 8, 0), (1, 1, 0), (130, 9, 3)] {
+            let options = Options { sampling, restart, ..Options::new(90, 1, 1) };
+            let together = libjpeg::encode(&pixels(width, height, 3, 60), width, height, 3, &options);
+            let apart = libjpeg::one_scan_a_component(&together, restart).unwrap();
+            let scans = |jpeg: &[u8]| jpeg.windows(2).filter(|bytes| *bytes == [0xff, 0xda]).count();
+            assert_eq!((scans(&together), scans(&apart)), (1, 3));
+            assert!(libjpeg::decode(&apart).unwrap().rgb == libjpeg::decode(&together).unwrap().rgb);
+            check(&apart, &[[20000, 30000, 20000, 30000], [60000, 60000, 65535, 65535], [0, 40000, 65535, 100]]);
+        }
+    }
+}

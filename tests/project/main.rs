@@ -1,0 +1,4 @@
+//! The text of the project: its layering, and its promises.
+
+mod layering;
+mod promises;

@@ -1,0 +1,166 @@
+//! Promise: every promise has tests, named in docs/promises.md, that exist and are run. A test that
+//! needs a command of its own (`#[ignore]`) does not count. What the README promises is there too.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// A claim of a promise, with its tests as `file::name`.
+struct Claim {
+    line: usize,
+    text: String,
+    tests: Vec<String>,
+}
+
+/// The promises in their order: `## ` begins one, `- ` a claim of it.
+fn promises(page: &str) -> Vec<(String, Vec<Claim>)> {
+    let mut promises: Vec<(String, Vec<Claim>)> = Vec::new();
+    for (line, text) in page.lines().enumerate() {
+        if let Some(name) = text.strip_prefix("## ") {
+            promises.push((name.to_owned(), Vec::new()));
+        } else if let Some((_, claims)) = promises.last_mut() {
+            if let Some(text) = text.strip_prefix("- ") {
+                claims.push(Claim { line: line + 1, text: text.to_owned(), tests: Vec::new() });
+            } else if let Some(text) = text.strip_prefix("  ") {
+                let claim = claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a claim", line + 1));
+                claim.text += text;
+            }
+        }
+    }
+    for claim in promises.iter_mut().flat_map(|(_, claims)| claims) {
+        let quoted = claim.text.split('`').skip(1).step_by(2);
+        claim.tests = quoted.filter(|text| text.contains("::")).map(str::to_owned).collect();
+    }
+    promises
+}
+
+/// Names of the promises in the README: what is bold at the beginning of its list.
+fn promised(readme: &str) -> Vec<String> {
+    let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
+    let list = list.split("\n## ").next().unwrap();
+    let bold = list.lines().filter_map(|line| line.strip_prefix("- **")?.split_once(".**"));
+    bold.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The tests that `cargo test` runs of a Rust file, and pytest of a Python file.
+fn tests_of(file: &str, text: &str) -> Vec<String> {
+    let name = |line: &str, before: &str| {
+        let name: String =
+            line.trim().strip_prefix(before)?.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        Some(name)
+    };
+    if file.ends_with(".py") {
+        return text.lines().filter_map(|line| name(line, "def ")).filter(|name| name.starts_with("test_")).collect();
+    }
+    let (mut found, mut is_test, mut is_ignored) = (Vec::new(), false, false);
+    for line in text.lines().map(str::trim) {
+        match line {
+            "#[test]" => is_test = true,
+            _ if line.starts_with("#[ignore") => is_ignored = true,
+            _ if line.starts_with("#[") || line.starts_with("//") => {}
+            _ => {
+                if is_test && !is_ignored {
+                    found.extend(name(line, "fn "));
+                }
+                (is_test, is_ignored) = (false, false);
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with the pages.
+fn faults(readme: &str, page: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
+    let promises = promises(page);
+    let mut faults = Vec::new();
+    let names: Vec<&String> = promises.iter().map(|(name, _)| name).collect();
+    for name in promised(readme) {
+        if !names.contains(&&name) {
+            faults.push(format!("`{name}` is promised in README.md, and has no tests in docs/promises.md"));
+        }
+    }
+    let mut known: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
+    for (promise, claims) in &promises {
+        if claims.is_empty() {
+            faults.push(format!("`{promise}` has no claim with a test"));
+        }
+        for Claim { line, text, tests } in claims {
+            if tests.is_empty() {
+                faults.push(format!("docs/promises.md:{line}: no test is named for: {text}"));
+            }
+            for test in tests {
+                let (path, name) = test.rsplit_once("::").expect("it was found by that");
+                let found = known.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
+                match found {
+                    None => faults.push(format!("docs/promises.md:{line}: {path} is not there")),
+                    Some(found) if !found.iter().any(|test| test == name) => {
+                        faults.push(format!("docs/promises.md:{line}: {path} has no test {name} that is run"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut file = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let faults = faults(&read("README.md"), &read("docs/promises.md"), &mut file);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn each_kind_of_fault_is_seen() {
+    let readme =
+        "\n## What it promises\n\n- **One.** It is so.\n- **Two.** And so.\n\n## Else\n\n- **Three.** No promise.\n";
+    let files = [
+        ("tests/a.rs", "#[test]\nfn is_run() {\n#[test]\n#[ignore = \"long\"]\nfn takes_hours() {\nfn helper() {"),
+        ("tests/a.py", "def test_is_run(tmp_path):\ndef helper():"),
+    ];
+    let mut file = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
+    let mut faults = |page: &str| faults(readme, page, &mut file).join("\n");
+    let sound = "# Title\n\n## One\n\n- It is so:\n  `tests/a.rs::is_run`, `tests/a.py::test_is_run`\n\n## Two\n\n- `tests/a.rs::is_run`\n";
+    assert_eq!(faults(sound), "");
+    let seen = |from: &str, to: &str, fault: &str| {
+        let page = sound.replacen(from, to, 1);
+        assert_ne!(page, sound);
+        assert!(faults(&page).contains(fault), "{page}\n{}", faults(&page));
+    };
+    let mut seen = seen;
+    seen("## Two", "## Another", "`Two` is promised in README.md, and has no tests");
+    seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no claim");
+    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "docs/promises.md:5: no test is named for");
+    seen("a.rs::is_run", "b.rs::is_run", "docs/promises.md:5: tests/b.rs is not there");
+    for name in ["a.rs::is_not_there", "a.rs::takes_hours", "a.rs::helper", "a.py::helper"] {
+        let fault = format!("tests/{} that is run", name.replace("::", " has no test "));
+        seen("a.rs::is_run", name, &fault);
+    }
+}
+
+/// Tests that count the threads or the memory of the process must not run next to others.
+#[test]
+fn tests_that_need_the_process_take_turns() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut found = 0;
+    for group in ["alone", "memory", "gpu_alone"] {
+        for file in fs::read_dir(tests.join(group)).unwrap().map(|entry| entry.unwrap().path()) {
+            let text = fs::read_to_string(&file).unwrap();
+            for test in text.split("#[test]\n").skip(1) {
+                let body = test.split_once("() {\n").expect("a test is a function without arguments").1;
+                let place =
+                    format!("{}: {}", file.display(), test.lines().find(|line| line.starts_with("fn ")).unwrap());
+                assert_eq!(body.lines().next().unwrap().trim(), "let _alone = alone();", "{place}");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 40, "{found} tests");
+}

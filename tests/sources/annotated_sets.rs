@@ -1,0 +1,458 @@
+//! Promise: COCO's JSON, YOLO's text files and Pascal VOC open as data sets. Each gives pictures,
+//! boxes, classes, masks and points as they stand in its files, and names the place of what is
+//! wrong with them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::annotated::{coco, coco_set, refused, set};
+use serde_json::json;
+use warpfeed::ErrorKind;
+use warpfeed::pack::Pack;
+use warpfeed::source::{Coco, OwnedSample, Source, Voc, Yolo, open};
+
+fn sample(source: &dyn Source, index: usize) -> OwnedSample {
+    OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
+}
+
+fn samples(source: &dyn Source) -> Vec<OwnedSample> {
+    (0..source.len()).map(|index| sample(source, index)).collect()
+}
+
+/// The names of a sample's fields.
+fn names(sample: &OwnedSample) -> Vec<String> {
+    sample.as_sample().unwrap().fields().iter().map(|(name, _)| (*name).to_owned()).collect()
+}
+
+fn text(sample: &OwnedSample, field: &str) -> String {
+    String::from_utf8(sample.as_sample().unwrap().field(field).unwrap().to_vec()).unwrap()
+}
+
+/// Type, shape and numbers of an `.npy` field: of its header as Python prints it, and of its data.
+fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
+    let sample = sample.as_sample().unwrap();
+    let bytes = sample.field(field).unwrap_or_else(|| panic!("no {field} among {:?}", sample.fields().len()));
+    let end = 10 + u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
+    let header = String::from_utf8(bytes[10..end].to_vec()).unwrap();
+    assert!(bytes.starts_with(b"\x93NUMPY\x01\x00") && end.is_multiple_of(64) && header.ends_with('\n'), "{header:?}");
+    let descr = header.split('\'').nth(3).unwrap();
+    let shape: Vec<usize> = {
+        let inner = &header[header.find('(').unwrap() + 1..header.find(')').unwrap()];
+        inner.split(',').map(str::trim).filter(|side| !side.is_empty()).map(|side| side.parse().unwrap()).collect()
+    };
+    let data = &bytes[end..];
+    let numbers: Vec<f64> = match descr {
+        "<f4" => data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b).into()).collect(),
+        "<i8" => data.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
+        "|u1" => data.iter().map(|b| f64::from(*b)).collect(),
+        other => panic!("{other}"),
+    };
+    assert_eq!(numbers.len(), shape.iter().product::<usize>());
+    (format!("{descr} {shape:?}"), numbers)
+}
+
+#[test]
+fn coco_gives_what_its_json_says() {
+    let root = coco_set(&coco());
+    let source = open(root.path().join("annotations/instances_val.json")).unwrap();
+    assert_eq!(
+        (source.kind(), source.len(), source.classes()),
+        ("coco", 3, &["person", "train", "brush"].map(str::to_owned)[..])
+    );
+    let all = samples(&*source);
+    let keys: Vec<_> = all.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
+    assert_eq!(keys, ["deep/a.c", "b", "empty"], "sorted by id");
+    for sample in &all {
+        assert_eq!(
+            names(sample),
+            [
+                "boxes.npy",
+                "boxes.class.npy",
+                "boxes.crowd.npy",
+                "boxes.points.npy",
+                "boxes.masks.json",
+                "boxes.image_size.txt",
+                "image_id.txt",
+                "png"
+            ]
+        );
+        assert_eq!(sample.as_sample().unwrap().label().unwrap(), None);
+        assert!(sample.as_sample().unwrap().image().unwrap().1.starts_with(b"\x89PNG"));
+    }
+    let (crowd, pair, empty) = (&all[0], &all[1], &all[2]);
+    assert_eq!(array(pair, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![1.5, 2.0, 4.5, 6.0, 0.0, 0.0, 1.0, 1.0]));
+    assert_eq!(array(pair, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![2.0, 1.0]));
+    assert_eq!(array(pair, "boxes.crowd.npy"), ("|u1 [2]".to_owned(), vec![0.0, 0.0]));
+    let points = vec![1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    assert_eq!(array(pair, "boxes.points.npy"), ("<f4 [2, 2, 3]".to_owned(), points));
+    let masks: serde_json::Value = serde_json::from_str(&text(pair, "boxes.masks.json")).unwrap();
+    assert_eq!(masks, json!([[[1.5, 2, 4.5, 2, 4.5, 6.25]], null]));
+    let masks: serde_json::Value = serde_json::from_str(&text(crowd, "boxes.masks.json")).unwrap();
+    assert_eq!(masks, json!([{"counts": [50, 150], "size": [10, 20]}]));
+    assert_eq!(array(crowd, "boxes.crowd.npy").1, [1.0]);
+    assert_eq!(["image_id.txt"; 3].map(|field| text(&all[1], field))[0], "9");
+    for (field, shape) in
+        [("boxes.npy", "<f4 [0, 4]"), ("boxes.class.npy", "<i8 [0]"), ("boxes.points.npy", "<f4 [0, 2, 3]")]
+    {
+        assert_eq!(array(empty, field), (shape.to_owned(), vec![]));
+    }
+    assert_eq!(text(empty, "boxes.masks.json"), "[]");
+    assert_eq!(source.path(1).unwrap().canonicalize().unwrap(), root.path().join("val/b.png").canonicalize().unwrap());
+    // A file that is written to is noticed when an epoch begins.
+    assert!(source.check().is_ok());
+    fs::write(root.path().join("annotations/instances_val.json"), "{}").unwrap();
+    assert!(source.check().unwrap_err().cause().contains("was written to while open"));
+}
+
+#[test]
+fn coco_without_masks_or_points_has_no_such_fields() {
+    let mut json = coco();
+    for annotation in json["annotations"].as_array_mut().unwrap() {
+        annotation.as_object_mut().unwrap().remove("keypoints");
+        annotation["segmentation"] = json!([]);
+    }
+    json["categories"][1].as_object_mut().unwrap().remove("keypoints");
+    let root = coco_set(&json);
+    let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
+    let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
+    assert!(samples(&source).iter().all(|sample| names(sample) == fields));
+    // Test sets list pictures alone.
+    json.as_object_mut().unwrap().remove("annotations");
+    let root = coco_set(&json);
+    let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
+    assert!(samples(&source).iter().all(|sample| array(sample, "boxes.npy").1.is_empty()));
+}
+
+#[test]
+fn coco_finds_its_pictures_or_takes_their_folder() {
+    let json = json!({"images": [{"id": "x-1", "file_name": "a.png", "width": 20, "height": 10}]}).to_string();
+    for (file, picture) in [
+        ("annotations/instances_val.json", "val/a.png"),
+        ("annotations/instances_val.json", "images/val/a.png"),
+        ("annotations/val.json", "val/a.png"),
+        ("annotations/x.json", "images/a.png"),
+        ("x.json", "images/a.png"),
+        ("instances_train2017.json", "train2017/a.png"),
+        ("x.json", "a.png"),
+    ] {
+        let root = set(&[(file, &json), (picture, "")]);
+        let source = Coco::open(root.path().join(file)).unwrap_or_else(|e| panic!("{file} {picture}: {e}"));
+        assert_eq!(text(&sample(&source, 0), "image_id.txt"), "x-1");
+    }
+    let root = set(&[("train/_annotations.coco.json", &json), ("train/a.png", "")]);
+    assert_eq!(open(root.path().join("train")).unwrap().kind(), "coco");
+    let root = set(&[("a.json", &json), ("far/away/a.png", "")]);
+    let e = refused(Coco::open(root.path().join("a.json")));
+    assert!(e.cause().contains("the first picture, \"a.png\", was not found; looked in "), "{e}");
+    let source = Coco::with_pictures(root.path().join("a.json"), root.path().join("far/away")).unwrap();
+    assert!(source.read(0, &mut Vec::new()).is_ok());
+}
+
+#[test]
+fn a_bad_json_of_coco_is_an_error_with_its_place() {
+    let change = |pointer: &str, value: serde_json::Value| {
+        let mut json = coco();
+        *json.pointer_mut(pointer).unwrap() = value;
+        coco_set(&json)
+    };
+    let path = "annotations/instances_val.json";
+    for (pointer, value, words) in [
+        ("/annotations/0/image_id", json!(77), "annotation 100 is of image 77, which is not among the 3 images"),
+        ("/images/1/id", json!(9), "image id 9 is that of "),
+        ("/categories/1/id", json!(90), "category id 90 is that of "),
+        ("/annotations/0/bbox", json!([1, 2, 3]), "invalid length 3, expected an array of length 4 at line "),
+        ("/annotations/0/bbox", json!("x"), "at line "),
+        ("/annotations/0/iscrowd", json!(2), "expected 0 or 1 at line "),
+        ("/annotations/0/image_id", json!(1.5), "expected an id: a whole number or a text at line "),
+        (
+            "/annotations/0/keypoints",
+            json!([1, 2, 2]),
+            "annotation 100 has 3 numbers of keypoints; 2 points of x, y and visibility are 6",
+        ),
+        ("/images", json!([]), "annotation 100 is of image 9, which is not among the 0 images"),
+    ] {
+        let root = change(pointer, value);
+        let e = refused(Coco::open(root.path().join(path)));
+        assert!(e.cause().contains(words), "{pointer}: {e}");
+        assert_eq!((e.kind(), e.path()), (ErrorKind::Source, Some(&*root.path().join(path))));
+    }
+    for text in ["[]", "{}", "", "{\"images\": [", "\u{feff}{}"] {
+        let root = set(&[("x.json", text)]);
+        let e = refused(open(root.path().join("x.json")));
+        assert!(e.cause().contains("JSON") || e.cause().contains("empty"), "{text}: {e}");
+    }
+    // What is wrong with one sample leaves the others sound.
+    for (pointer, value, words) in [
+        (
+            "/annotations/0/category_id",
+            json!(5),
+            "annotation 100: category 5 is not among the 3 categories of the file",
+        ),
+        ("/annotations/0/bbox", json!([10, 2, 30, 4]), "annotation 100: x from 10 to 40, the picture is 20 wide"),
+        ("/annotations/0/bbox", json!([10, 2, -3, 4]), "annotation 100: x from 10 to 7, the picture is 20 wide"),
+        ("/annotations/0/bbox", json!([10, -5, 3, 4]), "annotation 100: y from -5 to -1, the picture is 10 high"),
+        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" does not lead to a place below the folder"),
+        ("/images/0/file_name", json!("/etc/passwd"), "does not lead to a place below the folder"),
+    ] {
+        let root = change(pointer, value);
+        let source = Coco::open(root.path().join(path)).unwrap();
+        let e = refused(source.read(1, &mut Vec::new()));
+        assert!(e.cause().contains(words) && e.path() == Some(&*root.path().join(path)), "{pointer}: {e}");
+        assert!([0, 2].iter().all(|&index| source.read(index, &mut Vec::new()).is_ok()));
+    }
+    let root = change("/images/0/file_name", json!("absent.png"));
+    let e = refused(Coco::open(root.path().join(path)).unwrap().read(1, &mut Vec::new()));
+    assert!(e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("absent.png"), "{e}");
+}
+
+#[test]
+fn yolo_gives_what_its_label_files_say() {
+    let root = set(&[
+        ("data.yaml", "path: .\ntrain: images/train\nval: [val.txt]\nnames:\n  0: cat\n  1: dog\n"),
+        ("val.txt", "./images/val/z.png\nimages/val/y.png\n"),
+        ("images/train/b.png", ""),
+        ("images/train/a.png", ""),
+        ("images/train/sub/none.png", ""),
+        ("images/train/empty.png", ""),
+        ("labels/train/a.txt", "1 0.5 0.5 0.5 0.4\n0 0.25 0.25 0.1 0.1\n"),
+        ("labels/train/b.txt", "0 0.1 0.1 0.5 0.1 0.5 0.5\n1 0.5 0.5 1 1\n"),
+        ("labels/train/empty.txt", ""),
+        ("images/val/y.png", ""),
+        ("images/val/z.png", ""),
+        ("labels/val/y.txt", "1 0.5 0.5 1 1"),
+        ("labels/val/z.txt", "0 0.5 0.5 1 1"),
+    ]);
+    let train = open(root.path().join("data.yaml")).unwrap();
+    assert_eq!((train.kind(), train.len(), train.classes()), ("yolo", 4, &["cat", "dog"].map(str::to_owned)[..]));
+    let all = samples(&*train);
+    let keys: Vec<_> = all.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
+    assert_eq!(keys, ["train/a", "train/b", "train/empty", "train/sub/none"]);
+    assert_eq!(names(&all[0]), ["boxes.units.txt", "boxes.npy", "boxes.class.npy", "png"]);
+    assert_eq!(text(&all[0], "boxes.units.txt"), "relative");
+    let edges = [0.25, 0.3, 0.75, 0.7, 0.2, 0.2, 0.3, 0.3].map(|edge: f64| f64::from(edge as f32));
+    assert_eq!(array(&all[0], "boxes.npy"), ("<f4 [2, 4]".to_owned(), edges.to_vec()));
+    assert_eq!(array(&all[0], "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![1.0, 0.0]));
+    assert_eq!(text(&all[1], "boxes.masks.json"), "[[[0.1,0.1,0.5,0.1,0.5,0.5]],null]");
+    let around = [0.1, 0.1, 0.5, 0.5].map(|edge: f64| f64::from(edge as f32));
+    assert_eq!(array(&all[1], "boxes.npy").1[..4], around);
+    for none in &all[2..] {
+        assert_eq!(array(none, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
+    }
+    // A split of a list of pictures, and folders.
+    let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
+    let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
+    assert_eq!(keys, ["val/z", "val/y"], "in the order of the list");
+    assert_eq!(Yolo::open(root.path()).unwrap().len(), 6, "all below images");
+    let folder = open(root.path().join("images/val")).unwrap();
+    assert_eq!((folder.kind(), folder.len(), folder.classes()), ("yolo", 2, train.classes()));
+    assert_eq!(samples(&*folder)[1], samples(&val)[0]);
+    let e = refused(Yolo::split(root.path().join("data.yaml"), "test"));
+    assert!(e.cause().contains("no split \"test\", only [\"train\", \"val\"]"), "{e}");
+}
+
+#[test]
+fn yolo_finds_the_folders_that_exporters_name() {
+    let root = set(&[
+        ("data.yaml", "train: ../train/images\nkpt_shape: [2, 3]\nnames: ['a']\n"),
+        ("train/images/x.png", ""),
+        ("train/labels/x.txt", "0 0.5 0.5 1 1 0.25 0.5 2 0 0 0"),
+    ]);
+    let source = Yolo::open(root.path().join("data.yaml")).unwrap();
+    let x = sample(&source, 0);
+    assert_eq!(array(&x, "boxes.points.npy"), ("<f4 [1, 2, 3]".to_owned(), vec![0.25, 0.5, 2.0, 0.0, 0.0, 0.0]));
+    let folder = open(root.path().join("train")).unwrap();
+    assert_eq!((folder.kind(), folder.classes()), ("yolo", source.classes()), "data.yaml lies one folder higher");
+    assert_eq!(sample(&*folder, 0), x);
+}
+
+#[test]
+fn a_bad_set_of_yolo_is_an_error_with_file_and_line() {
+    let yaml = "train: images\nnames: [a, b]\n";
+    let root = set(&[
+        ("data.yaml", yaml),
+        ("images/x.png", ""),
+        ("images/y.png", ""),
+        ("labels/x.txt", "0 0.5 0.5 1 1\n2 0.5 0.5 1 1"),
+        ("labels/y.txt", "0 0.5 0.5 1 1"),
+    ]);
+    let source = Yolo::open(root.path().join("data.yaml")).unwrap();
+    let e = refused(source.read(0, &mut Vec::new()));
+    assert_eq!((e.cause(), e.path()), ("line 2: class 2, the list has 2", Some(&*root.path().join("labels/x.txt"))));
+    assert!(source.read(1, &mut Vec::new()).is_ok());
+    fs::remove_file(root.path().join("labels/y.txt")).unwrap();
+    let e = refused(source.read(1, &mut Vec::new()));
+    assert!(e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("labels/y.txt"), "it was there on opening: {e}");
+    for (files, words) in [
+        (vec![("data.yaml", yaml)], "train: \"images\" is not there; looked for "),
+        (
+            vec![("data.yaml", yaml), ("images/x.png", "")],
+            "none of the 1 pictures has a label file; the first would be ",
+        ),
+        (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no pictures"),
+        (vec![("data.yaml", "names: [a")], "not YAML: "),
+        (vec![("data.yaml", "names: [a]")], "no split \"train\", only []"),
+    ] {
+        let root = set(&files);
+        let e = refused(open(root.path().join("data.yaml")));
+        assert!(e.cause().contains(words) && e.path() == Some(&*root.path().join("data.yaml")), "{e}");
+    }
+}
+
+fn voc_xml(objects: &str) -> String {
+    format!("<annotation><size><width>20</width><height>10</height></size>\n{objects}</annotation>")
+}
+
+fn object(name: &str, difficult: u8, [x1, y1, x2, y2]: [u32; 4]) -> String {
+    format!(
+        "<object><name>{name}</name><difficult>{difficult}</difficult><bndbox><xmin>{x1}</xmin><ymin>{y1}</ymin><xmax>{x2}</xmax><ymax>{y2}</ymax></bndbox></object>\n"
+    )
+}
+
+fn voc() -> tempfile::TempDir {
+    let both = voc_xml(&(object("dog", 0, [1, 1, 20, 10]) + &object("cat", 1, [3, 4, 3, 4])));
+    set(&[
+        ("VOC/JPEGImages/a.png", ""),
+        ("VOC/JPEGImages/b.png", ""),
+        ("VOC/JPEGImages/c.png", ""),
+        ("VOC/Annotations/a.xml", &both),
+        ("VOC/Annotations/b.xml", &voc_xml("")),
+        ("VOC/Annotations/c.xml", &voc_xml(&object("cat", 0, [15, 1, 40, 2]))),
+        ("VOC/SegmentationClass/a.png", ""),
+        ("VOC/ImageSets/Main/train.txt", "b\na\n"),
+        ("VOC/ImageSets/Main/cat_train.txt", "b -1\na  1\n"),
+        ("VOC/ImageSets/Segmentation/train.txt", "a\nb\n"),
+    ])
+}
+
+#[test]
+fn voc_gives_what_its_files_say() {
+    let root = voc();
+    let at = |name: &str| root.path().join("VOC").join(name);
+    let train = open(at("ImageSets/Main/train.txt")).unwrap();
+    assert_eq!((train.kind(), train.len(), train.classes().len()), ("voc", 2, 20));
+    let (b, a) = (sample(&*train, 0), sample(&*train, 1));
+    assert_eq!(names(&b), ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "png"]);
+    let fields = ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "mask.png", "png"];
+    assert_eq!(names(&a), fields);
+    assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
+    // 1 is subtracted from the left and the upper edge.
+    assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));
+    assert_eq!(array(&a, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![11.0, 7.0]), "of the 20 classes");
+    assert_eq!(array(&a, "boxes.difficult.npy"), ("|u1 [2]".to_owned(), vec![0.0, 1.0]));
+    assert_eq!((train.classes()[11].as_str(), train.classes()[7].as_str()), ("dog", "cat"));
+    assert_eq!(samples(&*open(at("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
+    let all = Voc::open(at("")).unwrap();
+    assert_eq!((all.len(), sample(&all, 0)), (3, a.clone()));
+    // Classes of one's own.
+    fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
+    fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
+    assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
+    // Two pictures of one name: which one the annotations mean is unknown.
+    fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
+    let e = refused(Voc::open(at("")));
+    assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have one name"), "{e}");
+    fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
+    // Masks alone.
+    fs::remove_dir_all(at("Annotations")).unwrap();
+    let masks = Voc::open(at("")).unwrap();
+    assert_eq!(names(&sample(&masks, 0)), ["mask.png", "png"]);
+}
+
+#[test]
+fn a_bad_set_of_voc_is_an_error_with_file_and_line() {
+    let root = voc();
+    let at = |name: &str| root.path().join("VOC").join(name);
+    let all = open(at("")).unwrap();
+    let e = refused(all.read(2, &mut Vec::new()));
+    assert_eq!(
+        (e.cause(), e.path()),
+        ("line 2: the cat: x from 14 to 40, the picture is 20 wide", Some(&*at("Annotations/c.xml")))
+    );
+    assert!([0, 1].iter().all(|&index| all.read(index, &mut Vec::new()).is_ok()));
+    let masks = open(at("ImageSets/Segmentation/train.txt")).unwrap();
+    assert!(masks.read(0, &mut Vec::new()).is_ok());
+    let e = refused(masks.read(1, &mut Vec::new()));
+    assert_eq!((e.cause(), e.path()), ("the mask is missing", Some(&*at("SegmentationClass/b.png"))));
+    fs::write(at("ImageSets/Main/train.txt"), "a\nx\nb\n").unwrap();
+    fs::remove_file(at("Annotations/b.xml")).unwrap();
+    let train = open(at("ImageSets/Main/train.txt")).unwrap();
+    let e = refused(train.read(1, &mut Vec::new()));
+    assert_eq!((e.cause(), e.path()), ("\"x\" has no picture in JPEGImages", Some(&*at("ImageSets/Main/train.txt"))));
+    let e = refused(train.read(2, &mut Vec::new()));
+    assert_eq!((e.cause(), e.path()), ("the file of annotations is missing", Some(&*at("Annotations/b.xml"))));
+    let e = refused(Voc::open(root.path()));
+    assert!(e.cause().starts_with("not a set of Pascal VOC: "), "{e}");
+}
+
+/// Packs a set into an LMDB and into a tar, and compares the samples.
+fn packed_alike(source: &Arc<dyn Source>, folder: &Path) {
+    let expected = samples(&**source);
+    for target in ["set.lmdb", "set.tar"] {
+        let path = folder.join(target);
+        let report = Pack::new(&**source).to(&path).unwrap();
+        assert_eq!(report.samples, expected.len() as u64);
+        let packed = open(&path).unwrap();
+        assert_eq!(packed.classes(), source.classes(), "{target}");
+        // The order of fields is the container's own.
+        let sorted = |samples: &[OwnedSample]| -> Vec<_> {
+            samples
+                .iter()
+                .map(|sample| {
+                    let sample = sample.as_sample().unwrap();
+                    let mut fields: Vec<_> = sample
+                        .fields()
+                        .iter()
+                        .map(|(name, value)| (name.to_string(), value.encoded(name).into_owned()))
+                        .collect();
+                    fields.sort();
+                    (sample.key().to_owned(), fields)
+                })
+                .collect()
+        };
+        assert!(sorted(&samples(&*packed)) == sorted(&expected), "{target}");
+    }
+}
+
+#[test]
+fn packing_keeps_every_field() {
+    let root = coco_set(&coco());
+    packed_alike(&open(root.path().join("annotations/instances_val.json")).unwrap(), root.path());
+    let root = set(&[
+        ("data.yaml", "train: images\nnames: [a]\nkpt_shape: [1, 2]\n"),
+        ("images/x.png", ""),
+        ("images/y.png", ""),
+        ("labels/x.txt", "0 0.5 0.5 1 1 0.5 0.5"),
+    ]);
+    packed_alike(&open(root.path().join("data.yaml")).unwrap(), root.path());
+    let root = voc();
+    packed_alike(&open(root.path().join("VOC/ImageSets/Main/train.txt")).unwrap(), root.path());
+}
+
+/// FNV-1a of a file.
+fn hash(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[test]
+fn annotations_are_packed_to_the_same_bytes_as_before_values_had_types() {
+    let yolo = set(&[
+        ("data.yaml", "train: images\nnames: [a, b]\n"),
+        ("images/x.png", ""),
+        ("images/y.png", ""),
+        ("images/z.png", ""),
+        ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
+        ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
+    ]);
+    let (coco, voc) = (coco_set(&coco()), voc());
+    for (path, expected) in [
+        (yolo.path().join("data.yaml"), 14_715_297_234_080_773_763),
+        (coco.path().join("annotations/instances_val.json"), 12_446_537_908_120_063_695),
+        (voc.path().join("VOC/ImageSets/Main/train.txt"), 13_365_287_987_955_437_263),
+    ] {
+        let target = coco.path().join("set.tar");
+        Pack::new(&*open(&path).unwrap()).force(true).to(&target).unwrap();
+        assert_eq!(hash(&target), expected, "{}", path.display());
+    }
+}

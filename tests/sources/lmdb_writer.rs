@@ -1,0 +1,164 @@
+//! Promise: a database that another process writes to while it is open can be opened again, however
+//! large it has grown. The cost of an open loader to the writer is documented, reported, and can be
+//! limited.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+
+use crate::process::child;
+use lmdb::{Environment, EnvironmentFlags, Transaction, WriteFlags};
+use warpfeed::source::{Lmdb, Source};
+use warpfeed::{ErrorKind, Loader};
+
+const PATH: &str = "WARPFEED_TEST_DATABASE";
+/// The map size of the first writer, and that of a later one.
+const SMALL_MAP: usize = 1 << 20;
+const LARGE_MAP: usize = 1 << 28;
+
+fn environment(path: &Path, map: usize) -> Environment {
+    Environment::new().set_flags(EnvironmentFlags::NO_SUB_DIR).set_map_size(map).open(path).unwrap()
+}
+
+/// A JPEG, judging by its first bytes.
+fn picture(len: usize) -> Vec<u8> {
+    let mut bytes = b"\xff\xd8\xff".to_vec();
+    bytes.resize(len, 7);
+    bytes
+}
+
+fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
+    let database = env.open_db(None).unwrap();
+    let mut txn = env.begin_rw_txn().unwrap();
+    for key in keys {
+        txn.put(database, &format!("{key:08}"), &picture(len), WriteFlags::empty()).unwrap();
+    }
+    txn.commit().unwrap();
+}
+
+/// A database of eight pictures of 3 KB. Its map is small and its writer has ended.
+fn database(root: &tempfile::TempDir) -> PathBuf {
+    let path = root.path().join("x.mdb");
+    put(&environment(&path, SMALL_MAP), 0..8, 3000);
+    path
+}
+
+/// Body of the other process: only this test, with the environment set. It executes one command per
+/// line: `FROM END LEN` stores pictures of `LEN` bytes under the keys `FROM..END`, in one
+/// transaction.
+#[test]
+#[ignore = "run by the other tests as a process of its own"]
+fn write_as_told() {
+    let Some(path) = std::env::var_os(PATH) else { return };
+    let env = environment(Path::new(&path), LARGE_MAP);
+    println!("\nready");
+    for line in std::io::stdin().lines() {
+        let numbers: Vec<usize> = line.unwrap().split(' ').map(|word| word.parse().unwrap()).collect();
+        put(&env, numbers[0]..numbers[1], numbers[2]);
+        println!("done");
+    }
+}
+
+struct Writer {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Writer {
+    fn new(path: &Path) -> Self {
+        let mut child =
+            child!(write_as_told).env(PATH, path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut writer = Writer { child, out };
+        writer.wait_for("ready");
+        writer
+    }
+
+    fn wait_for(&mut self, word: &str) {
+        let found = self.out.by_ref().lines().any(|line| line.unwrap().ends_with(word));
+        assert!(found, "the other process failed before it said {word:?}");
+    }
+
+    fn put(&mut self, keys: std::ops::Range<usize>, len: usize) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{} {} {len}", keys.start, keys.end).unwrap();
+        self.wait_for("done");
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap();
+    }
+}
+
+fn read_all(source: &Lmdb) -> usize {
+    let mut scratch = Vec::new();
+    (0..source.len()).map(|i| source.read(i, &mut scratch).unwrap().image().unwrap().1.len()).sum()
+}
+
+#[test]
+fn a_map_that_another_process_has_grown_is_opened() {
+    let root = tempfile::tempdir().unwrap();
+    let path = database(&root);
+    let old = Lmdb::open(&path).unwrap();
+    let mut writer = Writer::new(&path);
+    writer.put(8..40, 200_000);
+    assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the test grows the file beyond the first map");
+    let new = Lmdb::open(&path).unwrap();
+    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "the state that was opened");
+    assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "opened anew");
+    drop(old);
+    assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer one does not need the older one");
+}
+
+/// Commits that replace the same pictures, like a writer that keeps a database up to date.
+fn rewrite(writer: &mut Writer, times: usize) {
+    (0..times).for_each(|_| writer.put(0..8, 3000));
+}
+
+#[test]
+fn a_writer_beside_a_loader_grows_the_file_by_what_it_writes_until_the_loader_is_dropped() {
+    let root = tempfile::tempdir().unwrap();
+    let path = database(&root);
+    let mut writer = Writer::new(&path);
+    let bytes = || fs::metadata(&path).unwrap().len();
+    rewrite(&mut writer, 10);
+    let alone = bytes();
+    rewrite(&mut writer, 100);
+    assert_eq!(bytes(), alone, "without a loader freed pages are used again");
+
+    let source = Lmdb::open(&path).unwrap();
+    rewrite(&mut writer, 100);
+    let grown = bytes() - alone;
+    println!("100 commits of 8 pictures of 3000 bytes: the file grew by {grown} bytes beside a loader, by 0 without");
+    // Eight pictures with one page each, and the few pages of the tree above them.
+    assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
+    assert_eq!(read_all(&source), 8 * 3000);
+
+    drop(source);
+    rewrite(&mut writer, 10);
+    let after = bytes();
+    rewrite(&mut writer, 100);
+    assert_eq!(bytes(), after, "once the loader is dropped they are used again");
+}
+
+#[test]
+fn a_growth_limit_ends_the_epochs_of_a_loader_that_costs_a_writer_more() {
+    let root = tempfile::tempdir().unwrap();
+    let path = database(&root);
+    let mut writer = Writer::new(&path);
+    let (limited, free) = (Lmdb::open(&path).unwrap().growth_limit(1 << 20), Lmdb::open(&path).unwrap());
+    rewrite(&mut writer, 5);
+    assert!(limited.check().is_ok(), "5 commits of 8 pages and the tree above them are less than 1 MiB");
+    rewrite(&mut writer, 100);
+    let error = limited.check().unwrap_err();
+    assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");
+    assert!(error.cause().contains("in 105 commits") && error.cause().contains("growth_limit is 1048576"), "{error}");
+    assert!(free.check().is_ok(), "without a limit it is no error");
+    let first = Loader::source(limited).into_iter().next().unwrap();
+    assert!(first.unwrap_err().cause().contains("growth_limit"), "the error of the epoch");
+    assert!(Lmdb::open(&path).unwrap().growth_limit(1 << 20).check().is_ok(), "opened anew");
+}

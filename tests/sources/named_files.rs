@@ -1,0 +1,185 @@
+//! Promise: what a data set names cannot hang a worker, fill the memory or lead out of its folder: only
+//! regular files are read, and columns that nobody named stay below the table's folder. What is left
+//! out is counted.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::annotated::{refused, set};
+use crate::support::no_hang;
+use crate::warnings::Warnings;
+use warpfeed::source::{Classes, Coco, Folder, Source, TableOptions, Voc, Yolo, open};
+use warpfeed::{Augment, Error, Loader};
+
+fn first(source: &dyn Source) -> Error {
+    refused(source.read(0, &mut Vec::new()))
+}
+
+/// Opening a pipe for reading blocks until it has a writer.
+fn pipe(path: &Path) {
+    let _ = fs::remove_file(path);
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_data_name_is_an_error() {
+    no_hang(|| {
+        let is_refused = |e: Error| {
+            assert!(e.to_string().contains("a pipe, a socket or a device, not a regular file"), "{e}");
+            assert!(!e.is_transient(), "trying again would not help");
+        };
+        let root = set(&[
+            ("table.csv", "path,mask\na.png,b.png\n"),
+            ("lines.jsonl", "{\"path\": \"pipe.png\"}\n"),
+            ("a.png", ""),
+            ("b.png", ""),
+            ("coco.json", r#"{"images": [{"id": 1, "file_name": "pipe.png", "width": 20, "height": 10}]}"#),
+            ("data.yaml", "train: list.txt\nnames: [a]\n"),
+            ("list.txt", "pipe.png\n"),
+            ("pipe.txt", ""),
+            ("voc/JPEGImages/a.png", ""),
+            ("voc/Annotations/a.xml", "<annotation/>"),
+            ("voc/SegmentationClass/a.png", ""),
+        ]);
+        let at = |name: &str| root.path().join(name);
+        let table = open(at("table.csv")).unwrap();
+        pipe(&at("b.png"));
+        is_refused(first(&*table));
+        pipe(&at("pipe.png"));
+        is_refused(first(&*open(at("lines.jsonl")).unwrap()));
+        is_refused(first(&Coco::with_pictures(at("coco.json"), root.path()).unwrap()));
+        is_refused(first(&Yolo::open(at("data.yaml")).unwrap()));
+        let folder = Folder::open(root.path().join("voc/JPEGImages")).unwrap();
+        let voc = Voc::open(at("voc")).unwrap();
+        pipe(&at("voc/SegmentationClass/a.png"));
+        is_refused(first(&voc));
+        pipe(&at("voc/JPEGImages/a.png"));
+        is_refused(first(&folder));
+        fs::remove_file(at("pipe.txt")).unwrap();
+        pipe(&at("pipe.txt"));
+        fs::rename(at("b.png"), at("pipe2.png")).unwrap();
+        image::RgbImage::new(20, 10).save(at("b.png")).unwrap();
+        fs::write(at("list.txt"), "b.png\n").unwrap();
+        pipe(&at("b.txt"));
+        is_refused(first(&Yolo::open(at("data.yaml")).unwrap()));
+        // Files that are read on opening.
+        is_refused(refused(Classes::read(at("pipe.txt"))));
+        pipe(&at("voc/Annotations/a.xml"));
+        image::RgbImage::new(20, 10).save(at("voc/JPEGImages/b.png")).unwrap();
+        fs::remove_file(at("voc/JPEGImages/a.png")).unwrap();
+        image::RgbImage::new(20, 10).save(at("voc/JPEGImages/a.png")).unwrap();
+        is_refused(first(&Voc::open(at("voc")).unwrap()));
+        pipe(&at("list.txt"));
+        is_refused(refused(Yolo::open(at("data.yaml"))));
+        for name in ["t.csv", "t.json", "t.yaml"] {
+            pipe(&at(name));
+            is_refused(refused(open(at(name))));
+        }
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_device_without_an_end_is_an_error() {
+    let root = set(&[("t.csv", "path\n/dev/zero\n"), ("list.txt", "/dev/zero\n"), ("data.yaml", "train: list.txt\n")]);
+    let table = TableOptions::new().picture("path").open(root.path().join("t.csv")).unwrap();
+    assert!(first(&table).to_string().contains("a device, not a regular file"));
+    let e = refused(Yolo::open(root.path().join("data.yaml")));
+    assert!(e.cause().contains("none of the 1 pictures has a label file"), "{e}");
+}
+
+#[test]
+fn columns_that_nobody_named_stay_below_the_folder() {
+    let elsewhere = set(&[("secret.png", "")]);
+    let absolute = elsewhere.path().join("secret.png").display().to_string();
+    let root = set(&[("in/a.png", ""), ("outside.png", "")]);
+    let table = |text: &str| {
+        fs::write(root.path().join("in/t.csv"), text).unwrap();
+        root.path().join("in/t.csv")
+    };
+    for path in ["../outside.png", &absolute] {
+        // The picture, by its default name.
+        let file = table(&format!("path,x\na.png,1\n{path},2\n"));
+        let source = open(&file).unwrap();
+        assert!(source.read(0, &mut Vec::new()).is_ok());
+        let e = refused(source.read(1, &mut Vec::new()));
+        assert!(e.cause().contains("line 3") && e.cause().contains("TableOptions::picture(\"path\")"), "{e}");
+        let named = TableOptions::new().picture("path").open(&file).unwrap();
+        assert!(named.read(1, &mut Vec::new()).unwrap().field("png").is_some());
+        // A further file, by its first value. A first value that leads elsewhere is text.
+        let file = table(&format!("path,mask\na.png,a.png\na.png,{path}\n"));
+        let e = refused(open(&file).unwrap().read(1, &mut Vec::new()));
+        assert!(e.cause().contains("TableOptions::file(\"mask\")"), "{e}");
+        let named = TableOptions::new().file("mask").open(&file).unwrap();
+        assert!(named.read(1, &mut Vec::new()).unwrap().field("mask.png").is_some());
+        let file = table(&format!("path,mask\na.png,{path}\n"));
+        let source = open(&file).unwrap();
+        let mut scratch = Vec::new();
+        let sample = source.read(0, &mut scratch).unwrap();
+        assert_eq!(sample.field("mask.txt").as_deref(), Some(path.as_bytes()));
+    }
+}
+
+#[test]
+fn a_column_of_pictures_under_another_name_is_hinted_at() {
+    let root = set(&[("a.png", ""), ("t.csv", "photo\na.png\n"), ("img.csv", "img\na.png\n")]);
+    let load = |name: &str| {
+        let loader = Loader::new(root.path().join(name)).augment(Augment::pass_through(20, 10)).without("label");
+        loader.into_iter().next().unwrap()
+    };
+    let e = refused(load("t.csv"));
+    assert!(
+        e.cause().contains("TableOptions::picture(\"photo\") for a table, or with Image::of(\"photo.png\")"),
+        "{e}"
+    );
+    assert_eq!(load("img.csv").unwrap().len(), 1);
+}
+
+#[test]
+fn a_quote_that_is_never_closed_refuses_the_table_with_its_line() {
+    for (text, line) in [
+        ("x,y\n1,2\n3,\"4\n5,6\n", 3),
+        ("x,y\n1,2\n\"a\",\"b\n5,6\n7,8", 3),
+        ("x,y\n1,2\n\"a \"\" b\n c\",\"d \"\" e", 4),
+        ("x,\"y\n1,2\n", 1),
+        ("x,y\r\n\r\n1,a\"b\r\n\"", 4),
+    ] {
+        let root = set(&[("t.csv", text)]);
+        let e = refused(open(root.path().join("t.csv")));
+        let words = format!("line {line}: a quote opens and is never closed");
+        assert!(e.cause().contains(&words) && e.path() == Some(&*root.path().join("t.csv")), "{text:?}: {e}");
+    }
+}
+
+#[test]
+fn columns_without_number_are_refused_on_opening() {
+    no_hang(|| {
+        let keys: String = (0..200_000).map(|number| format!("{{\"k{number}\": 1}}\n")).collect();
+        let root = set(&[("t.jsonl", &keys), ("t.csv", &"a,".repeat(2_000_000))]);
+        let e = refused(open(root.path().join("t.jsonl")));
+        assert!(e.cause().contains("line 4097: 4097 different columns or keys"), "{e}");
+        let e = refused(open(root.path().join("t.csv")));
+        assert!(e.cause().contains("line 1: 2000001 different columns or keys"), "{e}");
+    });
+}
+
+#[test]
+fn values_nested_without_end_in_a_data_yaml_are_an_error() {
+    for deep in ["- ".repeat(400_000), format!("names: {}", "[".repeat(100_000)), "? ".repeat(100_000)] {
+        let root = set(&[("data.yaml", &deep)]);
+        let e = refused(open(root.path().join("data.yaml")));
+        assert!(e.cause().contains("more than 64 deep") || e.cause().contains("not YAML"), "{e}");
+    }
+}
+
+#[test]
+fn files_of_a_folder_that_are_left_out_are_counted() {
+    let root = set(&[("a/x.png", ""), ("a/y.ppm", "P6"), ("b/z.pgm", "P5"), ("b/x.png", ""), (".hidden", "x")]);
+    let warnings = Warnings::default();
+    let folder = tracing::subscriber::with_default(warnings.clone(), || Folder::open(root.path()).unwrap());
+    assert_eq!(folder.len(), 2);
+    let warnings = warnings.0.lock().unwrap().concat();
+    assert!(warnings.contains("left out 2 other files (.pgm, .ppm)"), "{warnings}");
+}

@@ -1,0 +1,411 @@
+//! Promise: a CSV, TSV or JSON-lines file is a data set. Its batches are those of the folder with
+//! the same pictures, and of what is packed from it, bit for bit. Quotes, line ends, a byte order
+//! mark and other encodings give what a naive parser says, or are refused with their line. What is
+//! wrong with a row is an error of its sample that names file and line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::no_hang;
+use proptest::prelude::*;
+use warpfeed::field::{Image, MultiHot, Numbers, Rows};
+use warpfeed::pack::{Pack, Recode};
+use warpfeed::source::{Source, Table, TableOptions, open};
+use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
+use warpfeed_cli::synth::Synth;
+
+fn write(root: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn all(loader: Loader) -> Vec<HostBatch> {
+    loader.prefetch(32).into_iter().collect::<Result<_>>().unwrap()
+}
+
+/// Every sample's fields, label and key.
+type Row = (String, Option<i64>, Vec<(String, Vec<u8>)>);
+
+fn rows(source: &dyn Source) -> Vec<Row> {
+    let mut scratch = Vec::new();
+    let row = |index| {
+        let label = source.label(index, &mut scratch).unwrap();
+        let sample = source.read(index, &mut scratch).unwrap();
+        assert_eq!(sample.label().unwrap(), label);
+        let fields =
+            sample.fields().iter().map(|(name, value)| (name.to_string(), value.encoded(name).into_owned())).collect();
+        (sample.key().to_owned(), label, fields)
+    };
+    (0..source.len()).map(row).collect()
+}
+
+/// The text of field `name` of every row.
+fn column(path: &Path, name: &str) -> Vec<String> {
+    let text =
+        |(_, _, fields): Row| String::from_utf8(fields.into_iter().find(|(have, _)| have == name).unwrap().1).unwrap();
+    rows(&Table::open(path).unwrap()).into_iter().map(text).collect()
+}
+
+fn cause(path: &Path) -> String {
+    open(path).err().unwrap().to_string()
+}
+
+#[test]
+fn batches_are_those_of_the_folder_and_of_what_is_packed_from_the_table() {
+    no_hang(|| {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("set");
+        Synth::new().images(40).classes(4).side(64).write(&folder).unwrap();
+        let source = open(&folder).unwrap();
+        let (mut by_name, mut by_number, mut lines) = (String::new(), String::new(), String::new());
+        for index in 0..source.len() {
+            let path = source.path(index).unwrap();
+            let path = path.strip_prefix(root.path()).unwrap().to_str().unwrap();
+            let label = source.label(index, &mut Vec::new()).unwrap().unwrap();
+            let class = &source.classes()[label as usize];
+            by_name += &format!("{path},{class},{index}.5\n");
+            by_number += &format!("{path}\t{label}\t{index}.5\n");
+            lines +=
+                &format!("{{\"path\": \"{path}\", \"label\": {label}, \"score\": {index}.5, \"two\": [{index}, 7]}}\n");
+        }
+        let tables = [
+            write(root.path(), "name.csv", format!("path,label,score\n{by_name}")),
+            write(root.path(), "number.tsv", format!("path\tlabel\tscore\n{by_number}")),
+            write(root.path(), "lines.jsonl", lines),
+        ];
+        let options = |loader: Loader| loader.augment(Augment::train(32)).batch_size(8).workers(2).shuffle(3);
+        let expected = all(options(Loader::new(&folder)));
+        let packed = [root.path().join("t.lmdb"), root.path().join("t.tar")];
+        for target in &packed {
+            Pack::new(&*open(&tables[2]).unwrap()).recode(Recode::KeepBytes).to(target).unwrap();
+        }
+        assert_eq!(open(&tables[0]).unwrap().classes(), source.classes());
+        for path in tables.iter().chain(&packed) {
+            let mut loader = options(Loader::new(path)).field("score", Numbers::new(Dtype::F32, []));
+            let lists = !path.extension().is_some_and(|e| e == "csv" || e == "tsv");
+            if lists {
+                loader = loader.field("two", Numbers::new(Dtype::I64, [2]));
+            }
+            let batches = all(loader);
+            assert_eq!(batches.len(), expected.len());
+            for (batch, expected) in batches.iter().zip(&expected) {
+                assert_eq!(batch.images().bytes(), expected.images().bytes(), "{}", path.display());
+                assert_eq!(batch.labels().unwrap(), expected.labels().unwrap());
+                assert!(batch.keys().zip(expected.keys()).all(|(key, name)| key == format!("set/{name}")));
+                let scores: Vec<f32> = batch.ids().map(|id| id as f32 + 0.5).collect();
+                assert_eq!(batch.field("score").unwrap().as_f32().unwrap(), scores);
+                if lists {
+                    let two: Vec<i64> = batch.ids().flat_map(|id| [id as i64, 7]).collect();
+                    assert_eq!(batch.field("two").unwrap().as_i64().unwrap(), two);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn columns_are_found_by_name_or_as_the_options_say() {
+    let root = tempfile::tempdir().unwrap();
+    for file in ["pictures/a/1.JPG", "pictures/2.png", "pictures/m1.png", "pictures/m2.npy"] {
+        write(root.path(), file, file);
+    }
+    let text = "id,Where,kind,mask,height,weight,note\n\
+                7,a/1.JPG,dog,m1.png,1.5,2,first\n\
+                8,./2.png,cat,m2.npy,3,4e1,\"a, b\"\n";
+    let table = write(root.path(), "t.csv", text);
+    let columns = || TableOptions::new().picture("Where").root(root.path().join("pictures")).label("kind");
+    let field = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_owned());
+    let found = columns().columns(["note"]).file("mask").gather("Size", ["weight", "height"]).open(&table).unwrap();
+    assert_eq!(found.classes(), ["cat", "dog"]);
+    let first = [field("jpg", "pictures/a/1.JPG"), field("note.txt", "first"), field("size.txt", "2 1.5 ")];
+    let second = [field("png", "pictures/2.png"), field("note.txt", "a, b"), field("size.txt", "4e1 3 ")];
+    let with = |fields: [(String, Vec<u8>); 3], mask| fields.into_iter().chain([mask]).collect::<Vec<_>>();
+    let expected = [
+        ("a/1".to_owned(), Some(1), with(first, field("mask.png", "pictures/m1.png"))),
+        ("2".to_owned(), Some(0), with(second, field("mask.npy", "pictures/m2.npy"))),
+    ];
+    assert_eq!(rows(&found), expected);
+    assert_eq!(found.path(1).unwrap(), root.path().join("pictures/./2.png"));
+    // What names a file is one, without being told so; everything is taken by default.
+    let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
+    // Without pictures the key is the row's number.
+    let plain = rows(&Table::open(&table).unwrap());
+    assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
+    // Without a header.
+    let bare = write(root.path(), "bare.csv", "pictures/2.png;3\npictures/a/1.JPG;4\n");
+    let found = TableOptions::new().headerless().picture("0").label("1").open(&bare).unwrap();
+    assert_eq!(rows(&found).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
+    let e = |options: TableOptions| options.open(&table).unwrap_err();
+    assert!(e(columns().picture("Path")).cause().starts_with("no column \"Path\" among \"id\", \"Where\""));
+    assert_eq!(e(columns().without_label()).cause(), "label and without_label exclude each other");
+    assert_eq!(e(columns().gather("note", ["weight"])).cause(), "two columns would be the field \"note\"");
+    let twice = write(root.path(), "twice.csv", "a,b,a\n1,2,3\n");
+    assert!(cause(&twice).ends_with("columns 0 and 2 are both called \"a\""));
+    let wide = write(
+        root.path(),
+        "wide.csv",
+        format!("{}\n{}\n", (0..40).map(|i| format!("c{i}")).collect::<Vec<_>>().join(","), ["1"; 40].join(",")),
+    );
+    assert!(
+        cause(&wide).contains("40 columns would be fields, a sample has at most 16") && cause(&wide).contains("gather")
+    );
+    let all: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
+    let joined = TableOptions::new().gather("attributes", all);
+    let loader = Loader::new(&wide).table(joined).without("image").without("label");
+    let batch = loader.field("attributes", Numbers::new(Dtype::F32, [40])).into_iter().next().unwrap().unwrap();
+    assert_eq!(batch.field("attributes").unwrap().as_f32().unwrap(), [1.0; 40]);
+}
+
+#[test]
+fn labels_are_integers_names_or_fields() {
+    let root = tempfile::tempdir().unwrap();
+    let labels = |values: &[&str]| {
+        let text: String = values.iter().enumerate().map(|(i, value)| format!("{i},{value}\n")).collect();
+        let table = Table::open(write(root.path(), "t.csv", format!("x,label\n{text}"))).unwrap();
+        let rows = rows(&table);
+        (rows.iter().map(|row| row.1).collect::<Vec<_>>(), table.classes().to_vec(), rows[0].2.len())
+    };
+    assert_eq!(labels(&["3", "-1", "3.0"]), (vec![Some(3), Some(-1), Some(3)], vec![], 1));
+    assert_eq!(labels(&["3", "", "1"]), (vec![Some(3), None, Some(1)], vec![], 1));
+    let names = ["10", "2", "cat"].map(str::to_owned).to_vec();
+    assert_eq!(labels(&["2", "cat", "10", "2"]), (vec![Some(1), Some(2), Some(0), Some(1)], names, 1));
+    assert_eq!(labels(&["0.5", "2"]), (vec![None, None], vec![], 2), "a number to regress is a field");
+    let table = write(root.path(), "t.csv", "x,label\n1,0.5\n2,-3\n");
+    let loader = Loader::new(&table).without("image").field("label", Numbers::new(Dtype::F32, []));
+    let batch = loader.into_iter().next().unwrap().unwrap();
+    assert_eq!(batch.field("label").unwrap().as_f32().unwrap(), [0.5, -3.0]);
+    // A missing label is an error that names the sample, unless it was asked for.
+    let table = write(root.path(), "t.csv", "x,label\n1,3\n2,\n");
+    let loader = || Loader::new(&table).without("image").field("x", Numbers::new(Dtype::I64, []));
+    let e = loader().into_iter().find_map(Result::err).unwrap();
+    assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
+    assert_eq!(loader().unlabelled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
+    // In JSON too.
+    let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
+    assert_eq!(
+        rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
+        [Some(4), None, Some(5)]
+    );
+    let lists = write(root.path(), "l.jsonl", "{\"label\": [1, 2]}\n{\"label\": []}\n");
+    assert_eq!(column(&lists, "label.json"), ["[1, 2]", "[]"]);
+}
+
+#[test]
+fn a_class_that_is_not_in_the_list_names_its_line() {
+    let root = tempfile::tempdir().unwrap();
+    let table = write(root.path(), "t.csv", "x,label\n1,cat\n2,wolf\n3,owl\n4,wolf\n");
+    let loader =
+        || Loader::new(&table).without("image").field("x", Numbers::new(Dtype::I64, [])).classes(["dog", "cat"]);
+    let e = loader().host().unwrap_err();
+    assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*table)));
+    assert!(e.cause().starts_with("line 3: class \"wolf\" is not in the list of 2 classes, nor are 1 others"), "{e}");
+    let mut batches = loader().on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
+    let batch = batches.epoch(0).next().unwrap().unwrap();
+    assert_eq!((batch.labels().unwrap(), batch.valid().filter(|valid| *valid).count()), (&[1, 1, 1, 1][..], 1));
+    let mut causes: Vec<String> = batches.faults().iter().map(|fault| fault.error.to_string()).collect();
+    causes.sort();
+    assert!(causes[0].ends_with("t.csv: source: line 3: class \"wolf\" is not in the list of 2 classes"), "{causes:?}");
+    assert!(causes[1].contains("line 4: class \"owl\"") && causes[2].contains("line 5: "), "{causes:?}");
+}
+
+#[test]
+fn several_labels_are_multi_hot_or_numbers_with_a_count() {
+    let root = tempfile::tempdir().unwrap();
+    let table = write(
+        root.path(),
+        "t.csv",
+        "label,numbers,list\ncat|dog,2 0,\"[\"\"dog\"\"]\"\n,1,[]\ndog,,\"[0, \"\"fox\"\"]\"\n",
+    );
+    let classes = ["cat", "dog", "fox"];
+    let open = || Loader::new(&table).table(TableOptions::new().without_label()).without("image").without("label");
+    let hot = |name: &str, kind: MultiHot| {
+        let batch = open().field(name, kind).into_iter().next().unwrap()?;
+        Ok::<_, warpfeed::Error>(batch.field(name).unwrap().bytes().to_vec())
+    };
+    let ones = |kind: MultiHot| kind.dtype(Dtype::U8);
+    assert_eq!(hot("label", ones(MultiHot::new(classes).separator('|'))).unwrap(), [1, 1, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(hot("numbers", ones(MultiHot::numbered(3))).unwrap(), [1, 0, 1, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(hot("list", ones(MultiHot::new(classes))).unwrap(), [0, 1, 0, 0, 0, 0, 1, 0, 1]);
+    let floats: Vec<u8> = [1_f32, 0., 1., 0., 1., 0., 0., 0., 0.].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    assert_eq!(hot("numbers", MultiHot::new(classes)).unwrap(), floats);
+    let e = |name: &str, kind: MultiHot| hot(name, kind).unwrap_err().cause().to_owned();
+    assert!(
+        e("label", MultiHot::new(["cat", "dog"])).contains("class \"cat|dog\", which is not in the list of 2 classes")
+    );
+    assert!(e("numbers", MultiHot::numbered(2)).contains("has the label 2, the classes are 0 to 1"));
+    assert!(e("list", MultiHot::new(["dog", "cat"])).contains("class \"fox\", which is not in the list of 2"));
+    assert!(e("label", MultiHot::numbered(2)).contains("which is not a number"));
+    let refused = |kind| open().field("label", kind).host().unwrap_err().to_string();
+    assert!(
+        refused(MultiHot::new(["a", "a"])).contains("listed twice")
+            && refused(MultiHot::numbered(0)).contains("one class")
+    );
+    let batch =
+        open().field("numbers", Rows::new(Dtype::I64, [], 3).padding(-1_i64)).into_iter().next().unwrap().unwrap();
+    assert_eq!(batch.field("numbers").unwrap().as_i64().unwrap(), [2, 0, -1, 1, -1, -1, -1, -1, -1]);
+    assert_eq!(batch.counts("numbers").unwrap(), [2, 1, 0]);
+}
+
+#[test]
+fn a_bad_row_is_one_bad_sample_with_its_line() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "a.png", "a");
+    let text = "path,x,y\r\na.png,\"1\n2\",3\r\na.png,4\r\na.png,5,6,7\r\nb.png,8,9\r\n,1,2\r\na.png,10,11";
+    let table = open(write(root.path(), "t.csv", text)).unwrap();
+    assert_eq!(table.len(), 6);
+    let read =
+        |index| table.read(index, &mut Vec::new()).map(|sample| sample.fields().len()).map_err(|e| e.to_string());
+    let file = root.path().join("t.csv").display().to_string();
+    assert_eq!((read(0), read(5)), (Ok(3), Ok(3)));
+    assert_eq!(read(1).unwrap_err(), format!("{file}: source: line 4: a row of 2 cells, the table has 3 columns"));
+    assert_eq!(read(2).unwrap_err(), format!("{file}: source: line 5: a row of 4 cells, the table has 3 columns"));
+    let missing = read(3).unwrap_err();
+    let place = format!("{file}: io: line 6: {}: No such file", root.path().join("b.png").display());
+    assert!(missing.starts_with(&place), "{missing}");
+    assert_eq!(read(4).unwrap_err(), format!("{file}: source: line 7: column \"path\" has no path"));
+    let lines =
+        open(write(root.path(), "t.jsonl", "{\"x\": 1}\n[2]\n{\"x\": 1, \"x\": 2}\n{\"x\": \n{\"y\": 3}")).unwrap();
+    let read =
+        |index| lines.read(index, &mut Vec::new()).map(|sample| sample.fields().len()).map_err(|e| e.to_string());
+    assert_eq!((lines.len(), read(0), read(4)), (5, Ok(1), Ok(1)));
+    assert!(read(1).unwrap_err().contains("line 2: invalid type: sequence, expected an object"));
+    assert!(read(2).unwrap_err().contains("line 3: key \"x\" occurs twice at column"));
+    assert!(read(3).unwrap_err().contains("line 4: EOF while parsing"));
+    let gathered = write(root.path(), "g.csv", "a,b\n1,2\n3,\n");
+    let gathered = TableOptions::new().gather("v", ["a", "b"]).open(gathered).unwrap();
+    let e = gathered.read(1, &mut Vec::new()).unwrap_err();
+    assert_eq!(e.cause(), "line 3: column \"b\" of field \"v.txt\" is \"\", not one number");
+}
+
+#[test]
+fn a_missing_file_is_skipped_and_listed_on_request() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["a.png", "c.png"] {
+        image::RgbImage::new(8, 8).save(root.path().join(name)).unwrap();
+    }
+    let table = write(root.path(), "t.csv", "path,label\na.png,0\nb.png,1\nc.png,2\n");
+    let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).on_error(OnError::Skip { max_skipped: 1 });
+    let mut batches = loader.host().unwrap();
+    let batch = batches.epoch(0).next().unwrap().unwrap();
+    assert_eq!(batch.labels().unwrap(), [0, 2, 2]);
+    let fault = batches.faults()[0].error.to_string();
+    assert!(fault.contains("sample 1") && fault.contains("line 3") && fault.contains("b.png"), "{fault}");
+}
+
+#[test]
+fn other_encodings_are_refused_with_the_line() {
+    let root = tempfile::tempdir().unwrap();
+    let cause = |bytes: &[u8]| cause(&write(root.path(), "t.csv", bytes));
+    let utf16: Vec<u8> = "\u{feff}x,y\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert!(cause(&utf16).ends_with("line 1: the text is UTF-16; save the table as UTF-8"));
+    assert!(cause(&utf16[2..]).contains("line 1: a zero byte, as in UTF-16"));
+    assert!(cause(b"x,y\r\n1,2\r\n3,caf\xe9\r\n").contains("line 3: byte 0xe9 is not UTF-8"));
+    for empty in [&b""[..], b"\xef\xbb\xbf", b"\n\r\n \n"] {
+        assert!(cause(empty).ends_with("the table is empty"), "{empty:?}");
+    }
+    let header = write(root.path(), "h.csv", "x,y\n");
+    assert!(Loader::new(&header).host().unwrap_err().cause().contains("no samples"));
+}
+
+#[test]
+fn a_mask_of_its_own_file_is_an_image_field() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, value) in [("a.png", 10), ("m.png", 90)] {
+        image::RgbImage::from_pixel(8, 8, image::Rgb([value; 3])).save(root.path().join(name)).unwrap();
+    }
+    let table = write(root.path(), "t.csv", "file_name,mask\na.png,m.png\n");
+    let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).field("mask", Image::of("mask.png"));
+    let batch = loader.into_iter().next().unwrap().unwrap();
+    assert_eq!((batch.images().bytes()[0], batch.field("mask").unwrap().bytes()[0]), (10, 90));
+}
+
+/// A parser of one character after the other, as slow as it is plain: rows of cells.
+fn naive(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
+    let (mut quoted, mut begun) = (false, false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cell.push('"');
+            }
+            '"' if quoted || cell.is_empty() => (quoted, begun) = (!quoted, true),
+            ',' if !quoted => {
+                row.push(std::mem::take(&mut cell));
+                begun = true;
+            }
+            '\n' | '\r' if !quoted => {
+                if begun || !cell.is_empty() {
+                    row.push(std::mem::take(&mut cell));
+                    rows.push(std::mem::take(&mut row));
+                }
+                begun = false;
+            }
+            c => {
+                cell.push(c);
+                begun = true;
+            }
+        }
+    }
+    if begun {
+        row.push(cell);
+        rows.push(row);
+    }
+    rows
+}
+
+/// A cell as programs write it that quote where they must.
+fn quoted(cell: &str, always: bool) -> String {
+    let must = always || cell.is_empty() || cell.contains([',', '"', '\n', '\r']);
+    if must { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_cells_come_back(
+        cells in prop::collection::vec(("[a-z\",\r\n é\t;]{0,6}", "[a-z\",\r\n]{0,6}"), 1..20),
+        (always, mark, last) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
+    ) {
+        let lines: Vec<String> =
+            cells.iter().map(|(a, b)| format!("{},{}", quoted(a, always), quoted(b, always))).collect();
+        let text = format!("{}one,two{end}{}{}", if mark { "\u{feff}" } else { "" }, lines.join(end), if last { end } else { "" });
+        let root = tempfile::tempdir().unwrap();
+        let table = write(root.path(), "t.csv", &text);
+        let parsed = naive(text.trim_start_matches('\u{feff}'));
+        for (place, name) in ["one.txt", "two.txt"].into_iter().enumerate() {
+            let found = column(&table, name);
+            prop_assert_eq!(&found, &parsed[1..].iter().map(|row| row[place].clone()).collect::<Vec<_>>());
+            prop_assert_eq!(found, cells.iter().map(|cell| [&cell.0, &cell.1][place].clone()).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn any_text_in_json_comes_back(values in prop::collection::vec(any::<String>(), 1..10)) {
+        let values: Vec<String> = values.into_iter().map(|value| value.replace('\0', "")).collect();
+        let lines: Vec<String> = values.iter().map(|value| serde_json::json!({ "v": value }).to_string()).collect();
+        let root = tempfile::tempdir().unwrap();
+        let table = write(root.path(), "t.ndjson", lines.join("\r\n"));
+        prop_assert_eq!(column(&table, "v.txt"), values);
+    }
+
+    #[test]
+    fn any_bytes_are_a_table_or_an_error(
+        bytes in prop::collection::vec(prop::sample::select(b"a1,;\t\"\r\n {}[]:\\\xc3\xa9\xff.\0".to_vec()), 0..120),
+        name in prop::sample::select(vec!["t.csv", "t.tsv", "t.jsonl"]),
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        if let Ok(table) = open(write(root.path(), name, &bytes)) {
+            for index in 0..table.len() {
+                let _ = table.read(index, &mut Vec::new()).map(|sample| sample.label());
+                let _ = (table.label(index, &mut Vec::new()), table.path(index));
+            }
+        }
+    }
+}

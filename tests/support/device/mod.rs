@@ -1,0 +1,109 @@
+//! What the tests on a device share: a stream, the kernels of `examples/kernels/probe.cu`, and
+//! pictures that are told by their bytes.
+#![allow(dead_code, unsafe_code)] // each test uses its part; kernels are launched
+
+pub(crate) mod noise;
+
+use std::sync::Arc;
+
+use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, CudaView, CudaViewMut, LaunchConfig, PushKernelArg};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
+use warpfeed::order::Rng;
+use warpfeed::source::{Sample, Source};
+use warpfeed::{Augment, Loader, Result};
+
+const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
+/// Rows and columns of the pictures.
+pub(crate) const SIDE: u32 = 64;
+
+/// A stream on device 0, or a word on why the test is skipped.
+pub(crate) fn stream() -> Option<Arc<CudaStream>> {
+    match warpfeed::cuda::stream(0) {
+        Ok(stream) => Some(stream),
+        Err(e) => {
+            eprintln!("skipped: {e}");
+            None
+        }
+    }
+}
+
+/// Kernels that last and that add up.
+pub(crate) struct Probe {
+    spin: CudaFunction,
+    checksum: CudaFunction,
+}
+
+impl Probe {
+    pub(crate) fn new(stream: &Arc<CudaStream>) -> Self {
+        let ptx = warpfeed::cuda::cudarc::nvrtc::Ptx::from_src(PROBE);
+        let module = stream.context().load_module(ptx).unwrap();
+        let load = |name| module.load_function(name).unwrap();
+        Probe { spin: load("spin"), checksum: load("checksum") }
+    }
+
+    /// Keeps the stream busy for so long.
+    pub(crate) fn spin(&self, stream: &Arc<CudaStream>, nanoseconds: u64) {
+        let mut launch = stream.launch_builder(&self.spin);
+        launch.arg(&nanoseconds);
+        // SAFETY: one u64, as the kernel declares.
+        unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 }) }
+            .unwrap();
+    }
+
+    /// Adds the checksum of `bytes` to `sum`.
+    pub(crate) fn checksum(&self, stream: &Arc<CudaStream>, bytes: &CudaView<'_, u8>, sum: &mut CudaViewMut<'_, u64>) {
+        let words = (bytes.len() / 4) as u64;
+        let mut launch = stream.launch_builder(&self.checksum);
+        launch.arg(bytes).arg(&words).arg(sum);
+        // SAFETY: pointer, count and one u64, as the kernel declares.
+        unsafe { launch.launch(LaunchConfig { grid_dim: (64, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 }) }
+            .unwrap();
+    }
+}
+
+/// Pictures of bytes that depend on the sample alone, `SIDE` by `SIDE`.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbered(pub(crate) usize);
+
+impl Source for Numbered {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        scratch.clear();
+        scratch.extend_from_slice(&(index as u64).to_le_bytes());
+        Ok(Sample::new("numbered").with_field("img", scratch)?.with_label(0))
+    }
+}
+
+impl Codec for Numbered {
+    fn format(&self) -> Format {
+        Format::any("numbered")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(SIDE, SIDE)))
+    }
+
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let bytes = picture.bytes();
+        out.reset(region.size());
+        let mut rng = Rng::new(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), 1, 2);
+        out.place(region.x, region.y);
+        out.data_mut().chunks_mut(8).for_each(|to| to.copy_from_slice(&rng.next_u64().to_le_bytes()[..to.len()]));
+        Ok(())
+    }
+}
+
+/// A loader of `samples` such pictures.
+pub(crate) fn loader(samples: usize) -> Loader {
+    let source = Numbered(samples);
+    Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
+}
+
+/// The number of batches that a test takes: `WARPFEED_BATCHES`, or `usual`.
+pub(crate) fn batches(usual: usize) -> usize {
+    std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
