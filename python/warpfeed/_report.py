@@ -28,7 +28,8 @@ class Stats(Report):
     """The statistics of a loader; times are in seconds.
 
     ``stall`` is the time that the device's stream waited for batches, ``waited_seconds`` that of
-    the host. ``read``, ``decode``, ``transform`` and ``write`` are the workers' stages.
+    the host. ``read``, ``decode``, ``transform`` and ``write`` are the workers' stages,
+    and ``fields`` has one for each field that computes, such as masks and boxes.
     """
 
     def since(self, earlier: Mapping[str, Any]) -> Stats:

@@ -1,6 +1,5 @@
 use std::time::{Duration, Instant};
 
-use super::BatchInfo;
 use crate::error::Result;
 
 /// A source of batches, in order: the interface between the engine, a device's ring, and `Batches`.
@@ -32,9 +31,15 @@ pub(crate) trait Feed: Send {
     }
 }
 
-/// A batch on its way to the consumer.
+/// Metadata that every batch has.
 pub(crate) trait Delivered {
-    fn info(&self) -> &BatchInfo;
+    fn epoch(&self) -> u64;
+
+    /// Number of the batch in its epoch.
+    fn index(&self) -> u64;
+
+    /// Number of samples.
+    fn samples(&self) -> usize;
 
     /// The consumer has taken the answer of a decoder, on the thread that uses it.
     fn taken(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::boxes::Boxes;
-use super::corners::{BoxFormat, Reader};
+use super::corners::BoxReader;
 use super::encoded;
 use super::mask::Mask;
 use super::segments::Segments;
@@ -73,7 +73,7 @@ impl Annotations {
     }
 
     fn read_boxes(&mut self, sample: &Sample<'_>, picture: Oriented) -> Result<()> {
-        let (reader, mut numbers) = (Reader { format: BoxFormat::Xyxy, relative: false }, Vec::new());
+        let (reader, mut numbers) = (BoxReader::default(), Vec::new());
         let (frame, units) = reader.read("boxes", sample, picture, &mut numbers, &mut self.boxes)?;
         let all = self.boxes.len();
         let column = |name: &str| -> Result<Vec<i64>> {

@@ -1,13 +1,13 @@
 use std::cell::RefCell;
 
 use super::columns::Column;
-use super::corners::{BoxFormat, Reader};
+use super::corners::{BoxFormat, BoxReader};
 use super::encoded;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
-use super::{Kind, Place};
+use super::{Input, Kind, Place};
 use crate::batch::{COUNT, Dtype, Field};
-use crate::decode::{Frame, Oriented, Size};
+use crate::decode::{Frame, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -69,7 +69,7 @@ use crate::transform::Plan;
 #[derive(Debug, Clone)]
 pub struct Boxes {
     most: usize,
-    reader: Reader,
+    reader: BoxReader,
     to: BoxFormat,
     to_relative: bool,
     min_visible: f64,
@@ -85,7 +85,7 @@ impl Boxes {
     pub fn new(most: usize) -> Self {
         Boxes {
             most,
-            reader: Reader { format: BoxFormat::Xyxy, relative: false },
+            reader: BoxReader::default(),
             to: BoxFormat::Xyxy,
             to_relative: false,
             min_visible: 0.0,
@@ -235,16 +235,17 @@ impl Kind for Boxes {
         true
     }
 
-    fn has_boxes(&self) -> bool {
-        true
+    fn boxes(&self) -> Option<BoxReader> {
+        Some(self.reader)
     }
 
-    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
-        SCRATCH.with_borrow_mut(|scratch| self.reader.read(name, sample, picture, &mut scratch.numbers, to).map(drop))
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        // A mask of a box is drawn as large as its picture.
+        if self.masks { input.picture().oriented.size().area() } else { 0 }
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let plan = plan.expect("a kind that follows the picture needs one");
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let (name, sample, plan) = (input.name, input.sample, input.picture());
         SCRATCH.with_borrow_mut(|scratch| {
             let (frame, units) = self.keep(name, sample, plan, scratch)?;
             self.write_boxes(plan, &scratch.kept, place);

@@ -37,14 +37,25 @@ impl BoxFormat {
     }
 }
 
-/// How a sample's boxes are read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reader {
+/// How the boxes of a field are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BoxReader {
     pub(super) format: BoxFormat,
     pub(super) relative: bool,
 }
 
-impl Reader {
+impl BoxReader {
+    /// Reads boxes of this format.
+    pub fn new(format: BoxFormat) -> Self {
+        BoxReader { format, relative: false }
+    }
+
+    /// Reads coordinates as parts of the picture's width and height.
+    #[must_use]
+    pub fn relative(self) -> Self {
+        BoxReader { relative: true, ..self }
+    }
+
     /// Appends the boxes of the sample's field `name` to `to`: (x1, y1, x2, y2) in pixels of the
     /// upright picture, clipped to it. Returns the frame that the sample's coordinates count in, and
     /// what they are multiplied by to become pixels of it. `numbers` is scratch.

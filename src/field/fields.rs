@@ -1,27 +1,54 @@
+use std::cell::Cell;
 use std::sync::Arc;
 
+use super::corners::BoxReader;
 use super::image::{ImageField, MixScratch, Written};
-use super::kind::{FieldKind, Inner};
-use super::{Kind, Label, Place};
+use super::{FieldKind, Image, Input, Kind, Label, Maker, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::{DecodeOps, SampleOps};
 use crate::decode::{MAX_GROUP, Oriented};
 use crate::error::{Error, Result};
+use crate::order::Rng;
 use crate::source::{Sample, Source};
 use crate::transform::{Augment, Plan};
 
 /// The fields of a loader, each with its place in the batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    label: Option<(Label, usize)>,
-    others: Vec<Other>,
+    label: Option<Label>,
+    /// All other fields that [copy](Kind::copies), and those that compute.
+    pub(crate) copied: Vec<Member>,
+    pub(crate) computed: Vec<Member>,
 }
 
-struct Other {
-    name: String,
+/// A field that its kind writes.
+pub(crate) struct Member {
+    pub(crate) name: String,
     kind: Arc<dyn Kind>,
     first: usize,
     arrays: usize,
+    /// Bytes of a sample in all its arrays.
+    pub(crate) bytes: usize,
+}
+
+impl Member {
+    /// Writes the part of `sample`, whose random numbers are `rng`.
+    pub(crate) fn write(
+        &self,
+        sample: &Sample<'_>,
+        plan: Option<&Plan>,
+        rng: Rng,
+        part: &mut Part,
+        place: usize,
+    ) -> Result<()> {
+        let mut place = Place::new(Row::new(part, place), self.first, self.arrays);
+        self.kind.write(&Input::new(&self.name, sample, plan, rng), &mut place)
+    }
+
+    /// Bytes of memory that writing `sample` takes.
+    pub(crate) fn memory(&self, sample: &Sample<'_>, plan: Option<&Plan>, rng: Rng) -> u64 {
+        self.kind.memory(&Input::new(&self.name, sample, plan, rng))
+    }
 }
 
 /// What the host leaves to a device.
@@ -44,46 +71,48 @@ pub(crate) struct Room {
 
 impl Fields {
     /// The fields of these names and kinds, with their arrays in a batch. Images are written in
-    /// `format`.
+    /// `format`, and classes as `label` says.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a duplicate name, and for options that a
     /// kind refuses.
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
+        label: Label,
         format: Written,
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let mut arrays = Vec::new();
-        let mut made = Fields { images: Vec::new(), label: None, others: Vec::new() };
+        let mut made = Fields { images: Vec::new(), label: None, copied: Vec::new(), computed: Vec::new() };
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
-            match kind {
-                Inner::Image(image) => {
-                    made.images.push(ImageField {
-                        image: image.clone(),
-                        number: made.images.len(),
-                        span,
-                        records: None,
-                        decoding: None,
-                        mixed_here: device.is_none(),
-                        writer: Writer::new(format.size, format.dtype, format.layout, format.normalize)?,
-                    });
-                    arrays.push(format.array(name));
-                }
-                Inner::Label(label) => {
-                    label.check()?;
-                    if made.label.replace((*label, span)).is_some() {
-                        return Err(Error::config(format!("field {name:?}: a loader has one label")));
-                    }
-                    arrays.push(label.array(name));
-                }
-                Inner::Other(kind) => {
-                    let own = kind.arrays(name, format.size)?;
-                    made.others.push(Other { name: name.clone(), kind: kind.clone(), first: span, arrays: own.len() });
-                    arrays.extend(own.into_iter().map(|field| (field, Role::Plain)));
-                }
+            if let Maker::Picture(of) = kind.maker() {
+                let image = of.map_or_else(Image::new, Image::of);
+                let own = image.arrays(name, format.size)?;
+                arrays.extend(own.into_iter().map(|field| format.array(field)));
+                made.images.push(ImageField {
+                    image,
+                    number: made.images.len(),
+                    span,
+                    records: None,
+                    decoding: None,
+                    mixed_here: device.is_none(),
+                    writer: Writer::new(format.size, format.dtype, format.layout, format.normalize)?,
+                });
+                continue;
             }
+            let (kind, role) = match kind.maker() {
+                Maker::Class if made.label.replace(label).is_some() => {
+                    return Err(Error::config(format!("field {name:?}: a loader has one label")));
+                }
+                Maker::Class => (Arc::new(label) as Arc<dyn Kind>, Role::Label),
+                _ => (kind.clone(), Role::Plain),
+            };
+            let own = kind.arrays(name, format.size)?;
+            let bytes = own.iter().map(Field::sample_bytes).sum();
+            let to = if kind.copies() { &mut made.copied } else { &mut made.computed };
+            to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
+            arrays.extend(own.into_iter().map(|field| (field, role)));
         }
         if made.images.len() > MAX_GROUP {
             let images = made.images.len();
@@ -107,7 +136,7 @@ impl Fields {
             }
             arrays.push((hidden(bytes), Role::Encoded { blocks }));
         }
-        arrays.extend(made.label.and_then(|(label, _)| label.soft_array()));
+        arrays.extend(made.label.and_then(|label| label.soft_array()));
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
@@ -128,7 +157,7 @@ impl Fields {
     /// for labels that stay whole while pictures are mixed, and for [`Augment::iou_crop`] without
     /// boxes.
     pub(crate) fn check(&self, augment: &Augment) -> Result<()> {
-        if let Some(Other { name, .. }) = self.others.iter().find(|other| other.kind.follows_picture()) {
+        if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_picture()) {
             if self.images.is_empty() {
                 return Err(Error::config(format!("field {name:?} follows the picture, but the loader has none")));
             }
@@ -138,7 +167,7 @@ impl Fields {
                 )));
             }
         }
-        if let Some((label, _)) = &self.label
+        if let Some(label) = &self.label
             && augment.mixes()
             && !self.images.is_empty()
             && !label.is_soft()
@@ -148,38 +177,43 @@ impl Fields {
                  and train on \"soft_label\"; or use .without(\"label\") to train without labels",
             ));
         }
-        if augment.sees_boxes() && !self.others.iter().any(|other| other.kind.has_boxes()) {
+        if augment.sees_boxes() && self.with_boxes().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
         Ok(())
     }
 
-    /// Replaces what is in `to` by the boxes of `sample` in its upright `picture`.
+    /// The fields that their kinds write.
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.copied.iter().chain(&self.computed)
+    }
+
+    /// The fields of boxes, by name.
+    fn with_boxes(&self) -> impl Iterator<Item = (&str, BoxReader)> {
+        self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
+    }
+
+    /// Replaces the content of `to` by the boxes of `sample` in its upright `picture`.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, picture: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
+        thread_local! {
+            static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+        }
         to.clear();
-        let mut with_boxes = self.others.iter().filter(|other| other.kind.has_boxes());
-        with_boxes.try_for_each(|Other { name, kind, .. }| kind.boxes(name, sample, picture, to))
+        let mut numbers = NUMBERS.take();
+        let read =
+            self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, picture, &mut numbers, to).map(drop));
+        NUMBERS.set(numbers);
+        read
     }
 
-    /// Whether a field other than the images computes what it writes.
-    pub(crate) fn compute(&self) -> bool {
-        self.others.iter().any(|other| !other.kind.copies())
-    }
-
-    /// Writes everything of `sample` except its images.
-    pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
-        if let Some((label, span)) = &self.label {
-            label.write(*span, sample, &mut Row::new(part, place))?;
-        }
-        for Other { name, kind, first, arrays } in &self.others {
-            kind.write(name, sample, plan, &mut Place::new(Row::new(part, place), *first, *arrays))?;
-        }
-        Ok(())
+    /// Bytes of a sample in the fields that compute.
+    pub(crate) fn computed_bytes(&self) -> usize {
+        self.computed.iter().map(|field| field.bytes).sum()
     }
 
     /// Checks a complete batch, before its failed samples are replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
-        if let Some((label, _)) = &self.label {
+        if let Some(label) = &self.label {
             label.judge(source, full);
         }
     }
@@ -192,16 +226,8 @@ impl Fields {
 
     /// Writes what depends on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
-        if let Some((label, _)) = &self.label {
+        if let Some(label) = &self.label {
             label.soften(full);
         }
-    }
-
-    /// Enters the launch sizes for the pictures that the batch leaves to a device.
-    pub(crate) fn measure(&self, full: &mut Full) {
-        let mut largest = std::mem::take(&mut full.header_mut().largest);
-        largest.clear();
-        largest.extend(self.images.iter().filter_map(|image| Some(DecodeOps::largest(full.bytes(image.decoding?)))));
-        full.header_mut().largest = largest;
     }
 }

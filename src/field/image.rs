@@ -1,3 +1,4 @@
+use super::{Input, Kind, Maker, Place};
 use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row, Writer};
 use crate::cuda::{DecodeOps, Encoded, SampleOps};
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
@@ -80,13 +81,28 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    pub(crate) fn array(&self, name: &str) -> (Field, Role) {
-        let (h, w) = (self.size.height as usize, self.size.width as usize);
-        let shape = match self.layout {
-            Layout::Nhwc => vec![h, w, 3],
-            Layout::Nchw => vec![3, h, w],
-        };
-        (Field { name: name.to_owned(), dtype: self.dtype, shape }, Role::Picture)
+    /// The array of an image, written so.
+    pub(super) fn array(&self, mut image: Field) -> (Field, Role) {
+        if self.layout == Layout::Nchw {
+            image.shape.rotate_right(1);
+        }
+        (Field { dtype: self.dtype, ..image }, Role::Picture)
+    }
+}
+
+impl Kind for Image {
+    /// The image before its conversion: `u8` (H, W, 3).
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        let shape = vec![output.height as usize, output.width as usize, 3];
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
+    }
+
+    fn maker(&self) -> Maker<'_> {
+        Maker::Picture(self.of.as_deref())
+    }
+
+    fn write(&self, _input: &Input<'_>, _place: &mut Place<'_>) -> Result<()> {
+        unreachable!("workers decode pictures in groups and call `ImageField::write`")
     }
 }
 

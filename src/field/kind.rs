@@ -1,24 +1,24 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{Image, Label};
+use super::corners::BoxReader;
 use crate::batch::{Field, Row};
-use crate::decode::{Oriented, Size};
+use crate::decode::Size;
 use crate::error::Result;
+use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::Plan;
 
 /// A kind of field: how a sample's bytes become its part of a batch.
 ///
-/// [`Numbers`](super::Numbers) and [`Rows`](super::Rows) implement it. A kind of your own is one
-/// more type that implements it. Its arrays are copied to a device unchanged.
+/// All fields are of such a kind, [`Image`](super::Image) and [`Label`](super::Label) included. A
+/// kind of your own is a type that implements `arrays` and `write`. A device gets its arrays
+/// unchanged.
 ///
 /// ```
 /// use warpfeed::batch::{Dtype, Field};
 /// use warpfeed::decode::Size;
-/// use warpfeed::field::{Kind, Place};
-/// use warpfeed::source::Sample;
-/// use warpfeed::transform::Plan;
+/// use warpfeed::field::{Input, Kind, Place};
 ///
 /// /// The number of bytes of the sample's caption.
 /// #[derive(Debug)]
@@ -29,14 +29,8 @@ use crate::transform::Plan;
 ///         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
 ///     }
 ///
-///     fn write(
-///         &self,
-///         _: &str,
-///         sample: &Sample<'_>,
-///         _: Option<&Plan>,
-///         place: &mut Place<'_>,
-///     ) -> warpfeed::Result<()> {
-///         let length = sample.field("txt").map_or(0, |text| text.len()) as i64;
+///     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> warpfeed::Result<()> {
+///         let length = input.sample.field("txt").map_or(0, |text| text.len()) as i64;
 ///         place.bytes(0).copy_from_slice(&length.to_ne_bytes());
 ///         Ok(())
 ///     }
@@ -44,12 +38,19 @@ use crate::transform::Plan;
 /// # let loader = warpfeed::Loader::new("set").field("length", Length);
 /// ```
 pub trait Kind: Send + Sync + Debug {
-    /// The arrays of a field called `name` in a batch: their names, element types and shapes for
-    /// one sample. `output` is the size of the loader's pictures.
+    /// Returns the arrays of a field called `name` in a batch: their names, element types and
+    /// shapes for one sample. `output` is the size of the loader's pictures.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for options that cannot work.
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
+
+    /// Writes the sample's part of the field. It must write every byte of the place, which holds
+    /// bytes of an earlier batch.
+    ///
+    /// # Errors
+    /// Any. The loader adds the sample.
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()>;
 
     /// Whether the field lies in the coordinates of the sample's picture, so that it is cropped and
     /// flipped with it. A loader without a picture, and one that mixes pictures, refuses such a
@@ -58,39 +59,83 @@ pub trait Kind: Send + Sync + Debug {
         false
     }
 
-    /// Whether [`write`](Kind::write) hardly does more than copy bytes. Its time then counts as
-    /// `write` in [`Stats`](crate::Stats), otherwise as `decode`. The default is no.
+    /// Whether [`write`](Kind::write) does little more than copy bytes. Its time then counts as
+    /// `write` in [`Stats`](crate::Stats). Otherwise the field has a stage of its own,
+    /// [`Stats::fields`](crate::Stats::fields). The default is no.
     fn copies(&self) -> bool {
         false
     }
 
-    /// Whether the samples have boxes that [`Augment::iou_crop`](crate::Augment::iou_crop) can see.
-    /// The default is no.
-    fn has_boxes(&self) -> bool {
-        false
+    /// Returns the bytes of memory that [`write`](Kind::write) needs for a sample, apart from its
+    /// place; 0 by default. The worker takes them from the scratch memory of the
+    /// [memory plan](crate::MemoryPlan), and waits until they are available. A kind that
+    /// [copies](Kind::copies) is not asked.
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        let _ = input;
+        0
     }
 
-    /// Appends the boxes of `sample` to `to`: (x1, y1, x2, y2) in pixels of its upright `picture`.
-    /// [`Oriented::frame`] turns boxes of the stored one. It is called before the plan is made, and
-    /// only for [`Augment::iou_crop`](crate::Augment::iou_crop).
-    ///
-    /// # Errors
-    /// Any. The loader adds the sample.
-    fn boxes(&self, name: &str, sample: &Sample<'_>, picture: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
-        let _ = (name, sample, picture, to);
-        Ok(())
+    /// Returns who makes the field: by default [`write`](Kind::write), on a worker. A kind may leave
+    /// it to the loader, which also uses the device.
+    fn maker(&self) -> Maker<'_> {
+        Maker::Write
     }
 
-    /// Writes the part of `sample` in the field called `name`. It must write every byte of the
-    /// place, which holds bytes of an earlier batch.
-    ///
-    /// `plan` says what is done to the sample's picture: its original size, the part that is taken,
-    /// the flip. With several pictures it is that of the first. It is `None` in a loader without a
-    /// picture.
-    ///
-    /// # Errors
-    /// Any. The loader adds the sample.
-    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()>;
+    /// Returns how to read the field's boxes, for [`Augment::iou_crop`](crate::Augment::iou_crop).
+    /// By default the field has no boxes.
+    fn boxes(&self) -> Option<BoxReader> {
+        None
+    }
+}
+
+/// Who makes a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Maker<'a> {
+    /// [`Kind::write`], on a worker. A device gets a copy of the arrays.
+    Write,
+    /// The loader, which decodes, augments and converts a picture: the sample's field of this name,
+    /// or the first one that is named after a picture format. For batches on a device, the device
+    /// converts the picture, and decodes it as [`Loader::decode_on`](crate::Loader::decode_on)
+    /// says. [`Kind::arrays`] and [`Kind::write`] are not called.
+    Picture(Option<&'a str>),
+    /// The loader, which writes the sample's class. [`Loader::soft_labels`](crate::Loader::soft_labels)
+    /// makes rows of shares of it, on the device for batches there. [`Kind::arrays`] and
+    /// [`Kind::write`] are not called.
+    Class,
+}
+
+/// A sample on its way into a field.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Input<'a> {
+    /// Name of the field.
+    pub name: &'a str,
+    /// The sample as the source returned it.
+    pub sample: &'a Sample<'a>,
+    /// What happens to the sample's picture: its size, the part that is shown, the flip. With
+    /// several pictures it is the plan of the first. `None` in a loader without a picture.
+    pub plan: Option<&'a Plan>,
+    rng: Rng,
+}
+
+impl<'a> Input<'a> {
+    /// `rng` is that of the sample.
+    pub(crate) fn new(name: &'a str, sample: &'a Sample<'a>, plan: Option<&'a Plan>, rng: Rng) -> Self {
+        Input { name, sample, plan, rng }
+    }
+
+    /// Returns the random numbers of the sample for this field: a function of (seed, epoch, sample,
+    /// name of the field). They do not depend on workers, ranks or other fields. Each call returns
+    /// the same numbers.
+    pub fn rng(&self) -> Rng {
+        self.rng.named(self.name)
+    }
+
+    /// The plan, for a kind that follows the picture.
+    pub(super) fn picture(&self) -> &'a Plan {
+        self.plan.expect("a loader without a picture refuses kinds that follow it")
+    }
 }
 
 /// One sample's place in the arrays of a field.
@@ -115,6 +160,11 @@ impl<'a> Place<'a> {
         assert!(array < self.arrays, "array {array} of a field of {}", self.arrays);
         self.row.bytes(self.first + array)
     }
+
+    /// Notes whether the sample has a label.
+    pub(super) fn set_labelled(&mut self, labelled: bool) {
+        self.row.meta().labelled = labelled;
+    }
 }
 
 impl Debug for Place<'_> {
@@ -123,32 +173,13 @@ impl Debug for Place<'_> {
     }
 }
 
-/// A field's kind, as [`Loader::field`](crate::Loader::field) takes it. It is made from an
-/// [`Image`], a [`Label`], or any [`Kind`].
+/// A field's kind, as [`Loader::field`](crate::Loader::field) takes it. It is made from any
+/// [`Kind`].
 #[derive(Debug, Clone)]
-pub struct FieldKind(pub(crate) Inner);
-
-#[derive(Debug, Clone)]
-pub(crate) enum Inner {
-    Image(Image),
-    Label(Label),
-    Other(Arc<dyn Kind>),
-}
-
-impl From<Image> for FieldKind {
-    fn from(image: Image) -> Self {
-        FieldKind(Inner::Image(image))
-    }
-}
-
-impl From<Label> for FieldKind {
-    fn from(label: Label) -> Self {
-        FieldKind(Inner::Label(label))
-    }
-}
+pub struct FieldKind(pub(crate) Arc<dyn Kind>);
 
 impl<K: Kind + 'static> From<K> for FieldKind {
     fn from(kind: K) -> Self {
-        FieldKind(Inner::Other(Arc::new(kind)))
+        FieldKind(Arc::new(kind))
     }
 }

@@ -1,6 +1,8 @@
-use crate::batch::{Dtype, Field, Full, Role, Row, SOFT_LABEL, soft_label};
+use super::{Input, Kind, Maker, Place};
+use crate::batch::{Dtype, Field, Full, Role, SOFT_LABEL, soft_label};
+use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::source::{self, Sample, Source};
+use crate::source::{self, Source};
 use crate::transform::Mixing;
 
 /// The sample's class, i64 of (N).
@@ -22,10 +24,10 @@ impl Label {
         Self::default()
     }
 
-    /// Sets the loader's options [`soft_labels`](crate::Loader::soft_labels) and
-    /// [`unlabelled`](crate::Loader::unlabelled).
-    pub(crate) fn set(&mut self, soft: Option<(usize, f32)>, unlabelled: bool) {
-        (self.soft, self.unlabelled) = (soft, unlabelled);
+    /// Creates the kind with the loader's options
+    /// [`soft_labels`](crate::Loader::soft_labels) and [`unlabelled`](crate::Loader::unlabelled).
+    pub(crate) fn of(soft: Option<(usize, f32)>, unlabelled: bool) -> Self {
+        Label { soft, unlabelled }
     }
 
     /// Whether the label is also delivered as rows of shares.
@@ -39,43 +41,10 @@ impl Label {
         self.soft
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.soft {
-            Some((0, _)) => Err(Error::config("soft_labels(0, ..): at least one class is needed")),
-            Some((_, smoothing)) if !(0.0..=1.0).contains(&smoothing) => {
-                Err(Error::config(format!("soft_labels: a smoothing of {smoothing}; needs 0 to 1")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn array(&self, name: &str) -> (Field, Role) {
-        (Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }, Role::Label)
-    }
-
     /// The rows of shares, where the host makes them.
     pub(crate) fn soft_array(&self) -> Option<(Field, Role)> {
         let (classes, _) = self.soft?;
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
-    }
-
-    /// Writes the sample's label to `span`.
-    pub(crate) fn write(&self, span: usize, sample: &Sample<'_>, row: &mut Row<'_>) -> Result<()> {
-        let label = sample.label()?;
-        match (label, self.soft) {
-            (None, Some(_)) if !self.unlabelled => {
-                let cause = "no label, which soft_labels needs; with unlabelled(true) its row has no class";
-                return Err(Error::in_source(cause));
-            }
-            // A negative one has no place in the row, and may be meant so.
-            (Some(label), Some((classes, _))) if label >= classes as i64 => {
-                return Err(Error::in_source(format!("label {label}, soft_labels is for {classes} classes, from 0")));
-            }
-            _ => {}
-        }
-        row.meta().labelled = label.is_some();
-        row.bytes(span).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
-        Ok(())
     }
 
     /// Decides whether the labels of a batch may be read. If only some samples have a label, the
@@ -112,5 +81,44 @@ impl Label {
             let row = &mut full.bytes_mut(rows)[place * row_bytes..][..row_bytes];
             soft_label(own, partner, smoothing, bytemuck::cast_slice_mut(row));
         }
+    }
+}
+
+impl Kind for Label {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        match self.soft {
+            Some((0, _)) => return Err(Error::config("soft_labels(0, ..): at least one class is needed")),
+            Some((_, smoothing)) if !(0.0..=1.0).contains(&smoothing) => {
+                return Err(Error::config(format!("soft_labels: a smoothing of {smoothing}; needs 0 to 1")));
+            }
+            _ => {}
+        }
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    fn maker(&self) -> Maker<'_> {
+        Maker::Class
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let label = input.sample.label()?;
+        match (label, self.soft) {
+            (None, Some(_)) if !self.unlabelled => {
+                let cause = "no label, which soft_labels needs; with unlabelled(true) its row has no class";
+                return Err(Error::in_source(cause));
+            }
+            // A negative label has no column in the row. It may be intended.
+            (Some(label), Some((classes, _))) if label >= classes as i64 => {
+                return Err(Error::in_source(format!("label {label}, soft_labels is for {classes} classes, from 0")));
+            }
+            _ => {}
+        }
+        place.set_labelled(label.is_some());
+        place.bytes(0).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
+        Ok(())
     }
 }

@@ -1,11 +1,10 @@
 use std::cell::RefCell;
 
 use super::encoded::{self, Encoded};
-use super::{Kind, Place};
+use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field};
 use crate::decode::{Frame, Shape, Size};
 use crate::error::{Error, Result};
-use crate::source::Sample;
 use crate::transform::{Plan, Planes};
 
 /// A map of floats in the coordinates of the sample's picture: depth, heat, optical flow. It is
@@ -81,11 +80,10 @@ impl Kind for Map {
         true
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let plan = plan.expect("a kind that follows the picture needs one");
-        let field = encoded::find(sample, name)?;
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let field = encoded::find(input.sample, input.name)?;
         let to = bytemuck::cast_slice_mut(place.bytes(0));
-        field.with_numbers(Dtype::F32, |bytes, shape| self.put(&field, bytes, shape, plan, to))
+        field.with_numbers(Dtype::F32, |bytes, shape| self.put(&field, bytes, shape, input.picture(), to))
     }
 }
 

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
-use super::{Kind, Place};
+use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field};
 use crate::decode::{Npy, Oriented, Png, Rect, Size};
 use crate::error::{Error, Result};
@@ -115,9 +115,9 @@ impl Kind for Mask {
         true
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let plan = plan.expect("a kind that follows the picture needs one");
-        let field = self.find(name, sample)?;
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let plan = input.picture();
+        let field = self.find(input.name, input.sample)?;
         let to = place.bytes(0);
         let written = match self.dtype {
             Dtype::U8 => self.put::<u8>(&field, plan, to),

@@ -62,15 +62,13 @@ mod skeleton;
 
 pub use annotations::Annotations;
 pub use boxes::Boxes;
-pub use corners::BoxFormat;
+pub use corners::{BoxFormat, BoxReader};
 #[cfg(feature = "cuda")]
 pub(crate) use fields::Room;
-pub(crate) use fields::{Device, Fields};
+pub(crate) use fields::{Device, Fields, Member};
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
-#[cfg(feature = "cuda")]
-pub(crate) use kind::Inner;
-pub use kind::{FieldKind, Kind, Place};
+pub use kind::{FieldKind, Input, Kind, Maker, Place};
 pub use label::Label;
 pub use map::Map;
 pub use mask::Mask;

@@ -6,12 +6,10 @@ use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::encoded::{self, Encoded, Encoding};
 use super::number::{Number, put};
-use super::{Kind, Place};
+use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::source::Sample;
-use crate::transform::Plan;
 
 /// Several labels a sample, as a row with 1 at each of them and 0 elsewhere, (N, classes). It is
 /// what a binary cross entropy takes.
@@ -182,8 +180,8 @@ impl Kind for MultiHot {
         true
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let (field, to) = (encoded::find(sample, name)?, place.bytes(0));
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
         to.fill(0);
         let size = self.dtype.bytes();
         self.mark(&field, |class| to[class * size..][..size].copy_from_slice(&self.one))

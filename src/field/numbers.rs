@@ -1,10 +1,8 @@
 use super::encoded::{self, Encoded};
-use super::{Kind, Place};
+use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field};
 use crate::decode::{Shape, Size};
 use crate::error::Result;
-use crate::source::Sample;
-use crate::transform::Plan;
 
 /// An array that has the same shape in every sample: an embedding, a vector of attributes, a
 /// regression target.
@@ -46,8 +44,8 @@ impl Kind for Numbers {
         true
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let (field, to) = (encoded::find(sample, name)?, place.bytes(0));
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
         field.with_numbers(self.dtype, |bytes, shape| {
             self.check(&field, bytes.len(), shape, to.len())?;
             to.copy_from_slice(bytes);

@@ -2,12 +2,10 @@ use std::cell::Cell;
 
 use super::corners::declared_size;
 use super::skeleton::Skeleton;
-use super::{Kind, Place};
+use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::source::Sample;
-use crate::transform::Plan;
 
 /// Key points of the whole picture, such as the landmarks of a face: (N, K, 2) f32. They are
 /// cropped, resized and flipped with it. Those of boxes are [`Boxes::points`](super::Boxes::points).
@@ -70,11 +68,11 @@ impl Kind for Points {
         true
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
-        let plan = plan.expect("a kind that follows the picture needs one");
+        let (name, sample, plan) = (input.name, input.sample, input.picture());
         let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(0));
         let mut numbers = NUMBERS.take();
         let columns = if self.visibility { 3 } else { 2 };

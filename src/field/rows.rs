@@ -1,10 +1,8 @@
 use super::encoded::{self, Encoded};
-use super::{Kind, Place};
+use super::{Input, Kind, Place};
 use crate::batch::{COUNT, Dtype, Element, Field};
 use crate::decode::{Shape, Size};
 use crate::error::{Error, Result};
-use crate::source::Sample;
-use crate::transform::Plan;
 
 /// A varying number of rows a sample: tokens, points, boxes that no crop moves, any bytes.
 ///
@@ -91,8 +89,8 @@ impl Kind for Rows {
         true
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, _plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let field = encoded::find(sample, name)?;
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let field = encoded::find(input.sample, input.name)?;
         if self.plain {
             return self.put(&field, &field.value.encoded(field.name), None, place);
         }

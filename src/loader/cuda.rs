@@ -9,7 +9,7 @@ use crate::cuda::{Context, Stream};
 use crate::device::{CudaBatch, Gpu, Held, Nvidia, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Delivery, Engine, MemoryPlan, Position, Shared};
 use crate::error::Result;
-use crate::field::{Device, FieldKind, Inner, Room, Written};
+use crate::field::{Device, FieldKind, Maker, Room, Written};
 
 /// Room for a picture that the device decodes, on average of a batch: crops of usual photographs
 /// take about half of it.
@@ -123,11 +123,9 @@ impl Loader {
 impl Loader {
     /// The rows of shares that the device makes of the labels.
     fn shares(&self) -> Result<Option<Shares>> {
-        let shares = |(_, FieldKind(kind)): (String, FieldKind)| match kind {
-            Inner::Label(label) => label.shares().zip(label.soft_array()),
-            _ => None,
-        };
-        let shares = self.fields()?.into_iter().find_map(shares);
+        let label = self.label();
+        let has_class = self.fields()?.iter().any(|(_, FieldKind(kind))| kind.maker() == Maker::Class);
+        let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
         Ok(shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing }))
     }
 }

@@ -3,7 +3,7 @@ use super::Loader;
 use crate::batch::HostBatch;
 use crate::decode::Exif;
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, Image, Inner, Label};
+use crate::field::{FieldKind, Image, Label};
 
 /// The fields of a batch.
 impl Loader {
@@ -109,6 +109,11 @@ impl Loader {
         self
     }
 
+    /// How classes are written.
+    pub(super) fn label(&self) -> Label {
+        Label::of(self.soft_labels, self.unlabelled)
+    }
+
     /// Names and kinds of all fields, the default ones first.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
         let mut fields: Vec<(String, FieldKind)> =
@@ -126,11 +131,6 @@ impl Loader {
             match fields[..defaults].iter_mut().find(|(field, _)| field == name) {
                 Some((_, default)) => *default = kind.clone(),
                 None => fields.push((name.clone(), kind.clone())),
-            }
-        }
-        for (_, FieldKind(kind)) in &mut fields {
-            if let Inner::Label(label) = kind {
-                label.set(self.soft_labels, self.unlabelled);
             }
         }
         Ok(fields)

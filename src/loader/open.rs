@@ -100,7 +100,7 @@ impl Loader {
         let rank = self.place.rank(self.local_world_size)?;
         let global_batch = self.batch.of_all(rank.world_size)?;
         self.augment.check()?;
-        let (fields, arrays) = Fields::new(&self.fields()?, format, device)?;
+        let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, device)?;
         fields.check(&self.augment)?;
 
         let (options, name) = (self.source_options()?, self.input.name());
@@ -136,6 +136,7 @@ impl Loader {
         };
         let demand = Demand { schema: &schema, prefetch, scratch, beside: &beside };
         let (host_bytes, scratch) = room.grant(&demand)?;
+        let computed = fields.computed.iter().map(|field| field.name.clone()).collect();
         let recipe = Recipe {
             source,
             codecs: self.codecs,
@@ -155,6 +156,7 @@ impl Loader {
             Arc::new(Settings::new(processors, workers, prefetch)),
             Scratch::new(scratch),
             Balance::new(self.decode_on, self.decode_share),
+            computed,
         );
         let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let slots = Settings::slots_for(prefetch.most);

@@ -25,6 +25,13 @@ impl Rng {
         Rng(key)
     }
 
+    /// Creates a generator with other numbers, which depend on those of this one and on `name`.
+    pub(crate) fn named(&self, name: &str) -> Self {
+        Rng(name
+            .bytes()
+            .fold(mix(self.0), |h, byte| mix(h.wrapping_add(GOLDEN) ^ mix(u64::from(byte).wrapping_add(GOLDEN)))))
+    }
+
     /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
@@ -71,6 +78,14 @@ mod tests {
         let all = [first(0, 0, 0), first(1, 0, 0), first(0, 1, 0), first(0, 0, 1), first(1, 1, 0), first(0, 1, 1)];
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
+    }
+
+    #[test]
+    fn each_name_has_numbers_of_its_own() {
+        let first = |sample: u64, name: &str| Rng::new(1, 2, sample).named(name).next_u64();
+        let all = [first(0, ""), first(0, "a"), first(0, "b"), first(0, "ab"), first(0, "ba"), first(1, "a")];
+        let distinct: std::collections::HashSet<_> = all.into_iter().chain([Rng::new(1, 2, 0).next_u64()]).collect();
+        assert_eq!(distinct.len(), all.len() + 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::guard::{guarded, retried};
 use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result};
-use crate::field::{Fields, ImageField, MixScratch};
+use crate::field::{Fields, ImageField, Member, MixScratch};
 use crate::order::{Pick, Rng};
 use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Plan, Resizer, Transform};
@@ -81,7 +81,7 @@ impl Recipe {
             let bytes = field.image.bytes(sample, &self.codecs)?;
             let picture = self.codecs.open(bytes)?;
             let oriented = picture.oriented().annotated(self.annotated);
-            let mut rng = Rng::new(self.seed, pick.variant, pick.sample);
+            let mut rng = self.rng(pick);
             if self.augment.sees_boxes() {
                 self.fields.boxes(sample, oriented, boxes)?;
             }
@@ -147,9 +147,31 @@ impl Recipe {
         guarded(|| field.transform(pixels, plan, rng, steps, scratch, &mut Row::new(part, place)))
     }
 
-    /// Writes everything of a sample except its images. `plan` is that of the first image.
-    pub(crate) fn write(&self, sample: &Sample<'_>, plan: Option<&Plan>, part: &mut Part, place: usize) -> Result<()> {
-        guarded(|| self.fields.write(sample, plan, part, place))
+    /// Bytes of memory that computing the fields of a sample takes.
+    pub(crate) fn memory(&self, sample: &Sample<'_>, plan: Option<&Plan>, pick: &Pick) -> Result<u64> {
+        let bytes = guarded(|| {
+            // Fields are computed one after the other.
+            Ok(self.fields.computed.iter().map(|f| f.memory(sample, plan, self.rng(pick))).max().unwrap_or(0))
+        });
+        bytes.map_err(|e| self.blame(pick.sample, sample.key(), e))
+    }
+
+    /// Writes one field of a sample. `plan` is that of the first image.
+    pub(crate) fn write(
+        &self,
+        field: &Member,
+        sample: &Sample<'_>,
+        plan: Option<&Plan>,
+        part: &mut Part,
+        place: usize,
+    ) -> Result<()> {
+        let rng = self.rng(&part.header().picks[place]);
+        guarded(|| field.write(sample, plan, rng, part, place))
+    }
+
+    /// The random numbers of a sample.
+    fn rng(&self, pick: &Pick) -> Rng {
+        Rng::new(self.seed, pick.variant, pick.sample)
     }
 
     /// Finishes a batch when all its samples are written.

@@ -77,7 +77,7 @@ pub(crate) struct Args {
 
 struct Event {
     row: Row,
-    name: &'static str,
+    name: Cow<'static, str>,
     /// In ns after the trace was made.
     begin: u64,
     end: u64,
@@ -87,7 +87,7 @@ struct Event {
 /// A complete event, by the format's names.
 #[derive(Serialize)]
 struct Complete<'a> {
-    name: Cow<'static, str>,
+    name: Cow<'a, str>,
     cat: &'static str,
     ph: &'static str,
     /// Microseconds.
@@ -192,7 +192,7 @@ impl Trace {
     }
 
     /// The same, with times in ns after the trace was made.
-    pub(crate) fn record_at(&self, row: Row, name: &'static str, begin: u64, end: u64, args: Args) {
+    pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, begin: u64, end: u64, args: Args) {
         if let Row::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();
             self.machine().threads.entry(thread).or_insert_with(name);
@@ -203,7 +203,7 @@ impl Trace {
             _ => self.events.len() - 1,
         };
         let mut events = self.events[list].lock().expect("nothing panics while holding it");
-        events.push(Event { row, name, begin, end, args });
+        events.push(Event { row, name: name.into(), begin, end, args });
     }
 
     /// The consumer, which is this thread, asks for a batch at `now`, after `delivered` others.
@@ -348,7 +348,7 @@ impl Event {
             Row::Coordinator | Row::Worker(_) | Row::Reader(_) => "loader",
             _ => "device",
         };
-        let name = match (self.name, self.args.batch) {
+        let name = match (&*self.name, self.args.batch) {
             (STEP, Some(batch)) => Cow::Owned(format!("{STEP}{batch}")),
             (name, _) => Cow::Borrowed(name),
         };

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -23,12 +23,15 @@ const READY: usize = 64;
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
+    /// Fields that compute. `stages` has their sum.
+    fields: Box<[Tally]>,
     samples: AtomicU64,
     plain_jpegs: AtomicU64,
     left_to_device: AtomicU64,
     /// The current sample + 1, or 0 while it waits for work.
     sample: AtomicU64,
-    stage: AtomicU8,
+    /// Its stage. Field `n` is `Stage::Fields as usize + n`.
+    stage: AtomicUsize,
 }
 
 /// One reader's sums and its current sample.
@@ -58,6 +61,8 @@ struct Consumer {
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
     readers: Box<[CachePadded<ReaderCounters>]>,
+    /// Names of the fields that compute.
+    fields: Box<[String]>,
     opened: Instant,
     process: ProcessStats,
     batches: AtomicU64,
@@ -82,10 +87,14 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(workers: usize, readers: usize) -> Self {
+    /// `fields` are the names of the fields that compute.
+    pub(crate) fn new(workers: usize, readers: usize, fields: Vec<String>) -> Self {
+        let tallies = || fields.iter().map(|_| Tally::default()).collect();
+        let worker = |_| CachePadded::new(WorkerCounters { fields: tallies(), ..WorkerCounters::default() });
         Counters {
-            workers: (0..workers).map(|_| CachePadded::default()).collect(),
+            workers: (0..workers).map(worker).collect(),
             readers: (0..readers).map(|_| CachePadded::default()).collect(),
+            fields: fields.into(),
             opened: Instant::now(),
             process: ProcessStats::now(),
             batches: AtomicU64::new(0),
@@ -217,17 +226,23 @@ impl Counters {
         }
     }
 
-    /// A sample took `ns` in each stage.
-    pub(crate) fn sample_took(&self, ns: StageMap<u64>, sample: u64, key: &str) {
+    /// Name of the field that computes and has this number.
+    pub(crate) fn field(&self, number: usize) -> &str {
+        &self.fields[number]
+    }
+
+    /// A sample took `ns` in each stage. `slowest` is the number of the field that took longest.
+    pub(crate) fn sample_took(&self, ns: StageMap<u64>, slowest: usize, sample: u64, key: &str) {
         let total: u64 = ns.values().sum();
         if total > self.slow_ns.load(Relaxed) {
-            self.straggled(total, ns, sample, key);
+            self.straggled(total, ns, slowest, sample, key);
         }
     }
 
     #[cold]
-    fn straggled(&self, total: u64, ns: StageMap<u64>, sample: u64, key: &str) {
+    fn straggled(&self, total: u64, ns: StageMap<u64>, slowest: usize, sample: u64, key: &str) {
         let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("there are stages");
+        let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
         let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
         let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
         if let Some(known) = slowest.iter_mut().find(|s| s.of.sample == sample) {
@@ -236,13 +251,13 @@ impl Counters {
             known.of.at_seconds = at;
             if seconds > known.counts(at) {
                 known.longest_at = at;
-                (known.of.seconds, known.of.stage) = (seconds, longest.name().into());
+                (known.of.seconds, known.of.stage) = (seconds, longest.into());
             }
         } else {
             let of = Straggler {
                 sample,
                 key: key.to_owned(),
-                stage: longest.name().into(),
+                stage: longest.into(),
                 seconds,
                 times: 1,
                 total_seconds: seconds,
@@ -263,7 +278,10 @@ impl Counters {
     pub(crate) fn activity(&self) -> Vec<String> {
         let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
-            let stage = Stage::ALL.get(usize::from(w.stage.load(Relaxed)))?;
+            let stage = w.stage.load(Relaxed);
+            let stage = stage
+                .checked_sub(Stage::Fields as usize)
+                .map_or_else(|| Stage::ALL[stage].name(), |field| self.field(field));
             Some(format!("worker {i} in {stage} of sample {sample}"))
         };
         let now = nanos(Instant::now(), self.opened);
@@ -321,6 +339,12 @@ impl Counters {
             decode: stage(Stage::Decode),
             transform: stage(Stage::Transform),
             write: stage(Stage::Write),
+            fields: self
+                .fields
+                .iter()
+                .enumerate()
+                .map(|(number, name)| (name.clone(), Tally::sum(self.workers.iter().map(|w| &w.fields[number]))))
+                .collect(),
             slot: one(&self.slot),
             copy: some(&self.copy),
             convert: some(&self.convert),
@@ -343,12 +367,26 @@ impl WorkerCounters {
         self.leave();
         nvtx::push(stage.name());
         self.sample.store(sample + 1, Relaxed);
-        self.stage.store(stage as u8, Relaxed);
+        self.stage.store(stage as usize, Relaxed);
+    }
+
+    /// Notes that the worker enters field `number`, called `name`, of `sample`.
+    pub(crate) fn enter_field(&self, number: usize, name: &str, sample: u64) {
+        self.leave();
+        nvtx::push(name);
+        self.sample.store(sample + 1, Relaxed);
+        self.stage.store(Stage::Fields as usize + number, Relaxed);
     }
 
     /// Adds a sample's time in `stage`, which produced `bytes` bytes.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
+    }
+
+    /// Adds a sample's time in field `number`, which produced `bytes` bytes.
+    pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {
+        self.fields[number].add(ns, bytes);
+        self.stages[Stage::Fields].add_time(ns);
     }
 
     /// Adds time to `stage` without an entry.
@@ -439,7 +477,9 @@ mod tests {
 
     #[test]
     fn activity_says_which_sample_a_reader_reads_and_for_how_long() {
-        let counters = Counters::new(1, 2);
+        let counters = Counters::new(1, 2, vec!["mask".into(), "wave".into()]);
+        counters.worker(0).enter_field(1, "wave", 6);
+        assert_eq!(counters.activity(), ["worker 0 in wave of sample 6"]);
         counters.worker(0).enter(Stage::Decode, 7);
         counters.reads(1, 9);
         let activity = counters.activity();
@@ -453,14 +493,16 @@ mod tests {
 
     #[test]
     fn being_slow_again_but_less_so_does_not_renew_a_long_time() {
-        let counters = Counters::new(1, 0);
+        let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]);
         let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
-        counters.straggled(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 7, "a");
+        counters.straggled(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, 7, "a");
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
-        counters.straggled(30_000_000, all_in(Stage::Read, 30_000_000), 7, "a");
+        counters.straggled(30_000_000, all_in(Stage::Read, 30_000_000), 0, 7, "a");
         let slowest = counters.stats().slowest;
         assert_eq!((slowest[0].stage.as_str(), slowest[0].times), ("read", 2));
         assert!((slowest[0].seconds - 0.03).abs() < 1e-9);
         assert!((slowest[0].total_seconds - 2.03).abs() < 1e-9);
+        counters.straggled(40_000_000, all_in(Stage::Fields, 40_000_000), 1, 8, "b");
+        assert_eq!(counters.stats().slowest[0].stage, "wave", "a field gives its name");
     }
 }

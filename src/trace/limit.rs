@@ -24,6 +24,8 @@ pub enum Limit {
     Transform,
     /// Memory: normalising, casting and writing the batch.
     Memory,
+    /// A field that computes. The text names it.
+    Field,
     /// The copy to the device.
     Copy,
     /// The conversion on the device.

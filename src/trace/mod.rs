@@ -1,7 +1,7 @@
 //! How the loader spent its time.
 //!
 //! 1. `stage`: [`Stage`], a step of a worker's work on a sample, and [`StageMap`], one value per
-//!    stage.
+//!    stage. A field that computes has a stage of its own.
 //! 2. `tally`: count, sum and histogram of one stage, written by one thread. [`StageStats`] is the
 //!    result.
 //! 3. `counters`: the running sums of workers, coordinator, ring and consumer. They are always on.

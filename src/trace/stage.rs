@@ -37,6 +37,9 @@ stages! {
     Transform "transform",
     /// Normalise, cast and write into the batch.
     Write "write",
+    /// Fields that compute, such as masks and boxes. Statistics have one stage for each of them,
+    /// with the name of the field.
+    Fields "fields",
 }
 
 impl fmt::Display for Stage {
@@ -91,11 +94,11 @@ mod tests {
         map[Stage::Decode] += 10;
         assert_eq!(
             map.iter().map(|(stage, &n)| (stage.name(), n)).collect::<Vec<_>>(),
-            [("read", 0), ("decode", 11), ("transform", 2), ("write", 3)]
+            [("read", 0), ("decode", 11), ("transform", 2), ("write", 3), ("fields", 4)]
         );
-        assert_eq!((map[Stage::Decode], map.values().sum::<usize>()), (11, 16));
+        assert_eq!((map[Stage::Decode], map.values().sum::<usize>()), (11, 20));
         let json = serde_json::to_string(&map).unwrap();
-        assert_eq!(json, "[0,11,2,3]");
+        assert_eq!(json, "[0,11,2,3,4]");
         assert_eq!(serde_json::from_str::<StageMap<usize>>(&json).unwrap(), map);
     }
 }

@@ -1,8 +1,9 @@
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interval, ProcessStats, Stage, StageMap, StageStats};
+use super::{Interval, ProcessStats, Stage, StageStats};
 
 /// What a loader did in its epochs since it was opened. [`since`](Stats::since) gives the
 /// difference between two `Stats`.
@@ -77,13 +78,15 @@ pub struct Stats {
     /// reads are added up. `None` as long as workers read.
     pub ahead: Option<StageStats>,
     /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
-    /// bytes. The time of fields that [compute](crate::field::Kind::copies) counts here too; such a
-    /// field is an entry of its own only in a loader without pictures.
+    /// bytes.
     pub decode: StageStats,
     /// Crop, resize, flip, colour and the user's transforms.
     pub transform: StageStats,
     /// Normalising, casting, and writing into the batch. Fields that only copy count here.
     pub write: StageStats,
+    /// The stages of the fields that [compute](crate::field::Kind::copies), by the name of the
+    /// field.
+    pub fields: BTreeMap<String, StageStats>,
     /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
     /// the consumer.
     pub slot: StageStats,
@@ -169,19 +172,31 @@ impl Stats {
         self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
     }
 
-    /// The workers' stages.
-    pub fn stages(&self) -> StageMap<&StageStats> {
-        StageMap::from_fn(|stage| match stage {
-            Stage::Read => &self.read,
-            Stage::Decode => &self.decode,
-            Stage::Transform => &self.transform,
-            Stage::Write => &self.write,
-        })
+    /// The workers' stages by name: read, decode, transform, write, then each field that computes.
+    pub fn stages(&self) -> impl Iterator<Item = (&str, &StageStats)> {
+        self.each_stage().map(|(_, name, stage)| (name, stage))
+    }
+
+    /// The stages, each with its kind and its name.
+    pub(super) fn each_stage(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
+        let of_pictures = [
+            (Stage::Read, &self.read),
+            (Stage::Decode, &self.decode),
+            (Stage::Transform, &self.transform),
+            (Stage::Write, &self.write),
+        ];
+        let of_pictures = of_pictures.into_iter().map(|(stage, stats)| (stage, stage.name(), stats));
+        of_pictures.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
+    }
+
+    /// The stage in which the workers spent most of their time.
+    pub(super) fn busiest(&self) -> (Stage, &str, &StageStats) {
+        self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("there are stages")
     }
 
     /// Seconds of the workers in all stages together.
     pub(super) fn worked_seconds(&self) -> f64 {
-        self.stages().values().map(|stage| stage.seconds).sum()
+        self.stages().map(|(_, stage)| stage.seconds).sum()
     }
 
     /// Workers that were busy, on average: 0 to [`workers`](Stats::workers).
@@ -219,6 +234,10 @@ impl Stats {
         };
         let mut ready = self.ready.clone();
         ready.iter_mut().zip(&earlier.ready).for_each(|(now, before)| *now = now.saturating_sub(*before));
+        let field = |(name, now): (&String, &StageStats)| {
+            let now = earlier.fields.get(name).map_or_else(|| now.clone(), |before| now.since(before));
+            (name.clone(), now)
+        };
         let from = earlier.until_seconds;
         Stats {
             seconds: self.seconds - earlier.seconds,
@@ -240,6 +259,7 @@ impl Stats {
             decode: self.decode.since(&earlier.decode),
             transform: self.transform.since(&earlier.transform),
             write: self.write.since(&earlier.write),
+            fields: self.fields.iter().map(field).collect(),
             slot: self.slot.since(&earlier.slot),
             copy: both(&self.copy, &earlier.copy),
             convert: both(&self.convert, &earlier.convert),
@@ -280,24 +300,24 @@ impl fmt::Display for Stats {
             "  {:<10} {:>9} {:>10} {:>10} {:>10} {:>9}   share of",
             "stage", "count", "mean us", "p50 us", "p99 us", "MB/s"
         )?;
-        let row = |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, all: f64, of: &str| {
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, all: f64, of: &str, parallel: bool| {
             let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
             let speed = match stage.bytes {
                 0 => String::new(),
                 bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
             };
-            let share = match name {
-                // Reads run side by side.
-                "ahead" => format!("{:>5.1} at a time", ratio(stage.seconds, all)),
-                _ => format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0))),
+            let share = if parallel {
+                format!("{:>5.1} at a time", ratio(stage.seconds, all))
+            } else {
+                format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0)))
             };
             let count = stage.count;
             writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {of}")
         };
         let busy = self.busy_fraction();
         let all = ratio(self.busy_workers() * self.seconds, busy);
-        for (stage, stats) in self.stages().iter() {
-            row(f, stage.name(), stats, all, "the workers' time")?;
+        for (name, stage) in self.stages() {
+            row(f, name, stage, all, "the workers' time", false)?;
         }
         let idle = percent(1.0 - busy);
         let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
@@ -314,7 +334,7 @@ impl fmt::Display for Stats {
         ];
         for (name, stage, of) in batch {
             if let Some(stage) = stage.filter(|s| s.count > 0) {
-                row(f, name, stage, self.seconds, of)?;
+                row(f, name, stage, self.seconds, of, name == "ahead")?;
             }
         }
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

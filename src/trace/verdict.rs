@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::stats::ratio;
-use super::{Stage, StageStats, Stats, Straggler, serving};
+use super::{Stage, StageStats, Stats, Straggler};
 
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
@@ -21,7 +21,7 @@ const STARTS: f64 = 0.25;
 ///
 /// The first rule that holds decides. *Waited* is the share of the time that the consumer's stream
 /// waited on the device, once half of the batches were timed there. For batches in host memory it
-/// is the consumer's wait on the host. *Busy* is the share of the workers' time spent in their four
+/// is the consumer's wait on the host. *Busy* is the share of the workers' time spent in their
 /// stages.
 ///
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
@@ -34,9 +34,9 @@ const STARTS: f64 = 0.25;
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
 ///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
 /// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write
-///    is [`Memory`](Limit::Memory); decode and transform are [`Workers`](Limit::Workers) where
-///    there are fewer workers than processors and workers hardly wait for a processor, else
-///    [`Decode`](Limit::Decode) and [`Transform`](Limit::Transform).
+///    is [`Memory`](Limit::Memory); decode, transform and a field are [`Workers`](Limit::Workers)
+///    where there are fewer workers than processors and workers hardly wait for a processor, else
+///    [`Decode`](Limit::Decode), [`Transform`](Limit::Transform) and [`Field`](Limit::Field).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
 /// 7. Threads that read for the workers had 2 reads or more under way on average:
 ///    [`Read`](Limit::Read).
@@ -67,14 +67,14 @@ impl fmt::Display for Verdict {
 }
 
 /// Shares and rates that several rules use.
-struct Evidence<'a> {
-    stats: &'a Stats,
+pub(super) struct Evidence<'a> {
+    pub(super) stats: &'a Stats,
     /// 0 to 1.
-    waited: f64,
+    pub(super) waited: f64,
     /// 0 to 1.
-    busy: f64,
+    pub(super) busy: f64,
     /// The waits, for people.
-    step_waited: String,
+    pub(super) waits: String,
 }
 
 impl Stats {
@@ -94,10 +94,14 @@ impl Verdict {
         };
         let waited = waited.min(1.0);
         let busy = stats.busy_fraction();
-        let step_waited = format!("the step waited {} % of the time", percent(waited));
-        let evidence = Evidence { stats, waited, busy, step_waited };
-        let (limit, headline, mut lines) =
-            if stats.on_request { serving::judge(stats, waited, busy) } else { evidence.judge() };
+        let waits = if stats.on_request {
+            let pictures = ratio(stats.samples as f64, stats.batches as f64);
+            format!("requests of {pictures:.1} pictures waited for an answer {} % of the time", percent(waited))
+        } else {
+            format!("the step waited {} % of the time", percent(waited))
+        };
+        let evidence = Evidence { stats, waited, busy, waits };
+        let (limit, headline, mut lines) = if stats.on_request { evidence.judge_requests() } else { evidence.judge() };
         if !stats.on_request && limit != Limit::EpochStart {
             lines.extend(evidence.starts());
         }
@@ -108,7 +112,7 @@ impl Verdict {
 
 impl Evidence<'_> {
     fn judge(&self) -> Judgement {
-        let Evidence { stats, waited, busy, step_waited } = self;
+        let Evidence { stats, waited, busy, waits } = self;
         if stats.batches < LEAST_BATCHES {
             let so_far = format!("{} batches so far, at least {LEAST_BATCHES} are needed", stats.batches);
             return (Limit::Unclear, "too early to say".into(), vec![so_far]);
@@ -129,7 +133,7 @@ impl Evidence<'_> {
             && let Some(starts) = self.starts()
         {
             let why = "an epoch's batches are made from its start on: longer epochs or smaller batches would lift it";
-            let lines = vec![step_waited.clone(), starts, why.into()];
+            let lines = vec![waits.clone(), starts, why.into()];
             return (Limit::EpochStart, "limited by the starts of epochs".into(), lines);
         }
         if stats.reads_under_way() >= READS {
@@ -140,7 +144,7 @@ impl Evidence<'_> {
             let interval = ratio(stats.seconds, stats.batches as f64);
             let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
             let lines = vec![
-                step_waited.clone(),
+                waits.clone(),
                 format!(
                     "workers are busy {} % of the time; for {} % of it all {} slots were taken, full or being filled",
                     percent(*busy),
@@ -156,7 +160,7 @@ impl Evidence<'_> {
             return (Limit::Slots, "limited by too few batches ahead".into(), lines);
         }
         let lines = vec![
-            step_waited.clone(),
+            waits.clone(),
             format!(
                 "workers are busy {} % of the time; slots were taken for {} % of it",
                 percent(*busy),
@@ -201,18 +205,18 @@ impl Evidence<'_> {
     }
 
     /// How many workers are busy.
-    fn busy_workers(&self) -> String {
+    pub(super) fn busy_workers(&self) -> String {
         let Stats { workers, .. } = *self.stats;
         format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
     }
 
     fn step_bound(&self) -> Judgement {
-        let Evidence { stats, step_waited, .. } = self;
+        let Evidence { stats, waits, .. } = self;
         let (rate, capacity) = (stats.samples_per_second(), self.capacity());
         // On a device, the host cannot see when a step ends.
         let on_device = ratio((1.0 - self.waited) * stats.seconds, stats.batches as f64);
         let step = 1e3 * if stats.stall.is_some() { on_device } else { stats.step.mean_seconds() };
-        let mut lines = vec![step_waited.clone(), format!("a step takes {step:.1} ms: {rate:.0} samples/s")];
+        let mut lines = vec![waits.clone(), format!("a step takes {step:.1} ms: {rate:.0} samples/s")];
         let busy = self.busy_workers();
         lines.push(if capacity > rate {
             let times = ratio(capacity, rate);
@@ -225,13 +229,13 @@ impl Evidence<'_> {
 
     /// A stream of the device is always busy.
     fn device_bound(&self) -> Option<Judgement> {
-        let Evidence { stats, step_waited, .. } = self;
+        let Evidence { stats, waits, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
         let saturated = |stage: &&StageStats| share(stage) >= STREAM_SATURATED;
         let stream = |name: &str, stage: &StageStats, advice: &str| {
             let speed = ratio(stage.bytes as f64, stage.seconds) / 1e9;
             let busy = format!("the {name} stream is busy {} % of the time, at {speed:.1} GB/s", percent(share(stage)));
-            (format!("{name}-bound"), vec![busy, step_waited.clone(), advice.to_owned()])
+            (format!("{name}-bound"), vec![busy, waits.clone(), advice.to_owned()])
         };
         if let Some(copy) = stats.copy.as_ref().filter(saturated) {
             let advice = "smaller images, or a wider link, would lift it; more workers would not";
@@ -245,24 +249,27 @@ impl Evidence<'_> {
         }
         let decode = stats.device_decode.as_ref().filter(saturated)?;
         let lines = vec![
-            format!(
-                "decoding takes {} % of the device's time, {:.2} ms a batch",
-                percent(share(decode)),
-                1e3 * decode.mean_seconds()
-            ),
-            step_waited.clone(),
+            self.device_decode(decode),
+            waits.clone(),
             "`warpfeed pack` makes files that the device decodes faster; DecodeOn::Auto lets the workers help".into(),
         ];
         Some((Limit::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
+    /// How busy the device is with decoding.
+    pub(super) fn device_decode(&self, decode: &StageStats) -> String {
+        let (share, each) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
+        let batch = if self.stats.on_request { "request" } else { "batch" };
+        format!("decoding takes {share} % of the device's time, {each:.2} ms a {batch}")
+    }
+
     /// The workers idle, since samples do not come fast enough to the threads that read.
     fn reads_bound(&self) -> Judgement {
-        let Evidence { stats, step_waited, .. } = self;
+        let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
         let lines = vec![
             format!("{}, {:.1} reads are under way at a time ({:.0} us each)", self.busy_workers(), stats.reads_under_way(), 1e6 * each),
-            step_waited.clone(),
+            waits.clone(),
             self.speed_of_reading(),
             "one packed file (`warpfeed pack`), a faster disk, or larger or more batches ahead (prefetch) for more reads at a time would lift it"
                 .into(),
@@ -317,7 +324,7 @@ impl Evidence<'_> {
     /// Seconds that a usual sample takes.
     fn usual(&self) -> f64 {
         let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
-        ahead + self.stats.stages().values().map(|stage| stage.p50_seconds).sum::<f64>()
+        ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
     }
 
     /// Samples so slow that their batch waits for them, each with the seconds beyond the usual
@@ -352,7 +359,7 @@ impl Evidence<'_> {
                     first.name(),
                     first.stage
                 ),
-                self.step_waited.clone(),
+                self.waits.clone(),
                 format!("re-encode or drop {them}, or raise prefetch above {}", stats.prefetch),
             ];
             (Limit::Straggler, format!("limited by {count} slow {samples}"), lines)
@@ -360,21 +367,20 @@ impl Evidence<'_> {
     }
 
     /// The workers are busy: with what?
-    fn work_bound(&self) -> Judgement {
-        let Evidence { stats, step_waited, .. } = self;
+    pub(super) fn work_bound(&self) -> Judgement {
+        let Evidence { stats, waits, .. } = self;
         let total = stats.worked_seconds();
-        let stages = stats.stages();
-        let (which, stage) =
-            stages.iter().max_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).expect("there are stages");
+        let (which, name, stage) = stats.busiest();
         let share = ratio(stage.seconds, total);
         let (mean, p99) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
+        let sample = if stats.on_request { "picture" } else { "sample" };
         let mut lines = vec![
             format!(
-                "{}, {} % of that with {which} ({mean:.0} us a sample, p99 {p99:.0})",
+                "{}, {} % of that with {name} ({mean:.0} us a {sample}, p99 {p99:.0})",
                 self.busy_workers(),
                 percent(share)
             ),
-            step_waited.clone(),
+            waits.clone(),
         ];
         lines.extend(self.off_processor());
         let together = self.slow(true);
@@ -385,17 +391,18 @@ impl Evidence<'_> {
             ));
         }
         let (limit, headline) = match which {
-            Stage::Read => (Limit::Read, "read-bound"),
-            Stage::Write => (Limit::Memory, "memory-bound"),
+            Stage::Read => (Limit::Read, "read-bound".into()),
+            Stage::Write => (Limit::Memory, "memory-bound".into()),
             // Threads that wait for a processor gain nothing from more threads.
             _ if stats.workers < stats.processors && self.delayed() < DELAYED => {
-                (Limit::Workers, "limited by the number of workers")
+                (Limit::Workers, "limited by the number of workers".into())
             }
-            Stage::Decode => (Limit::Decode, "decode-bound"),
-            Stage::Transform => (Limit::Transform, "transform-bound"),
+            Stage::Decode => (Limit::Decode, "decode-bound".into()),
+            Stage::Transform => (Limit::Transform, "transform-bound".into()),
+            Stage::Fields => (Limit::Field, format!("limited by the field {name:?}")),
         };
         self.advise(limit, stage, share, &mut lines);
-        (limit, headline.into(), lines)
+        (limit, headline, lines)
     }
 
     /// Adds what would lift a limit of the workers. `stage` takes `share` of their time.
@@ -403,6 +410,7 @@ impl Evidence<'_> {
         let stats = self.stats;
         let halved = self.at_most(1.0 / (1.0 - share / 2.0));
         match limit {
+            Limit::Read if stats.on_request => lines.push("smaller files would lift it".into()),
             Limit::Read => {
                 lines.push(self.speed_of_reading());
                 lines.push("one packed file (`warpfeed pack`) or a faster disk would lift it".into());
@@ -421,7 +429,7 @@ impl Evidence<'_> {
             }
             Limit::Decode => {
                 let plain = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
-                lines.push(if plain < 0.1 {
+                lines.push(if plain < 0.1 || stats.on_request {
                     format!(
                         "decoding in half the time would give {halved:.1} times as much: more processors, or smaller pictures"
                     )
@@ -438,6 +446,7 @@ impl Evidence<'_> {
                     lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
                 }
             }
+            Limit::Field => lines.push(format!("computing it in half the time would give {halved:.1} times as much")),
             _ => lines.push(format!(
                 "a transform in half the time would give {halved:.1} times as much: smaller images, or less augmentation"
             )),

@@ -9,11 +9,10 @@ use crate::process::alone;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
-use warpfeed::field::{Kind, Place};
+use warpfeed::field::{Input, Kind, Place};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
-use warpfeed::trace::Limit;
-use warpfeed::transform::Plan;
+use warpfeed::trace::{Limit, Stage};
 use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
 /// How often a loader may be found bound by something else.
@@ -170,7 +169,7 @@ fn fewer_workers_than_processors_are_too_few() {
     });
 }
 
-/// Decodes in [`Kind::write`], for 3 ms, as an audio field would.
+/// Computes for 3 ms, like an audio field that decodes.
 #[derive(Debug)]
 struct Slow;
 
@@ -179,7 +178,7 @@ impl Kind for Slow {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
     }
 
-    fn write(&self, _: &str, _: &Sample<'_>, _: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, _: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         sleep(ms(3));
         place.bytes(0).fill(1);
         Ok(())
@@ -187,14 +186,22 @@ impl Kind for Slow {
 }
 
 #[test]
-fn a_field_of_your_own_that_computes_is_decode_bound_with_pictures_and_without() {
+fn a_field_that_computes_is_a_stage_of_its_name_and_a_limit_with_pictures_and_without() {
     let _alone = alone();
     let workers = processors();
     for pictures in [true, false] {
-        named(Limit::Decode, &["decode-bound\n- ", "with decode"], || {
+        let words = ["limited by the field \"sound\"\n- ", "with sound", "in half the time would give"];
+        let stats = named(Limit::Field, &words, || {
             let loader = loader(samples(80 * workers), FAST).workers(workers).field("sound", Slow);
             run(if pictures { loader } else { loader.without("image") }, 1, |_| ms(0))
         });
+        let sound = &stats.fields["sound"];
+        assert_eq!((sound.count, sound.bytes), (stats.prepared, stats.prepared), "{stats}");
+        assert!(sound.p50_seconds > 0.0026 && stats.slowest[0].stage == "sound", "{stats}");
+        assert_eq!(stats.stages().map(|(name, _)| name).last(), Some("sound"));
+        let busy: f64 = stats.timeline.iter().map(|interval| interval.busy[Stage::Fields]).sum();
+        assert!((busy / sound.seconds - 1.0).abs() < 0.05, "{busy} of {stats}");
+        assert!(stats.to_string().lines().any(|line| line.starts_with("  sound ")), "{stats}");
     }
 }
 

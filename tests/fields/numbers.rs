@@ -5,9 +5,8 @@
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
-use warpfeed::field::{Image, Kind, Label, Numbers, Place, Rows};
-use warpfeed::source::{Memory, OwnedSample, Sample};
-use warpfeed::transform::Plan;
+use warpfeed::field::{BoxFormat, BoxReader, Boxes, Image, Input, Kind, Label, Maker, Numbers, Place, Rows};
+use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
 /// An array of one colour, as `.npy` bytes.
@@ -140,7 +139,7 @@ fn a_loader_without_a_picture_decodes_nothing() {
         let source = Memory::new((0..50).map(sample).collect());
         let loader = Loader::source(source).batch_size(8).without("image").without("label");
         let batches = all(loader.field("tokens", Rows::new(Dtype::I64, [], 6)));
-        assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 50);
+        assert_eq!(batches.iter().map(HostBatch::len).sum::<usize>(), 50);
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["tokens", "tokens.count"]);
         let e = batches[0].labels().unwrap_err();
@@ -214,8 +213,8 @@ impl Kind for Region {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![4] }])
     }
 
-    fn write(&self, _: &str, _: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let window = plan.expect("there is a picture").window;
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let window = input.plan.expect("there is a picture").window;
         let corners = [window.x, window.y, window.width, window.height].map(|v| v as f32);
         place.bytes(0).copy_from_slice(&corners.map(f32::to_ne_bytes).concat());
         Ok(())
@@ -233,6 +232,170 @@ fn a_kind_of_ones_own_sees_the_plan_of_the_picture() {
                 assert!(width > 0.0 && height > 0.0 && x + width <= 16.0 && y + height <= 16.0, "{region:?}");
             }
         }
+    });
+}
+
+/// Four random numbers. Each call of `rng` gives the same ones.
+#[derive(Debug)]
+struct Dice;
+
+impl Kind for Dice {
+    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![4] }])
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let (mut rng, mut again) = (input.rng(), input.rng());
+        let thrown: Vec<u8> = (0..4).flat_map(|_| rng.below(1 << 62).to_ne_bytes()).collect();
+        assert!(thrown.chunks(8).all(|number| number == again.below(1 << 62).to_ne_bytes()));
+        place.bytes(0).copy_from_slice(&thrown);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
+    no_hang(|| {
+        // What each sample got in an epoch, from batch `from` on.
+        let thrown = |loader: Loader, epoch: u64, from: u64| {
+            let loader = loader.field("dice", Dice).field("other", Dice);
+            let mut batches = loader.host().unwrap();
+            let mut numbers = std::collections::BTreeMap::new();
+            for batch in batches.epoch_from(epoch, from) {
+                let batch = batch.unwrap();
+                let [dice, other] = ["dice", "other"].map(|name| batch.field(name).unwrap());
+                let each = dice.as_i64().unwrap().chunks(4).zip(other.as_i64().unwrap().chunks(4));
+                for (id, (dice, other)) in batch.ids().zip(each) {
+                    assert_ne!(dice, other, "each field has numbers of its own");
+                    numbers.insert(id, dice.to_vec());
+                }
+            }
+            numbers
+        };
+        let open = |seed: u64| loader().augment(Augment::train(8)).shuffle(seed);
+        let all = thrown(open(3).workers(1), 1, 0);
+        assert_eq!(all.len(), 50);
+        assert_eq!(all.values().collect::<std::collections::HashSet<_>>().len(), 50);
+        assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), all);
+        assert_eq!(thrown(open(3).without("image"), 1, 0), all, "with and without pictures");
+        let rest = thrown(open(3).workers(3), 1, 4);
+        assert!(rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers), "after resuming");
+        for (seed, epoch) in [(3, 0), (4, 1)] {
+            assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| all[id] != *numbers));
+        }
+    });
+}
+
+/// A kind that is made of another.
+#[derive(Debug)]
+struct Wrapped<K>(K);
+
+impl<K: Kind> Kind for Wrapped<K> {
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        self.0.arrays(name, output)
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        self.0.write(input, place)
+    }
+
+    fn follows_picture(&self) -> bool {
+        self.0.follows_picture()
+    }
+
+    fn copies(&self) -> bool {
+        self.0.copies()
+    }
+
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        self.0.memory(input)
+    }
+
+    fn maker(&self) -> Maker<'_> {
+        self.0.maker()
+    }
+
+    fn boxes(&self) -> Option<BoxReader> {
+        self.0.boxes()
+    }
+}
+
+#[test]
+fn a_kind_of_your_own_may_wrap_any_built_in_one() {
+    no_hang(|| {
+        let sample = |n: u64| {
+            let boxes = [1.0_f32, 2.0, 9.0, 12.0 + n as f32 % 4.0].map(f32::to_le_bytes).concat();
+            sample(n).field("boxes", boxes)
+        };
+        let open = |mix: bool| {
+            let loader = Loader::source(Memory::new((0..50).map(sample).collect())).batch_size(8).workers(2).shuffle(1);
+            let mixed = || Augment::train(8).mix(warpfeed::transform::Mix::cutmix(1.0));
+            loader.augment(if mix { mixed() } else { Augment::iou_crop(8, 8) })
+        };
+        let boxes = || Boxes::new(3).to(BoxFormat::Cxcywh);
+        let bytes = |loader: Loader| {
+            let of = |batch: &HostBatch| {
+                batch
+                    .fields()
+                    .map(|f| (f.name.clone(), batch.field(&f.name).unwrap().bytes().to_vec()))
+                    .collect::<Vec<_>>()
+            };
+            let batches: Vec<_> =
+                all(loader).iter().map(|batch| (of(batch), batch.labels().unwrap().to_vec())).collect();
+            batches
+        };
+        let (plain, wrapped) = (open(false).field("boxes", boxes()), open(false).field("boxes", Wrapped(boxes())));
+        assert_eq!(
+            bytes(plain),
+            bytes(wrapped.field("image", Wrapped(Image::new())).field("label", Wrapped(Label::new())))
+        );
+        let wrapped = open(true).field("image", Wrapped(Image::new())).field("label", Wrapped(Label::new()));
+        assert_eq!(bytes(open(true).soft_labels(50, 0.1)), bytes(wrapped.soft_labels(50, 0.1)));
+    });
+}
+
+/// Claims more memory than all workers share, and notes how many of its kind run at a time.
+#[derive(Debug, Default, Clone)]
+struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
+
+impl Kind for Large {
+    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
+    }
+
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        if input.name == "large" { u64::MAX } else { 0 }
+    }
+
+    fn write(&self, _: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        use std::sync::atomic::Ordering::SeqCst;
+        let [now, most] = &*self.0;
+        most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        now.fetch_sub(1, SeqCst);
+        place.bytes(0).fill(7);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_kinds_memory_is_taken_from_the_memory_plan() {
+    no_hang(|| {
+        // The most that ran at a time in some epochs, until `enough` did.
+        let most_in = |name: &str, epochs: u64, enough: usize| {
+            let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
+            let loader = Loader::source(source).without("image").batch_size(32).workers(4);
+            let mut batches = loader.field(name, kind.clone()).host().unwrap();
+            let most = || kind.0[1].load(std::sync::atomic::Ordering::SeqCst);
+            for epoch in (0..epochs).take_while(|_| most() < enough) {
+                for batch in batches.epoch(epoch) {
+                    assert!(batch.unwrap().field(name).unwrap().bytes().iter().all(|&byte| byte == 7));
+                }
+            }
+            most()
+        };
+        assert_eq!(most_in("large", 1, 2), 1, "each waits until it has the memory");
+        assert!(most_in("small", 20, 2) > 1, "others do not wait");
     });
 }
 

@@ -27,7 +27,7 @@ fn every_stage_counts_every_sample_and_every_batch() {
     let (_, stats) = run(70, 3);
     assert_eq!((stats.samples, stats.batches, stats.epochs, stats.workers), (210, 30, 3, 2));
     assert_eq!(stats.prepared, 210);
-    for (name, stage) in stats.stages().iter() {
+    for (name, stage) in stats.stages() {
         assert_eq!(stage.count, 210, "{name}");
         assert_eq!(stage.histogram.iter().map(|b| b[1]).sum::<u64>(), 210, "{name}");
         assert!(stage.seconds > 0.0 && stage.p50_seconds <= stage.p99_seconds, "{name}: {stage:?}");

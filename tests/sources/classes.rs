@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use warpfeed::batch::Field;
-use warpfeed::field::{Kind, Place};
+use warpfeed::field::{Input, Kind, Place};
 use warpfeed::pack::{Pack, Recode};
-use warpfeed::source::{Classes, Concat, Memory, Options, OwnedSample, Sample, Source, open};
-use warpfeed::transform::Plan;
+use warpfeed::source::{Classes, Concat, Memory, Options, OwnedSample, Source, open};
 use warpfeed::{Augment, Dtype, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
 /// A folder of class folders with the given numbers of pictures.
@@ -189,8 +188,8 @@ impl Kind for Other {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
     }
 
-    fn write(&self, name: &str, sample: &Sample<'_>, _: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let class = sample.class(sample.field(name).unwrap()[0].into())?;
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let class = input.sample.class(input.sample.field(input.name).unwrap()[0].into())?;
         place.bytes(0).copy_from_slice(&class.to_ne_bytes());
         Ok(())
     }

@@ -4,8 +4,7 @@
 
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
-use warpfeed::field::{Kind, Place};
-use warpfeed::source::Sample;
+use warpfeed::field::{Input, Kind, Place};
 use warpfeed::transform::Plan;
 use warpfeed::{Augment, Dtype, Result};
 
@@ -32,11 +31,12 @@ impl Kind for Told {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![14] }])
     }
 
-    fn write(&self, _: &str, _: &Sample<'_>, plan: Option<&Plan>, place: &mut Place<'_>) -> Result<()> {
-        let Plan { crop, resized, offset, target, .. } = plan.unwrap();
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let plan = input.plan.unwrap();
+        let Plan { crop, resized, offset, target, .. } = plan;
         let numbers = [crop.x, crop.y, crop.width, crop.height, resized.width, resized.height, offset.0, offset.1];
         let numbers = numbers.into_iter().chain([target.x, target.y, target.width, target.height]);
-        let flips = [plan.unwrap().flip, plan.unwrap().vertical_flip].map(u32::from);
+        let flips = [plan.flip, plan.vertical_flip].map(u32::from);
         let bytes: Vec<u8> = numbers.chain(flips).flat_map(|v| i64::from(v).to_ne_bytes()).collect();
         place.bytes(0).copy_from_slice(&bytes);
         Ok(())

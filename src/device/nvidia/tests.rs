@@ -7,25 +7,27 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::super::{CudaBatch, FullSlot, HostFeed, Repair, Ring, Target};
 use super::*;
-use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
+use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::Pinned;
 use crate::order::Pick;
+use crate::transform::Mixing;
 
 const BATCH: usize = 256;
 const SIDE: usize = 224;
 
 struct Prefilled {
-    free: Receiver<Prepared>,
-    home: Sender<Prepared>,
+    free: Receiver<Box<[Pinned; 2]>>,
+    home: Sender<Box<[Pinned; 2]>>,
     next: u64,
     end: u64,
+    picks: Vec<Pick>,
 }
 
-type Prepared = Box<([Pinned; 2], BatchInfo)>;
-
 struct Slot {
-    prepared: Option<Prepared>,
-    home: Sender<Prepared>,
+    fields: Option<Box<[Pinned; 2]>>,
+    number: u64,
+    picks: Vec<Pick>,
+    home: Sender<Box<[Pinned; 2]>>,
 }
 
 impl Feed for Prefilled {
@@ -38,12 +40,10 @@ impl Feed for Prefilled {
             return None;
         }
         loop {
-            if let Ok(mut prepared) = self.free.recv_timeout(idle()?) {
-                let header = &mut prepared.1.header;
-                (header.number, header.labelled) = (self.next, true);
-                header.picks.resize(BATCH, Pick { sample: 0, variant: 0, valid: true });
+            if let Ok(fields) = self.free.recv_timeout(idle()?) {
                 self.next += 1;
-                return Some(Ok(Slot { prepared: Some(prepared), home: self.home.clone() }));
+                let (number, picks, home) = (self.next - 1, self.picks.clone(), self.home.clone());
+                return Some(Ok(Slot { fields: Some(fields), number, picks, home }));
             }
         }
     }
@@ -65,20 +65,32 @@ impl HostFeed for Prefilled {
 }
 
 impl FullSlot for Slot {
-    fn info(&self) -> &BatchInfo {
-        &self.prepared.as_ref().unwrap().1
+    fn epoch(&self) -> u64 {
+        0
     }
-    fn info_mut(&mut self) -> &mut BatchInfo {
-        &mut self.prepared.as_mut().unwrap().1
+    fn index(&self) -> u64 {
+        self.number
+    }
+    fn picks(&self) -> &[Pick] {
+        &self.picks
+    }
+    fn key(&self, _place: usize) -> &str {
+        ""
+    }
+    fn mixing(&self) -> Option<Mixing> {
+        None
+    }
+    fn labelled(&self) -> bool {
+        true
     }
     fn bytes(&self, field: usize) -> &[u8] {
-        &self.prepared.as_ref().unwrap().0[field]
+        &self.fields.as_ref().unwrap()[field]
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let _ = self.home.send(self.prepared.take().unwrap());
+        let _ = self.home.send(self.fields.take().unwrap());
     }
 }
 
@@ -110,10 +122,10 @@ fn the_ring_keeps_the_bus_busy() {
         let (home, free) = bounded(4);
         for _ in 0..4 {
             let pinned = |len| Pinned::new(&context, len).unwrap();
-            let fields = [pinned(bytes), pinned(BATCH * 8)];
-            home.send(Box::new((fields, BatchInfo::new(BATCH)))).unwrap();
+            home.send(Box::new([pinned(bytes), pinned(BATCH * 8)])).unwrap();
         }
-        let supply = Prefilled { free, home, next: 0, end: 520 };
+        let picks = vec![Pick { sample: 0, variant: 0, valid: true }; BATCH];
+        let supply = Prefilled { free, home, next: 0, end: 520, picks };
         let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
         let image = (field("image", Dtype::U8, vec![SIDE, SIDE, 3]), Role::Picture);
         let label = (field("label", Dtype::I64, vec![]), Role::Label);
@@ -121,7 +133,7 @@ fn the_ring_keeps_the_bus_busy() {
         let spec = Spec::new(&schema, Target { dtype, layout, normalize: Normalize::IMAGENET }, None);
         let consumer = Stream::lent(&stream).unwrap();
         let gpu = Nvidia(context.clone());
-        let times = std::sync::Arc::new(crate::trace::Counters::new(0, 0));
+        let times = std::sync::Arc::new(crate::trace::Counters::new(0, 0, Vec::new()));
         let mut ring: Ring<_, CudaBatch> =
             Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
         let mut rates = Vec::new();

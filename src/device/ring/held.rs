@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::shared::{Shared, Slot, Used};
-use crate::batch::{BatchInfo, Delivered};
+use crate::batch::Delivered;
 use crate::device::Gpu;
 use crate::error::Result;
 
@@ -97,8 +97,16 @@ impl<G: Gpu> Held<G> {
 }
 
 impl<G: Gpu> Delivered for Held<G> {
-    fn info(&self) -> &BatchInfo {
-        &self.slot().info
+    fn epoch(&self) -> u64 {
+        self.slot().epoch
+    }
+
+    fn index(&self) -> u64 {
+        self.slot().number
+    }
+
+    fn samples(&self) -> usize {
+        self.slot().picks.len()
     }
 
     fn taken(&self) -> Result<()> {

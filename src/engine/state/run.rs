@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::batch::BatchInfo;
 use crate::engine::settings::{Balance, Scratch, Settings, Tuner};
 use crate::trace::Counters;
 
@@ -23,8 +22,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch, balance: Balance) -> Self {
-        let counters = Arc::new(Counters::new(settings.workers, READERS));
+    /// `fields` are the names of the fields that compute.
+    pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch, balance: Balance, fields: Vec<String>) -> Self {
+        let counters = Arc::new(Counters::new(settings.workers, READERS, fields));
         Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch, balance }
     }
 
@@ -55,9 +55,9 @@ impl Run {
         }
     }
 
-    /// The consumer received the batch that it asked for at `asked`.
-    pub(crate) fn delivered(&self, batch: &BatchInfo, asked: Instant) {
-        self.counters.delivered(batch.epoch(), batch.index(), batch.len(), asked);
+    /// The consumer got the batch it asked for at `asked`: number `batch` of `epoch`.
+    pub(crate) fn delivered(&self, epoch: u64, batch: u64, samples: usize, asked: Instant) {
+        self.counters.delivered(epoch, batch, samples, asked);
         if let Some(tuner) = &self.tuner {
             tuner.delivered(&self.counters);
         }

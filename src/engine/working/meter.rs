@@ -19,6 +19,8 @@ pub(crate) struct Timed<'a> {
     /// Empty if it could not be read.
     pub(crate) key: &'a str,
     pub(crate) ns: StageMap<u64>,
+    /// The field that took longest: its ns and its number.
+    pub(crate) slowest: (u64, usize),
 }
 
 impl<'a> Meter<'a> {
@@ -49,14 +51,20 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Ends a lap that belongs to an entry of `sample` in `stage`, which was made before.
-    pub(crate) fn more(&mut self, stage: Stage, sample: &mut Timed<'_>) {
+    /// The worker enters field `number` of sample `id`.
+    pub(crate) fn enter_field(&self, number: usize, id: u64) {
+        self.counters.worker(self.worker).enter_field(number, self.counters.field(number), id);
+    }
+
+    /// Ends a lap: field `number` of `sample`, of `bytes` bytes.
+    pub(crate) fn field(&mut self, number: usize, sample: &mut Timed<'_>, bytes: usize) {
         let ns = self.lap();
-        sample.ns[stage] += ns;
-        self.counters.worker(self.worker).spent_more(stage, ns);
+        sample.ns[Stage::Fields] += ns;
+        sample.slowest = sample.slowest.max((ns, number));
+        self.counters.worker(self.worker).spent_in_field(number, ns, bytes);
         if let Some(trace) = self.counters.tracing() {
-            let end = trace.at(self.now);
-            trace.record_at(Row::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, self.args(sample, 0));
+            let (end, name) = (trace.at(self.now), self.counters.field(number).to_owned());
+            trace.record_at(Row::Worker(self.worker), name, end.saturating_sub(ns), end, self.args(sample, bytes));
         }
     }
 
@@ -113,7 +121,7 @@ impl<'a> Meter<'a> {
     /// The sample is done, well or not.
     pub(crate) fn done(&self, sample: &Timed<'_>) {
         self.counters.worker(self.worker).sample();
-        self.counters.sample_took(sample.ns, sample.id, sample.key);
+        self.counters.sample_took(sample.ns, sample.slowest.1, sample.id, sample.key);
     }
 
     fn args(&self, sample: &Timed<'_>, bytes: usize) -> Args {

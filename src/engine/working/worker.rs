@@ -49,7 +49,7 @@ struct Taken<'a> {
     place: usize,
     sample: Sample<'a>,
     timed: Timed<'a>,
-    /// Bytes of memory that decoding its images takes.
+    /// Bytes of memory that decoding its images and computing its fields takes.
     memory: usize,
 }
 
@@ -112,7 +112,6 @@ impl Worker {
             self.recipe.finish(&mut full, &mut self.mixing);
             Ok(())
         });
-        self.recipe.fields.measure(&mut full);
         if full.header().mixing.is_some() {
             self.run.counters.worker(self.index).spent_more(Stage::Write, nanos(Instant::now(), start));
         }
@@ -144,7 +143,6 @@ impl Worker {
                 self.recipe.finish_again(&mut full, &again.places);
                 Ok(())
             });
-            self.recipe.fields.measure(&mut full);
             if let Err(e) = finished {
                 full.meta_mut(again.places[0]).fault = Some(e);
             }
@@ -326,7 +324,7 @@ impl<'a> Desk<'a> {
         for buffers in encoded.iter_mut().take(self.most()) {
             let Some(place) = places.next() else { break };
             let pick = self.part.header().picks[place];
-            let mut timed = Timed { id: pick.sample, key: "", ns: StageMap::default() };
+            let mut timed = Timed { id: pick.sample, key: "", ns: StageMap::default(), slowest: (0, 0) };
             self.meter.enter(Stage::Read, pick.sample);
             let meta = self.part.meta(place);
             meta.key.clear();
@@ -383,7 +381,8 @@ impl<'a> Desk<'a> {
         MAX_GROUP / self.images().max(1)
     }
 
-    /// Plans the images of a sample. Returns the bytes of memory that decoding them takes.
+    /// Plans the images of a sample. Returns the bytes of memory that decoding them and computing
+    /// its fields takes.
     fn plan(&mut self, sample: &Sample<'a>, pick: &Pick, group: &mut Group<'a>) -> Result<usize> {
         // Where memory is scarce, what codecs take beside the pixels counts too.
         let share = self.run.scratch.share();
@@ -405,6 +404,10 @@ impl<'a> Desk<'a> {
             }
             group.images.push(planned);
         }
+        let first = group.images.len() - self.recipe.fields.images.len();
+        let plan = group.images.get(first).map(|image| &image.plan);
+        let computed = self.recipe.memory(sample, plan, pick)?;
+        let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok(if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory })
     }
 
@@ -446,7 +449,7 @@ impl<'a> Desk<'a> {
             meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
         }
 
-        let sample_bytes = part.schema().sample_bytes();
+        let copied_bytes = part.schema().sample_bytes() - recipe.fields.computed_bytes();
         for (number, Taken { place, sample, mut timed, .. }) in samples.into_iter().enumerate() {
             let own = number * each..(number + 1) * each;
             let pictures =
@@ -464,18 +467,18 @@ impl<'a> Desk<'a> {
                     guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
                 },
             );
-            let computes = recipe.fields.compute();
-            if computes {
-                meter.stage(Stage::Write, &mut timed, sample_bytes);
-                meter.enter(Stage::Decode, timed.id);
-            }
+            let plan = images[own].first().map(|image| &image.plan);
             if made.is_ok() {
-                made = recipe.write(&sample, images[own].first().map(|image| &image.plan), part, place);
+                let mut copied = recipe.fields.copied.iter();
+                made = copied.try_for_each(|field| recipe.write(field, &sample, plan, part, place));
             }
-            match computes {
-                true if each > 0 => meter.more(Stage::Decode, &mut timed),
-                true => meter.stage(Stage::Decode, &mut timed, 0),
-                false => meter.stage(Stage::Write, &mut timed, sample_bytes),
+            meter.stage(Stage::Write, &mut timed, copied_bytes);
+            for (number, field) in recipe.fields.computed.iter().enumerate() {
+                if made.is_ok() {
+                    meter.enter_field(number, timed.id);
+                    made = recipe.write(field, &sample, plan, part, place);
+                    meter.field(number, &mut timed, field.bytes);
+                }
             }
             meter.done(&timed);
             if let Err(e) = made {

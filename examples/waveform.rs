@@ -1,0 +1,135 @@
+//! A field kind of your own: one second of sound, cropped at random from WAV files.
+//!
+//! ```text
+//! cargo run --example waveform
+//! ```
+//!
+//! The program writes a small tar of WAV files, loads it, and checks that the crops are the same
+//! for any number of workers and after a resume.
+
+use std::collections::BTreeMap;
+
+use warpfeed::batch::{Dtype, Field};
+use warpfeed::decode::Size;
+use warpfeed::field::{Input, Kind, Place};
+use warpfeed::pack::{TarWriter, WriteOptions, Writer};
+use warpfeed::source::Sample;
+use warpfeed::{Checkpoint, Error, HostBatch, Loader, Result};
+
+/// A random crop of `length` samples of the field `wav`, as f32 from -1 to 1.
+#[derive(Debug)]
+struct Waveform {
+    length: usize,
+}
+
+impl Kind for Waveform {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![self.length] }])
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let Some(wav) = input.sample.field("wav") else {
+            return Err(Error::in_source("the sample has no field \"wav\""));
+        };
+        let sound = samples(&wav)?;
+        let Some(spare) = sound.len().checked_sub(self.length) else {
+            let found = sound.len();
+            return Err(Error::decode(format!("wav of {found} samples; at least {} are needed", self.length)));
+        };
+        let start = input.rng().below(spare as u64 + 1) as usize;
+        for (to, from) in place.bytes(0).as_chunks_mut::<4>().0.iter_mut().zip(&sound[start..]) {
+            *to = (f32::from(i16::from_le_bytes(*from)) / 32768.0).to_ne_bytes();
+        }
+        Ok(())
+    }
+}
+
+/// Returns the samples of a WAV file of one channel with 16 bits.
+fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
+    let mut rest = match wav.split_at_checked(12) {
+        Some((head, rest)) if head.starts_with(b"RIFF") && head.ends_with(b"WAVE") => rest,
+        _ => return Err(Error::decode(format!("{} bytes that do not begin like a wav", wav.len()))),
+    };
+    let mut format: Option<&[u8; 16]> = None;
+    // A chunk is a name, its length, and its content, padded to an even number of bytes.
+    while let Some((&[a, b, c, d, e, f, g, h], content)) = rest.split_first_chunk() {
+        let length = u32::from_le_bytes([e, f, g, h]) as usize;
+        let Some(chunk) = content.get(..length) else {
+            return Err(Error::decode(format!("wav ends after {} of {length} bytes of a chunk", content.len())));
+        };
+        match (&[a, b, c, d], format) {
+            (b"fmt ", _) => format = chunk.first_chunk::<16>(),
+            // PCM, one channel; the last two bytes are the number of bits.
+            (b"data", Some([1, 0, 1, 0, .., 16, 0])) => return Ok(chunk.as_chunks().0),
+            (b"data", other) => return Err(Error::decode(format!("wav of format {other:?}; PCM of 16 bits is read"))),
+            _ => {}
+        }
+        rest = content.get(length.next_multiple_of(2)..).unwrap_or_default();
+    }
+    Err(Error::decode("wav without sound"))
+}
+
+/// A WAV file whose samples count from 0 to `length` - 1.
+fn wav(length: u16) -> Vec<u8> {
+    let bytes = u32::from(length) * 2;
+    let mut wav = [*b"RIFF", (bytes + 36).to_le_bytes(), *b"WAVE", *b"fmt ", 16_u32.to_le_bytes()].concat();
+    wav.extend([1, 0, 1, 0]); // PCM, one channel
+    wav.extend([16_000_u32, 32_000].map(u32::to_le_bytes).concat()); // samples and bytes per second
+    wav.extend([2, 0, 16, 0]); // bytes and bits per sample
+    wav.extend([*b"data", bytes.to_le_bytes()].concat());
+    wav.extend((0..length).flat_map(u16::to_le_bytes));
+    wav
+}
+
+/// Where each sample of these batches was cropped. The sound counts up, so every value is known.
+fn starts(batches: impl Iterator<Item = Result<HostBatch>>) -> Result<BTreeMap<u64, u16>> {
+    let mut starts = BTreeMap::new();
+    for batch in batches {
+        let batch = batch?;
+        let waves = batch.field("wave").expect("the loader has this field"); // (N, 16000)
+        let waves = waves.as_f32().expect("it is f32");
+        for (id, wave) in batch.ids().zip(waves.chunks(16_000)) {
+            let start = (wave[0] * 32768.0) as u16;
+            assert!(wave.iter().zip(start..).all(|(&value, sample)| value == f32::from(sample) / 32768.0));
+            starts.insert(id, start);
+        }
+    }
+    Ok(starts)
+}
+
+fn main() -> Result<()> {
+    let folder = tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), &e))?;
+    let tar = folder.path().join("sounds.tar");
+    let mut writer = TarWriter::create(&tar, &WriteOptions::default())?;
+    for number in 0..48_u16 {
+        let (key, wav) = (format!("sound-{number:02}"), wav(20_000 + 100 * number));
+        writer.put(&Sample::new(&key).with_field("wav", &wav)?.with_label(number.into()))?;
+    }
+    Box::new(writer).finish()?;
+
+    let open = |workers: usize| {
+        let loader = Loader::new(&tar).without("image").field("wave", Waveform { length: 16_000 });
+        loader.batch_size(8).shuffle(42).workers(workers)
+    };
+    let mut batches = open(1).host()?;
+    let first = starts(batches.epoch(0))?;
+    assert_eq!(first.len(), 48);
+    assert!(first.iter().all(|(id, &start)| u64::from(start) <= 4_000 + 100 * id));
+    assert_ne!(starts(batches.epoch(1))?, first, "another epoch has other crops");
+    assert_eq!(starts(open(4).host()?.epoch(0))?, first, "other numbers of workers have the same crops");
+
+    // A run that stops after two batches, and goes on with three workers.
+    let mut batches = open(2).host()?;
+    let mut epoch = batches.epoch(0);
+    let mut all = starts(epoch.by_ref().take(2))?;
+    let checkpoint: Checkpoint = epoch.checkpoint();
+    let mut resumed = open(3).resume(checkpoint).host()?;
+    all.extend(starts(resumed.epoch(0))?);
+    assert_eq!(all, first, "a run that was resumed has the same crops");
+
+    // The field is a stage of its own.
+    let stats = resumed.stats();
+    assert_eq!(stats.fields["wave"].count, stats.prepared);
+    println!("{stats}");
+    Ok(())
+}
