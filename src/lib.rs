@@ -126,7 +126,7 @@
 //! source, decoder or transform is such an error too.
 //!
 //! [`on_error`](Loader::on_error) with [`OnError::Skip`] replaces the sample by another of the same
-//! batch. [`HostBatch::valid`] says which samples were replaced. [`Batches::faults`] lists each of
+//! batch. [`BatchInfo::valid`] says which samples were replaced. [`Batches::faults`] lists each of
 //! them once. [`retries`](Loader::retries) says how often a failed read is repeated.
 //! [`strict`](Loader::strict) makes damage an error that decoders pass over; without it
 //! [`Stats::damaged`] counts the pictures in which decoding met some.
@@ -229,7 +229,7 @@ mod pages {
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 
-pub use batch::{Dtype, HostBatch, Layout, Normalize, TensorView};
+pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
 pub use decode::Exif;
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;

@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use super::BatchInfo;
 use crate::error::Result;
 
 /// A source of batches, in order: the interface between the engine, a device's ring, and `Batches`.
@@ -31,15 +32,9 @@ pub(crate) trait Feed: Send {
     }
 }
 
-/// Metadata that every batch has.
+/// A batch on its way to the consumer.
 pub(crate) trait Delivered {
-    fn epoch(&self) -> u64;
-
-    /// Number of the batch in its epoch.
-    fn index(&self) -> u64;
-
-    /// Number of samples.
-    fn samples(&self) -> usize;
+    fn info(&self) -> &BatchInfo;
 
     /// The consumer has taken the answer of a decoder, on the thread that uses it.
     fn taken(&self) -> Result<()> {

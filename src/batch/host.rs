@@ -1,4 +1,5 @@
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -6,11 +7,10 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{COUNT, Delivered, Dtype, Field, Free, Full, Role, Span};
-use crate::error::{Error, Result};
-use crate::transform::Mixing;
+use super::{BatchInfo, COUNT, Delivered, Dtype, Field, Free, Full, Role, Span};
+use crate::error::Result;
 
-/// A batch in host memory.
+/// A batch in host memory. Its samples, keys and errors are those of its [`BatchInfo`].
 ///
 /// A batch holds one of the loader's slots, and returns it when it is dropped. You may keep a
 /// batch. If you keep all slots, the workers have none to fill.
@@ -83,22 +83,6 @@ impl HostBatch {
         self.full.as_ref().expect("the slot leaves in drop only")
     }
 
-    /// Number of samples, N.
-    #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
-    pub fn len(&self) -> usize {
-        self.full().len()
-    }
-
-    /// Epoch of the batch.
-    pub fn epoch(&self) -> u64 {
-        self.full().header().epoch
-    }
-
-    /// Number of the batch in its epoch, from 0.
-    pub fn index(&self) -> u64 {
-        self.full().header().number
-    }
-
     /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
     /// there are several image fields, the one called `image`, otherwise the first.
     ///
@@ -116,11 +100,7 @@ impl HostBatch {
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
     pub fn labels(&self) -> Result<&[i64]> {
-        let span = self.full().schema().find(Role::Label).ok_or_else(no_label_field)?;
-        if !self.full().header().labelled {
-            let (id, key) = (self.full().header().picks[0].sample, &self.full().meta(0).key);
-            return Err(no_labels(id, key));
-        }
+        let span = self.full().info().labels(self.full().schema().find(Role::Label))?;
         Ok(self.view(span).as_i64().expect("labels are i64"))
     }
 
@@ -135,8 +115,7 @@ impl HostBatch {
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
-        let hidden = self.full().schema().spans[span].role == Role::Label && !self.full().header().labelled;
-        (!hidden).then(|| self.view(span))
+        (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
     }
 
     /// Address of the field `name`.
@@ -162,60 +141,20 @@ impl HostBatch {
         let field = &self.full().schema().spans[span].field;
         TensorView { dtype: field.dtype, len: self.len(), sample_shape: &field.shape, bytes: self.full().bytes(span) }
     }
-
-    /// The source index of each sample.
-    pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.full().header().picks.iter().map(|p| p.sample)
-    }
-
-    /// The key of each sample, such as `n01440764/n01440764_10026`.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
-        (0..self.len()).map(|place| self.full().meta(place).key.as_str())
-    }
-
-    /// Whether each sample counts. False for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)),
-    /// for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and for bad
-    /// pictures of a [`Decoder`](crate::Decoder).
-    pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
-        self.full().header().picks.iter().map(|p| p.valid)
-    }
-
-    /// The error of the picture at `place`, in a batch of a [`Decoder`](crate::Decoder); the
-    /// picture is black there. `None` for a valid picture, and in batches of a loader.
-    pub fn error(&self, place: usize) -> Option<&Error> {
-        (place < self.len()).then(|| self.full().meta(place).fault.as_ref()).flatten()
-    }
-
-    /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
-    /// were.
-    pub fn mixing(&self) -> Option<&Mixing> {
-        self.full().header().mixing.as_ref()
-    }
 }
 
-/// The error of reading labels from a loader without that field.
-pub(crate) fn no_label_field() -> Error {
-    Error::config("labels: the loader was opened without(\"label\")")
+impl Deref for HostBatch {
+    type Target = BatchInfo;
+
+    fn deref(&self) -> &BatchInfo {
+        self.full().info()
+    }
 }
 
 impl Delivered for HostBatch {
-    fn epoch(&self) -> u64 {
-        self.full().header().epoch
+    fn info(&self) -> &BatchInfo {
+        self
     }
-
-    fn index(&self) -> u64 {
-        self.full().header().number
-    }
-
-    fn samples(&self) -> usize {
-        self.full().len()
-    }
-}
-
-/// The error of reading missing labels from a batch whose first sample is `id`.
-pub(crate) fn no_labels(id: u64, key: &str) -> Error {
-    let cause = "no label, like all samples of its batch; with unlabelled(true), labels are -1";
-    Error::in_source(cause).at_sample(id, key)
 }
 
 impl HostBatch {

@@ -4,17 +4,19 @@
 //!    in the buffer.
 //! 2. `write`: [`Writer`], the last pass over an image: normalise, cast, lay out.
 //! 3. `memory`: the memory of a buffer, page-locked or pageable.
-//! 4. `slot`: the life cycle of a batch buffer: free, filling, full, and free again.
-//! 5. `host`: [`HostBatch`], a full slot that the user holds.
-//! 6. `mix`: MixUp and CutMix over a complete batch; `soft`: its labels as rows of shares.
-//! 7. `dlpack`: the same memory for other frameworks, without a copy.
-//! 8. `feed`: the interface of all sources of batches.
+//! 4. `info`: [`BatchInfo`], the record of a batch, which travels from the coordinator to the user.
+//! 5. `slot`: the life cycle of a batch buffer: free, filling, full, and free again.
+//! 6. `host`: [`HostBatch`], a full slot that the user holds.
+//! 7. `mix`: MixUp and CutMix over a complete batch; `soft`: its labels as rows of shares.
+//! 8. `dlpack`: the same memory for other frameworks, without a copy.
+//! 9. `feed`: the interface of all sources of batches.
 //!
 //! Slots are allocated once, when the loader is opened.
 
 mod dlpack;
 mod feed;
 mod host;
+mod info;
 #[allow(unsafe_code)]
 mod memory;
 mod mix;
@@ -28,12 +30,12 @@ pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, 
 pub(crate) use feed::{Delivered, Feed};
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{Home, Keeper};
-#[cfg(feature = "cuda")]
-pub(crate) use host::{no_label_field, no_labels};
+pub use info::BatchInfo;
+pub(crate) use info::{Header, Largest};
 pub(crate) use memory::Memory;
 pub(crate) use mix::mix;
 pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
-pub(crate) use slot::{Free, Full, Header, Part, Row, Slots};
+pub(crate) use slot::{Free, Full, Part, Row, Slots};
 pub(crate) use soft::soft_label;
 pub use write::Writer;

@@ -7,11 +7,11 @@
 //! **Invariants**
 //! - For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one
 //!   [`Full`]. Only this file creates them.
-//! - A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes, metas and
-//!   header.
+//! - A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes and record.
 //! - The `Part`s of a slot cover disjoint ranges of samples. Only a part's holder accesses the
-//!   bytes and metas of its samples. All parts may read the header, which is not written while
-//!   parts exist.
+//!   bytes and metadata of its samples, the latter through a pointer to the record's `samples`,
+//!   which are not moved while parts exist. All parts may read the record's header, which is not
+//!   written while parts exist.
 //! - Entropy-coded data for a device has its own span, which the parts share. `encoded` counts the
 //!   bytes of it that have been handed out. Each byte goes to one part, once per batch.
 //! - `left` counts the unfinished parts. The part that takes it to zero (with acquire-release
@@ -22,55 +22,24 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
 use super::{Memory, Schema};
-use crate::error::Error;
-use crate::order::Pick;
-use crate::transform::{Erase, Mixing};
 
 /// Alignment of each picture's entropy-coded data, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
-/// Metadata of a batch, set when it is started.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Header {
-    /// Number of the run, counted by `Engine::start`. Parts of older runs are cancelled.
-    pub(crate) run: u64,
-    pub(crate) epoch: u64,
-    /// Number of the batch in its epoch.
-    pub(crate) number: u64,
-    pub(crate) picks: Vec<Pick>,
-    /// How the batch is mixed, if it is. The last worker mixes on the host, and the kernel on a
-    /// device.
-    pub(crate) mixing: Option<Mixing>,
-    /// Whether the labels may be read; set when the batch is full.
-    pub(crate) labelled: bool,
-}
-
-/// Metadata of one sample. Its memory is reused from batch to batch.
-#[derive(Debug, Default)]
-pub(crate) struct Meta {
-    pub(crate) key: String,
-    /// Whether the sample has a label.
-    pub(crate) labelled: bool,
-    /// Erased rectangle of each picture that is yet to be mixed, in the order of the pictures.
-    pub(crate) erase: Vec<Option<Erase>>,
-    /// The sample's error, if it could not be delivered.
-    pub(crate) fault: Option<Error>,
-}
-
 struct Slot {
     schema: Arc<Schema>,
     memory: Memory,
-    header: UnsafeCell<Header>,
-    metas: Box<[UnsafeCell<Meta>]>,
+    info: UnsafeCell<BatchInfo>,
     left: AtomicUsize,
     /// Bytes of entropy-coded data and blocks of coefficients that have been handed out.
     encoded: AtomicUsize,
     blocks: AtomicUsize,
 }
 
-// SAFETY: the cells and the memory are only accessed through tokens, which are exclusive or
+// SAFETY: the record and the memory are only accessed through tokens, which are exclusive or
 // disjoint (invariants 2 and 3).
 unsafe impl Sync for Slot {}
 
@@ -99,10 +68,9 @@ impl Slots {
     /// Creates a free slot over `memory`, which must hold at least `schema.bytes`.
     pub(crate) fn make(schema: &Arc<Schema>, memory: Memory) -> Free {
         assert!(memory.len() >= schema.bytes, "slot memory of {} bytes for a schema of {}", memory.len(), schema.bytes);
-        let metas = (0..schema.batch).map(|_| UnsafeCell::default()).collect();
-        let header = UnsafeCell::new(Header { picks: Vec::with_capacity(schema.batch), ..Header::default() });
+        let info = UnsafeCell::new(BatchInfo::new(schema.batch));
         let [left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot { schema: schema.clone(), memory, header, metas, left, encoded, blocks }))
+        Free(Arc::new(Slot { schema: schema.clone(), memory, info, left, encoded, blocks }))
     }
 }
 
@@ -117,15 +85,15 @@ impl Free {
     /// schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
-        let header = unsafe { &mut *self.0.header.get() };
-        set(header);
-        let len = header.picks.len();
+        let info = unsafe { &mut *self.0.info.get() };
+        set(&mut info.header);
+        let len = info.len();
         assert!(0 < len && len <= self.0.schema.batch, "{len} samples for a slot of {}", self.0.schema.batch);
         self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
         self.0.blocks.store(0, Ordering::Relaxed);
-        let slot = self.0;
-        (0..len).step_by(group).map(move |start| Part { slot: slot.clone(), range: start..len.min(start + group) })
+        let part = Part::of(self.0, info);
+        (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
     /// Number of samples that fit into the slot.
@@ -144,13 +112,25 @@ impl Free {
 /// is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
+    /// The `samples` of the slot's record.
+    samples: *mut SampleInfo,
     range: Range<usize>,
 }
 
+// SAFETY: `samples` points into the slot, which may be used on any thread.
+unsafe impl Send for Part {}
+
 impl Part {
+    /// Makes parts of `slot`, whose record is `info`.
+    fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
+        assert!(info.samples.len() >= slot.schema.batch, "a record for {} samples", info.samples.len());
+        let samples = info.samples.as_mut_ptr();
+        move |range| Part { slot: slot.clone(), samples, range }
+    }
+
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the header is not written while parts exist (invariant 3).
-        unsafe { &*self.slot.header.get() }
+        unsafe { &(*self.slot.info.get()).header }
     }
 
     pub(crate) fn schema(&self) -> &Schema {
@@ -163,11 +143,11 @@ impl Part {
     }
 
     /// Metadata of the sample at `place`, which must be in [`range`](Part::range).
-    pub(crate) fn meta(&mut self, place: usize) -> &mut Meta {
+    pub(crate) fn meta(&mut self, place: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: only this part accesses the metas of its range (invariant 3), and `&mut self`
-        // makes this the only borrow.
-        unsafe { &mut *self.slot.metas[place].get() }
+        // SAFETY: the record has this place (checked by `of`), only this part accesses it (invariant
+        // 3), and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.samples.add(place) }
     }
 
     /// Bytes of field `span` of the sample at `place`, which must be in [`range`](Part::range).
@@ -232,7 +212,7 @@ impl<'a> Row<'a> {
         self.part.header()
     }
 
-    pub(crate) fn meta(&mut self) -> &mut Meta {
+    pub(crate) fn meta(&mut self) -> &mut SampleInfo {
         self.part.meta(self.place)
     }
 
@@ -246,14 +226,22 @@ impl<'a> Row<'a> {
 pub(crate) struct Full(Arc<Slot>);
 
 impl Full {
+    pub(crate) fn info(&self) -> &BatchInfo {
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `info_mut`.
+        unsafe { &*self.0.info.get() }
+    }
+
+    pub(crate) fn info_mut(&mut self) -> &mut BatchInfo {
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.0.info.get() }
+    }
+
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `header_mut`.
-        unsafe { &*self.0.header.get() }
+        &self.info().header
     }
 
     pub(crate) fn header_mut(&mut self) -> &mut Header {
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
-        unsafe { &mut *self.0.header.get() }
+        &mut self.info_mut().header
     }
 
     pub(crate) fn schema(&self) -> &Schema {
@@ -262,17 +250,15 @@ impl Full {
 
     /// Number of samples in the batch.
     pub(crate) fn len(&self) -> usize {
-        self.header().picks.len()
+        self.info().len()
     }
 
-    pub(crate) fn meta(&self, place: usize) -> &Meta {
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `meta_mut`.
-        unsafe { &*self.0.metas[place].get() }
+    pub(crate) fn meta(&self, place: usize) -> &SampleInfo {
+        &self.info().samples[place]
     }
 
-    pub(crate) fn meta_mut(&mut self, place: usize) -> &mut Meta {
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
-        unsafe { &mut *self.0.metas[place].get() }
+    pub(crate) fn meta_mut(&mut self, place: usize) -> &mut SampleInfo {
+        &mut self.info_mut().samples[place]
     }
 
     /// Bytes of field `span` for all samples of the batch. For entropy-coded data, only the bytes
@@ -301,20 +287,19 @@ impl Full {
     /// Hands some samples out again: `places`, in order and at least one, in parts of `group` that
     /// may hold others too. The last of the parts to end becomes the full slot.
     #[cfg(feature = "cuda")]
-    pub(crate) fn again(self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
+    pub(crate) fn again(mut self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
         assert!(!places.is_empty(), "no sample is handed out again");
         let mut starts: Vec<usize> = places.iter().map(|place| place / group * group).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
         slot.left.store(starts.len(), Ordering::Relaxed);
-        starts.into_iter().map(move |start| Part { slot: slot.clone(), range: start..len.min(start + group) })
+        let part = Part::of(slot, self.info_mut());
+        starts.into_iter().map(move |start| part(start..len.min(start + group)))
     }
 
     /// Converts the slot back into a free one.
     pub(crate) fn release(mut self) -> Free {
-        for place in 0..self.len() {
-            self.meta_mut(place).fault = None;
-        }
+        self.info_mut().samples.iter_mut().for_each(|sample| sample.fault = None);
         Free(self.0)
     }
 }
@@ -323,6 +308,7 @@ impl Full {
 mod tests {
     use super::*;
     use crate::batch::{Dtype, Field};
+    use crate::order::Pick;
 
     fn free(batch: usize) -> Free {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };

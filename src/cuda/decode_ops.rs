@@ -1,3 +1,4 @@
+use crate::batch::Largest;
 use crate::decode::Grid;
 use crate::transform::Plan;
 
@@ -165,6 +166,19 @@ impl DecodeOps {
     /// Columns of the region.
     pub(crate) fn columns(&self) -> u32 {
         self.0[46]
+    }
+
+    /// Maxima over `records`; `None` if no picture is decoded.
+    pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
+        let records = records.as_chunks().0.iter().map(DecodeOps::read).filter(DecodeOps::decodes);
+        records.fold(None, |largest, ops| {
+            let Largest { segments, columns, blocks } = largest.unwrap_or_default();
+            Some(Largest {
+                segments: segments.max(ops.segments()),
+                columns: columns.max(ops.columns()),
+                blocks: blocks.max(ops.blocks_end()),
+            })
+        })
     }
 }
 

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::cuda::cudarc::driver::{CudaStream, CudaView, DeviceRepr};
@@ -6,12 +7,12 @@ use arrayvec::ArrayVec;
 
 use super::spec::{MAX_AXES, Spec};
 use super::{Held, Nvidia};
-use crate::batch::{COUNT, Delivered, Dtype, Field, Role, no_label_field, no_labels};
+use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
-use crate::transform::Mixing;
 
-/// A batch in device memory.
+/// A batch in device memory. Its samples, keys and errors are those of its
+/// [`BatchInfo`](crate::BatchInfo).
 ///
 /// Work queued in the loader's stream after delivery may use the tensors. That stream waits for the
 /// copy; the host does not. Dropping the batch marks the stream: the memory is written again after
@@ -28,17 +29,17 @@ impl From<Held<Nvidia>> for CudaBatch {
     }
 }
 
+impl Deref for CudaBatch {
+    type Target = BatchInfo;
+
+    fn deref(&self) -> &BatchInfo {
+        &self.0.slot().info
+    }
+}
+
 impl Delivered for CudaBatch {
-    fn epoch(&self) -> u64 {
-        Delivered::epoch(&self.0)
-    }
-
-    fn index(&self) -> u64 {
-        Delivered::index(&self.0)
-    }
-
-    fn samples(&self) -> usize {
-        self.0.samples()
+    fn info(&self) -> &BatchInfo {
+        self
     }
 
     fn taken(&self) -> Result<()> {
@@ -47,22 +48,6 @@ impl Delivered for CudaBatch {
 }
 
 impl CudaBatch {
-    /// Number of samples, N.
-    #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
-    pub fn len(&self) -> usize {
-        self.0.slot().picks.len()
-    }
-
-    /// The epoch of the batch.
-    pub fn epoch(&self) -> u64 {
-        self.0.slot().epoch
-    }
-
-    /// The batch's number in the epoch, from 0.
-    pub fn index(&self) -> u64 {
-        self.0.slot().number
-    }
-
     /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
     /// there are several pictures, this is the one called `image`, or else the first.
     ///
@@ -80,9 +65,8 @@ impl CudaBatch {
     /// unlabelled. With [`Loader::unlabelled`](crate::Loader::unlabelled) their label is -1.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without the label.
     pub fn labels(&self) -> Result<Tensor<'_>> {
-        let labels = self.spec().find(Role::Label).ok_or_else(no_label_field)?;
-        let slot = self.0.slot();
-        if slot.labelled { Ok(self.tensor(labels)) } else { Err(no_labels(slot.picks[0].sample, &slot.keys[0])) }
+        let array = self.0.slot().info.labels(self.spec().find(Role::Label))?;
+        Ok(self.tensor(array))
     }
 
     /// The labels as f32 rows of (N, classes), if
@@ -96,8 +80,7 @@ impl CudaBatch {
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<Tensor<'_>> {
         let array = self.spec().named(name)?;
-        let hidden = self.spec().arrays[array].role == Role::Label && !self.0.slot().labelled;
-        (!hidden).then(|| self.tensor(array))
+        (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
     /// The number of rows of the field `name` in each sample, i64, (N), if samples differ in it.
@@ -111,36 +94,6 @@ impl CudaBatch {
     /// The name, element type and shape per sample of each field.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         self.spec().delivered().map(|(_, array)| &array.field)
-    }
-
-    /// Each sample's index in the source.
-    pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.0.slot().picks.iter().map(|p| p.sample)
-    }
-
-    /// Key of each sample, such as `n01440764/n01440764_10026`.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
-        self.0.slot().keys[..self.len()].iter().map(String::as_str)
-    }
-
-    /// Why the picture at `place` could not be decoded, in a batch of a
-    /// [`Decoder`](crate::Decoder); the picture is black there. `None` for a sound picture, and in
-    /// batches of a loader.
-    pub fn error(&self, place: usize) -> Option<&Error> {
-        self.0.slot().errors.iter().find(|(at, _)| *at == place).map(|(_, error)| error)
-    }
-
-    /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)); `None`
-    /// if they were not.
-    pub fn mixing(&self) -> Option<&Mixing> {
-        self.0.slot().mixing.as_ref()
-    }
-
-    /// Whether each sample counts: false for padding ([`LastBatch::Pad`](crate::LastBatch::Pad))
-    /// for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and for bad
-    /// pictures of a [`Decoder`](crate::Decoder).
-    pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
-        self.0.slot().picks.iter().map(|p| p.valid)
     }
 
     /// Uses the batch on a stream of another library, by its handle. That stream waits for the

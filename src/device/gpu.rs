@@ -1,7 +1,8 @@
 //! What a device is to the ring.
 
 use super::spec::Spec;
-use crate::cuda::{DecodeOps, Recorded};
+use crate::batch::Largest;
+use crate::cuda::Recorded;
 use crate::error::Result;
 
 /// What the ring needs from an accelerator: streams of work that run beside the host, and events
@@ -115,30 +116,4 @@ pub(crate) struct Decode {
     /// Number of samples.
     pub(crate) count: usize,
     pub(crate) largest: Largest,
-}
-
-/// What the records of a batch ask for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Largest {
-    /// Segments of a picture.
-    pub(crate) segments: u32,
-    /// Columns of a picture's region.
-    pub(crate) columns: u32,
-    /// Blocks of all pictures.
-    pub(crate) blocks: usize,
-}
-
-impl Largest {
-    /// Of `records`; none if they decode nothing.
-    pub(crate) fn of(records: &[u8]) -> Option<Largest> {
-        let records = records.as_chunks().0.iter().map(DecodeOps::read).filter(DecodeOps::decodes);
-        records.fold(None, |largest, ops| {
-            let Largest { segments, columns, blocks } = largest.unwrap_or_default();
-            Some(Largest {
-                segments: segments.max(ops.segments()),
-                columns: columns.max(ops.columns()),
-                blocks: blocks.max(ops.blocks_end()),
-            })
-        })
-    }
 }

@@ -7,9 +7,9 @@
 //!    overlap, records come from workers and `engine`, whose partners are samples of the batch, and
 //!    the ring's thread synchronises its streams before the kernels go.
 
-use super::gpu::Largest;
 use super::spec::{Array, DecodedPicture, Origin};
 use super::{Decode, Gpu, Job, Spec};
+use crate::batch::Largest;
 use crate::cuda::{
     self, Context, Convert, DecodeOps, Entered, Event, Launch, Memory, Pinned, Recorded, SoftLabels, Stream,
 };

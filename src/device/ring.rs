@@ -59,7 +59,7 @@ use self::thread::{Flight, Staging, Thread};
 use self::timing::Timing;
 use super::Gpu;
 use super::spec::Spec;
-use crate::batch::Feed;
+use crate::batch::{BatchInfo, Feed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace;
 
@@ -119,13 +119,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         for i in 0..plan.slots {
             let slot = Slot {
                 offset: i * plan.slot_bytes,
-                epoch: 0,
-                number: 0,
-                picks: Vec::with_capacity(spec.batch),
-                keys: vec![String::new(); spec.batch].into(),
-                errors: Vec::new(),
-                mixing: None,
-                labelled: false,
+                info: BatchInfo::new(spec.batch),
                 ready: gpu.event()?,
                 released: gpu.event()?,
                 waited: None,

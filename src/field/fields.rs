@@ -230,4 +230,12 @@ impl Fields {
             label.soften(full);
         }
     }
+
+    /// Enters the launch sizes for the pictures that the batch leaves to a device.
+    pub(crate) fn measure(&self, full: &mut Full) {
+        let mut largest = std::mem::take(&mut full.header_mut().largest);
+        largest.clear();
+        largest.extend(self.images.iter().filter_map(|image| Some(DecodeOps::largest(full.bytes(image.decoding?)))));
+        full.header_mut().largest = largest;
+    }
 }

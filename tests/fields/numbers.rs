@@ -139,7 +139,7 @@ fn a_loader_without_a_picture_decodes_nothing() {
         let source = Memory::new((0..50).map(sample).collect());
         let loader = Loader::source(source).batch_size(8).without("image").without("label");
         let batches = all(loader.field("tokens", Rows::new(Dtype::I64, [], 6)));
-        assert_eq!(batches.iter().map(HostBatch::len).sum::<usize>(), 50);
+        assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 50);
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["tokens", "tokens.count"]);
         let e = batches[0].labels().unwrap_err();

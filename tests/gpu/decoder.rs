@@ -4,6 +4,7 @@
 //! Each promise is tried in host memory, and on a device where there is a driver.
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,14 +15,12 @@ use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::{Augment, Decoder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError};
+use warpfeed::{Augment, BatchInfo, Decoder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError};
 
 /// What the tests look at in an answer.
-trait Answer: Send + 'static {
+trait Answer: Deref<Target = BatchInfo> + Send + 'static {
     fn bytes(&self) -> Vec<u8>;
     fn address(&self) -> u64;
-    fn error(&self, place: usize) -> Option<String>;
-    fn valid(&self) -> Vec<bool>;
 }
 
 impl Answer for HostBatch {
@@ -31,14 +30,6 @@ impl Answer for HostBatch {
 
     fn address(&self) -> u64 {
         self.images().bytes().as_ptr() as u64
-    }
-
-    fn error(&self, place: usize) -> Option<String> {
-        self.error(place).map(ToString::to_string)
-    }
-
-    fn valid(&self) -> Vec<bool> {
-        self.valid().collect()
     }
 }
 
@@ -50,14 +41,6 @@ impl Answer for warpfeed::CudaBatch {
 
     fn address(&self) -> u64 {
         self.images().device_ptr()
-    }
-
-    fn error(&self, place: usize) -> Option<String> {
-        self.error(place).map(ToString::to_string)
-    }
-
-    fn valid(&self) -> Vec<bool> {
-        self.valid().collect()
     }
 }
 
@@ -170,7 +153,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
             let found = answers.into_iter().flat_map(|answer| {
                 let batch = answer.wait().unwrap();
                 assert!((0..batch.valid().len()).all(|place| batch.error(place).is_none()));
-                assert!(batch.valid().iter().all(|valid| *valid));
+                assert!(batch.valid().all(|valid| valid));
                 let bytes = batch.bytes();
                 bytes.chunks(bytes.len() / batch.valid().len()).map(<[u8]>::to_vec).collect::<Vec<_>>()
             });
@@ -212,11 +195,11 @@ fn one_bad_picture_does_not_spoil_the_others() {
                 decoder.decode(good.clone()).unwrap();
             }
             let batch = decoder.decode([good[0].clone(), good[1].clone(), bad.clone(), good[3].clone()]).unwrap();
-            let errors: Vec<_> = (0..4).map(|place| batch.error(place)).collect();
+            let errors: Vec<_> = (0..4).map(|place| batch.error(place).map(ToString::to_string)).collect();
             let error = errors[2].as_ref().unwrap_or_else(|| panic!("no error of {cause:?}"));
             assert!(error.starts_with(&format!("sample 2: {cause}")), "{error}");
             assert!([0, 1, 3].iter().all(|place| errors[*place].is_none()), "{errors:?}");
-            assert_eq!(batch.valid(), [true, true, false, true]);
+            assert!(batch.valid().eq([true, true, false, true]));
             let bytes = batch.bytes();
             let each: Vec<_> = bytes.chunks(bytes.len() / 4).collect();
             for (place, of) in [(0, 0), (1, 1), (2, 4), (3, 3)] {
@@ -226,7 +209,7 @@ fn one_bad_picture_does_not_spoil_the_others() {
         let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();
         assert!((0..8).all(|place| batch.error(place).is_some()), "a batch of bad pictures only is a batch");
         assert!(batch.error(8).is_none());
-        assert!(decoder.decode(good).unwrap().valid().iter().all(|valid| *valid));
+        assert!(decoder.decode(good).unwrap().valid().all(|valid| valid));
     }
     everywhere!(check);
 }
@@ -441,8 +424,8 @@ fn a_picture_that_is_too_large_is_let_go_at_once_and_is_an_error_at_its_place() 
         assert_eq!(Arc::strong_count(&large.0), 1, "nobody keeps it");
         assert_eq!(large.1.load(Relaxed), 1, "its length is asked for, and it is not read");
         let batch = answer.wait().unwrap();
-        assert_eq!(batch.valid(), [true, false, true]);
-        let error = batch.error(1).unwrap();
+        assert!(batch.valid().eq([true, false, true]));
+        let error = batch.error(1).unwrap().to_string();
         assert_eq!(error, "sample 1: source: the picture has 100001 bytes, max_sample_bytes is 100000");
     }
     everywhere!(check);

@@ -31,6 +31,7 @@ macro_rules! is_sync {
 fn what_users_hold_may_go_to_other_threads() {
     both::<warpfeed::Loader>();
     both::<warpfeed::HostBatch>();
+    both::<warpfeed::BatchInfo>();
     both::<warpfeed::Error>();
     both::<warpfeed::ErrorKind>();
     both::<warpfeed::Fault>();

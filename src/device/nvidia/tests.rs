@@ -7,27 +7,25 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::super::{CudaBatch, FullSlot, HostFeed, Repair, Ring, Target};
 use super::*;
-use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
+use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::Pinned;
 use crate::order::Pick;
-use crate::transform::Mixing;
 
 const BATCH: usize = 256;
 const SIDE: usize = 224;
 
 struct Prefilled {
-    free: Receiver<Box<[Pinned; 2]>>,
-    home: Sender<Box<[Pinned; 2]>>,
+    free: Receiver<Prepared>,
+    home: Sender<Prepared>,
     next: u64,
     end: u64,
-    picks: Vec<Pick>,
 }
 
+type Prepared = Box<([Pinned; 2], BatchInfo)>;
+
 struct Slot {
-    fields: Option<Box<[Pinned; 2]>>,
-    number: u64,
-    picks: Vec<Pick>,
-    home: Sender<Box<[Pinned; 2]>>,
+    prepared: Option<Prepared>,
+    home: Sender<Prepared>,
 }
 
 impl Feed for Prefilled {
@@ -40,10 +38,12 @@ impl Feed for Prefilled {
             return None;
         }
         loop {
-            if let Ok(fields) = self.free.recv_timeout(idle()?) {
+            if let Ok(mut prepared) = self.free.recv_timeout(idle()?) {
+                let header = &mut prepared.1.header;
+                (header.number, header.labelled) = (self.next, true);
+                header.picks.resize(BATCH, Pick { sample: 0, variant: 0, valid: true });
                 self.next += 1;
-                let (number, picks, home) = (self.next - 1, self.picks.clone(), self.home.clone());
-                return Some(Ok(Slot { fields: Some(fields), number, picks, home }));
+                return Some(Ok(Slot { prepared: Some(prepared), home: self.home.clone() }));
             }
         }
     }
@@ -65,32 +65,20 @@ impl HostFeed for Prefilled {
 }
 
 impl FullSlot for Slot {
-    fn epoch(&self) -> u64 {
-        0
+    fn info(&self) -> &BatchInfo {
+        &self.prepared.as_ref().unwrap().1
     }
-    fn index(&self) -> u64 {
-        self.number
-    }
-    fn picks(&self) -> &[Pick] {
-        &self.picks
-    }
-    fn key(&self, _place: usize) -> &str {
-        ""
-    }
-    fn mixing(&self) -> Option<Mixing> {
-        None
-    }
-    fn labelled(&self) -> bool {
-        true
+    fn info_mut(&mut self) -> &mut BatchInfo {
+        &mut self.prepared.as_mut().unwrap().1
     }
     fn bytes(&self, field: usize) -> &[u8] {
-        &self.fields.as_ref().unwrap()[field]
+        &self.prepared.as_ref().unwrap().0[field]
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let _ = self.home.send(self.fields.take().unwrap());
+        let _ = self.home.send(self.prepared.take().unwrap());
     }
 }
 
@@ -122,10 +110,10 @@ fn the_ring_keeps_the_bus_busy() {
         let (home, free) = bounded(4);
         for _ in 0..4 {
             let pinned = |len| Pinned::new(&context, len).unwrap();
-            home.send(Box::new([pinned(bytes), pinned(BATCH * 8)])).unwrap();
+            let fields = [pinned(bytes), pinned(BATCH * 8)];
+            home.send(Box::new((fields, BatchInfo::new(BATCH)))).unwrap();
         }
-        let picks = vec![Pick { sample: 0, variant: 0, valid: true }; BATCH];
-        let supply = Prefilled { free, home, next: 0, end: 520, picks };
+        let supply = Prefilled { free, home, next: 0, end: 520 };
         let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
         let image = (field("image", Dtype::U8, vec![SIDE, SIDE, 3]), Role::Picture);
         let label = (field("label", Dtype::I64, vec![]), Role::Label);

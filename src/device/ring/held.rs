@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::shared::{Shared, Slot, Used};
-use crate::batch::Delivered;
+use crate::batch::{BatchInfo, Delivered};
 use crate::device::Gpu;
 use crate::error::Result;
 
@@ -97,16 +97,8 @@ impl<G: Gpu> Held<G> {
 }
 
 impl<G: Gpu> Delivered for Held<G> {
-    fn epoch(&self) -> u64 {
-        self.slot().epoch
-    }
-
-    fn index(&self) -> u64 {
-        self.slot().number
-    }
-
-    fn samples(&self) -> usize {
-        self.slot().picks.len()
+    fn info(&self) -> &BatchInfo {
+        &self.slot().info
     }
 
     fn taken(&self) -> Result<()> {

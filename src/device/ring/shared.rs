@@ -8,12 +8,11 @@ use crossbeam::channel::Sender;
 
 use super::gauge::Counters;
 use super::timing::{Bracket, Bracketed, Pair};
+use crate::batch::BatchInfo;
 use crate::cuda::Recorded;
 use crate::device::Gpu;
 use crate::device::spec::{DeviceMemory, Places, Spec};
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Pick;
-use crate::transform::Mixing;
 
 /// How often the thread looks after its copies while some are under way. A copy of a batch takes
 /// some hundreds of microseconds.
@@ -24,18 +23,8 @@ pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
 pub(crate) trait FullSlot: Send + 'static {
-    fn epoch(&self) -> u64;
-    fn index(&self) -> u64;
-    fn picks(&self) -> &[Pick];
-    /// Key of the sample at `place`.
-    fn key(&self, place: usize) -> &str;
-    fn mixing(&self) -> Option<Mixing>;
-    /// Whether the labels may be read.
-    fn labelled(&self) -> bool;
-    /// Why the sample at `place` is not what was asked for, if it is not.
-    fn fault(&self, _place: usize) -> Option<&Error> {
-        None
-    }
+    fn info(&self) -> &BatchInfo;
+    fn info_mut(&mut self) -> &mut BatchInfo;
     /// Bytes of span `span` of the host's schema, all samples.
     fn bytes(&self, span: usize) -> &[u8];
 }
@@ -65,16 +54,9 @@ pub(crate) struct Shared<G: Gpu> {
 pub(crate) struct Slot<G: Gpu> {
     /// Offset in the device memory.
     pub(crate) offset: usize,
-    pub(crate) epoch: u64,
-    pub(crate) number: u64,
-    /// Its memory is kept from batch to batch.
-    pub(crate) picks: Vec<Pick>,
-    /// As many as the largest batch has samples. Their memory is kept too.
-    pub(crate) keys: Box<[String]>,
-    /// Samples that are not what was asked for, by their places.
-    pub(crate) errors: Vec<(usize, Error)>,
-    pub(crate) mixing: Option<Mixing>,
-    pub(crate) labelled: bool,
+    /// The batch's record, once the host slot is needed for its bytes only. Until then the host slot
+    /// has it.
+    pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
     /// Around the consumer's wait, from asking for the batch on; recorded if it was handed over.
@@ -100,7 +82,8 @@ impl<G: Gpu> Slot<G> {
     /// How long the consumer's stream waited for it, if it was handed over.
     pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
-        Some((Bracketed { what: Bracket::Stall, epoch: self.epoch, number: self.number, bytes: 0 }, waited))
+        let (epoch, number) = (self.info.epoch(), self.info.index());
+        Some((Bracketed { what: Bracket::Stall, epoch, number, bytes: 0 }, waited))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use self::host::*;
 use super::super::sim::{Mistake, SLOTS, Sim, SimStream};
 use super::*;
-use crate::batch::{Dtype, Role};
+use crate::batch::{Delivered, Dtype, Role};
 use crate::order::Rng;
 
 mod host;
@@ -37,13 +37,14 @@ type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 /// Queues a kernel on the consumer's stream that reads the batch, slowly.
 fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
-    let slot = batch.slot();
-    let arrived = arrived(&shared.spec, slot.epoch, slot.number);
-    let (memory, seen, epoch, number) = (shared.memory.clone(), seen.clone(), slot.epoch, slot.number);
+    let (slot, info) = (batch.slot(), batch.info());
+    let (epoch, number) = (info.epoch(), info.index());
+    let arrived = arrived(&shared.spec, epoch, number);
+    let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.places.arrays.iter().map(|at| slot.offset + at).collect();
     // What the host is told of the batch.
-    let keys = (0..slot.picks.len()).all(|place| slot.keys[place] == key(number, place));
-    let told = keys && slot.mixing == mixing(number) && slot.labelled == (number % 3 == 1);
+    let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
+    let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labelled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = told;
         for (at, expected) in offsets.into_iter().zip(arrived) {
@@ -211,8 +212,8 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
             let asked = times.asked(ring.ready());
             let Some(batch) = next(&mut ring) else { break };
             let batch = batch.unwrap();
-            let slot = batch.slot();
-            times.delivered(slot.epoch, slot.number, slot.picks.len(), asked);
+            let info = batch.info();
+            times.delivered(info.epoch(), info.index(), info.len(), asked);
             // As long as the device takes for a batch, so that times are read as they come.
             finish(sim, &ring.shared.consumer);
         }
@@ -286,7 +287,7 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
     assert!(e.to_string().contains("all 3 slots on the device are held"), "{e}");
     assert!(since.elapsed() < Duration::from_secs(5));
     kept.clear();
-    assert_eq!(next(&mut ring).unwrap().unwrap().slot().number, SLOTS as u64);
+    assert_eq!(next(&mut ring).unwrap().unwrap().info().index(), SLOTS as u64);
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
@@ -402,12 +403,12 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     for epoch in 0..3 {
         ring.start(epoch, 0);
         for number in 0..5 {
-            assert_eq!(next(&mut ring).unwrap().unwrap().slot().number, number);
+            assert_eq!(next(&mut ring).unwrap().unwrap().info().index(), number);
         }
         assert_eq!(next(&mut ring).unwrap().err().unwrap().kind(), ErrorKind::Decode);
         assert!(next(&mut ring).is_none());
         ring.start(epoch, 6);
-        assert_eq!(next(&mut ring).unwrap().unwrap().slot().picks[0].sample, 60);
+        assert_eq!(next(&mut ring).unwrap().unwrap().info().header.picks[0].sample, 60);
     }
 }
 
@@ -419,7 +420,7 @@ fn during_a_capture_next_is_an_error_and_drop_waits_and_both_go_on_after_it() {
     ring.start(0, 0);
     for round in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
-        assert_eq!(batch.slot().number, round, "none is lost");
+        assert_eq!(batch.info().index(), round, "none is lost");
         read(&batch, &seen);
         ring.shared.consumer.capturing.store(true, Relaxed);
         if round % 2 == 0 {

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use crossbeam::channel::{Receiver, Sender};
 
 use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, POLL, Shared, Slot, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
+use crate::batch::BatchInfo;
 use crate::cuda::DecodeOps;
-use crate::decode::MAX_GROUP;
-use crate::device::gpu::Largest;
 use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,6 +43,14 @@ pub(super) struct Load<G: Gpu, H> {
 pub(super) struct Queued<G: Gpu, H> {
     slot: Box<Slot<G>>,
     stage: Stage<G, H>,
+}
+
+impl<G: Gpu, H: FullSlot> Queued<G, H> {
+    /// A batch that the device has been given. The record of `host` moves to its slot.
+    fn sent(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
+        std::mem::swap(&mut slot.info, host.info_mut());
+        Queued { slot, stage: Stage::Sent }
+    }
 }
 
 /// How far a batch is.
@@ -250,17 +256,18 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     }
 
     /// If some pictures are damaged, workers decode these.
-    fn check(&mut self, load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
+    fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let Shared { gpu, places, .. } = &*self.shared;
         let damaged = |place: &usize| {
             let number = |step: &DecodeStep| (step.faults - places.faults.start) / DecodeOps::FAULT_BYTES + place;
             let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
             places.decoded.iter().any(is_fault)
         };
-        let damaged: Vec<usize> = (0..slot.picks.len()).filter(damaged).collect();
+        let damaged: Vec<usize> = (0..load.host.info().len()).filter(damaged).collect();
         if damaged.is_empty() {
+            let queued = Queued::sent(slot, &mut load.host);
             self.flight.unload(load);
-            return Queued { slot, stage: Stage::Sent };
+            return queued;
         }
         let Load { host, done, faults } = load;
         self.flight.events.push(done);
@@ -322,24 +329,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             slot.waited = Some(self.flight.timing.pair(gpu)?);
         }
         let copy_time = self.flight.timing.pair(gpu)?;
-        (slot.epoch, slot.number) = (host.epoch(), host.index());
-        slot.picks.clear();
-        slot.picks.extend_from_slice(host.picks());
-        let count = slot.picks.len();
-        slot.errors.clear();
-        slot.errors.extend((0..count).filter_map(|place| Some((place, host.fault(place)?.clone()))));
-        (slot.mixing, slot.labelled) = (host.mixing(), host.labelled());
-        for (place, key) in slot.keys[..count].iter_mut().enumerate() {
-            key.clear();
-            key.push_str(host.key(place));
-        }
         // The slot of a failed upload must not be freed before the copy stream has stopped, so it
         // goes into flight first.
         self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
         let Load { host, done: copied, .. } = self.flight.in_flight.back().expect("just pushed");
-        let asked: ArrayVec<_, MAX_GROUP> =
-            places.decoded.iter().map(|step| Largest::of(host.bytes(step.span))).collect();
-        let decodes = asked.iter().any(Option::is_some);
+        let (count, epoch, number) = (host.info().len(), host.info().epoch(), host.info().index());
+        let decodes = host.info().header.largest.iter().any(Option::is_some);
 
         let upload = |uploads: &[Upload], base: usize| {
             uploads.iter().try_for_each(|&Upload { span, to }| {
@@ -378,7 +373,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         };
         gpu.record(copied, &self.copy)?;
         let bytes = pictures.iter().map(|upload| host.bytes(upload.span).len()).sum();
-        let bracketed = |what| Bracketed { what, epoch: slot.epoch, number: slot.number, bytes };
+        let bracketed = |what| Bracketed { what, epoch, number, bytes };
         let [copy, decode, convert] = [Bracket::Copy, Bracket::Decode, Bracket::Convert].map(bracketed);
         self.flight.timing.recorded(copy, copy_time);
         let mut decoded = None;
@@ -395,7 +390,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                     // All faults are fetched, also those behind a batch that is not full.
                     gpu.clear(&self.convert, memory, plan.scratch() + places.faults.start, places.faults.len())?;
                 }
-                self.decode(staging, slot.offset, count, &asked)?;
+                self.decode(staging, slot.offset, host.info())?;
                 let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
                 // SAFETY: the load keeps the memory until `done`, recorded below in the same stream,
                 // is done; nobody reads it before. After an error it is freed when the device has
@@ -428,22 +423,22 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
         self.turn += 1;
         counters.batches.fetch_add(1, Ordering::Relaxed);
-        let decodes = decoded.map(|(done, faults)| {
-            // The host slot is needed for longer than its copies.
-            let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
-            self.flight.events.push(copied);
-            Stage::Decoding(Load { host, done, faults: Some(faults) })
-        });
-        Ok(Queued { slot, stage: decodes.unwrap_or(Stage::Sent) })
+        let Some((done, faults)) = decoded else {
+            let load = self.flight.in_flight.back_mut().expect("pushed above");
+            return Ok(Queued::sent(slot, &mut load.host));
+        };
+        // The host slot is needed for longer than its copies.
+        let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
+        self.flight.events.push(copied);
+        Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
     }
 
-    /// Queues the decoding of each picture of `count` samples. `asked` is what their records ask
-    /// for, if they ask for anything.
-    fn decode(&self, staging: usize, slot: usize, count: usize, asked: &[Option<Largest>]) -> Result<()> {
+    /// Queues the decoding of each picture of the samples of `info`.
+    fn decode(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, places, spec, plan, .. } = &*self.shared;
-        let scratch = plan.scratch();
-        for (picture, (step, asked)) in places.decoded.iter().zip(asked).enumerate() {
-            let Some(largest) = *asked else {
+        let (scratch, count) = (plan.scratch(), info.len());
+        for (picture, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
+            let Some(largest) = *largest else {
                 // Nothing says that a picture of it is damaged.
                 gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;

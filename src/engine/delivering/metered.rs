@@ -37,7 +37,7 @@ impl<F: Feed<Batch: Delivered>> Feed for Metered<F> {
         let before = self.given_up.take().unwrap_or_default();
         if let Ok(batch) = &batch {
             let since = self.feed.held_up_since(asked.checked_sub(before).unwrap_or(asked));
-            self.run.delivered(batch.epoch(), batch.index(), batch.samples(), since);
+            self.run.delivered(batch.info(), since);
         }
         Some(batch)
     }

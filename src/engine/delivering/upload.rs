@@ -4,12 +4,11 @@ use crossbeam::channel::{Sender, bounded};
 
 use super::delivery::Delivery;
 use super::engine::Engine;
-use crate::batch::{Free, Full, Home, Role};
+use crate::batch::{BatchInfo, Free, Full, Home, Role};
 use crate::cuda::SampleOps;
 use crate::device::{FullSlot, HostFeed, Repair};
 use crate::engine::working::Again;
-use crate::error::{Error, Result};
-use crate::order::Pick;
+use crate::error::Result;
 use crate::transform::Mixing;
 
 impl Delivery<Crossing> {
@@ -54,32 +53,12 @@ impl Crossing {
 }
 
 impl FullSlot for Crossing {
-    fn epoch(&self) -> u64 {
-        self.full().header().epoch
+    fn info(&self) -> &BatchInfo {
+        self.full().info()
     }
 
-    fn index(&self) -> u64 {
-        self.full().header().number
-    }
-
-    fn picks(&self) -> &[Pick] {
-        &self.full().header().picks
-    }
-
-    fn key(&self, place: usize) -> &str {
-        &self.full().meta(place).key
-    }
-
-    fn mixing(&self) -> Option<Mixing> {
-        self.full().header().mixing
-    }
-
-    fn labelled(&self) -> bool {
-        self.full().header().labelled
-    }
-
-    fn fault(&self, place: usize) -> Option<&Error> {
-        self.full().meta(place).fault.as_ref()
+    fn info_mut(&mut self) -> &mut BatchInfo {
+        self.full.as_mut().expect("the slot leaves in drop only").info_mut()
     }
 
     fn bytes(&self, field: usize) -> &[u8] {

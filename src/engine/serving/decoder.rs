@@ -50,8 +50,8 @@ const TICK: Duration = Duration::from_millis(20);
 ///
 /// - **Pictures** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs
 ///   (progressive, turned or CMYK ones too), PNG, WebP and others, told by their first bytes.
-/// - **Bad pictures** are black in the batch. [`HostBatch::error`](crate::HostBatch::error) says
-///   why, and [`HostBatch::valid`](crate::HostBatch::valid) is false there.
+/// - **Bad pictures** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) says
+///   why, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false there.
 /// - **Threads.** [`decode`](Decoder::decode) may be called by many threads at once. While one
 ///   request is on the device, workers already prepare the next. Answers come in the order of the
 ///   requests.

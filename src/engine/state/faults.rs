@@ -15,7 +15,7 @@ pub enum OnError {
     #[default]
     Stop,
     /// Replaces the sample by another of the same batch and marks it
-    /// [invalid](crate::HostBatch::valid), so the batch keeps its shape. Each failing sample is
+    /// [invalid](crate::BatchInfo::valid), so the batch keeps its shape. Each failing sample is
     /// logged and listed in [`Batches::faults`](crate::Batches::faults) once, by source index. A
     /// batch in which every sample fails is an `Err`.
     Skip {

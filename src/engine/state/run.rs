@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::batch::BatchInfo;
 use crate::engine::settings::{Balance, Scratch, Settings, Tuner};
 use crate::trace::Counters;
 
@@ -55,9 +56,9 @@ impl Run {
         }
     }
 
-    /// The consumer got the batch it asked for at `asked`: number `batch` of `epoch`.
-    pub(crate) fn delivered(&self, epoch: u64, batch: u64, samples: usize, asked: Instant) {
-        self.counters.delivered(epoch, batch, samples, asked);
+    /// The consumer received the batch that it asked for at `asked`.
+    pub(crate) fn delivered(&self, batch: &BatchInfo, asked: Instant) {
+        self.counters.delivered(batch.epoch(), batch.index(), batch.len(), asked);
         if let Some(tuner) = &self.tuner {
             tuner.delivered(&self.counters);
         }

@@ -112,6 +112,7 @@ impl Worker {
             self.recipe.finish(&mut full, &mut self.mixing);
             Ok(())
         });
+        self.recipe.fields.measure(&mut full);
         if full.header().mixing.is_some() {
             self.run.counters.worker(self.index).spent_more(Stage::Write, nanos(Instant::now(), start));
         }
@@ -143,6 +144,7 @@ impl Worker {
                 self.recipe.finish_again(&mut full, &again.places);
                 Ok(())
             });
+            self.recipe.fields.measure(&mut full);
             if let Err(e) = finished {
                 full.meta_mut(again.places[0]).fault = Some(e);
             }

@@ -10,7 +10,7 @@ use super::super::super::sim::{converted, sample_bytes};
 use super::super::super::spec::{Array, Origin, Spec};
 use super::super::super::{Shares, Target};
 use super::super::{FullSlot, HostFeed, Repair};
-use crate::batch::{Dtype, Feed, Field, Layout, Normalize, Role, Schema};
+use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::SampleOps;
 use crate::error::{Error, Result};
 use crate::order::{Pick, Rng};
@@ -102,10 +102,7 @@ pub(super) struct HostSlot {
     // The simulated copy reads these while a wrong ring lets them be refilled: atomic, so that it
     // is a wrong batch and no undefined behaviour.
     fields: Vec<(Box<[AtomicU8]>, usize)>,
-    epoch: u64,
-    number: u64,
-    picks: Vec<Pick>,
-    keys: Vec<String>,
+    info: BatchInfo,
     home: Option<Sender<HostSlot>>,
 }
 
@@ -120,23 +117,11 @@ pub(super) fn mixing(number: u64) -> Option<Mixing> {
 }
 
 impl FullSlot for HostSlot {
-    fn epoch(&self) -> u64 {
-        self.epoch
+    fn info(&self) -> &BatchInfo {
+        &self.info
     }
-    fn index(&self) -> u64 {
-        self.number
-    }
-    fn picks(&self) -> &[Pick] {
-        &self.picks
-    }
-    fn key(&self, place: usize) -> &str {
-        &self.keys[place]
-    }
-    fn mixing(&self) -> Option<Mixing> {
-        mixing(self.number)
-    }
-    fn labelled(&self) -> bool {
-        self.number % 3 == 1
+    fn info_mut(&mut self) -> &mut BatchInfo {
+        &mut self.info
     }
     fn bytes(&self, span: usize) -> &[u8] {
         let (bytes, len) = &self.fields[span];
@@ -151,8 +136,7 @@ impl Drop for HostSlot {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
             let fields = std::mem::take(&mut self.fields);
-            let (picks, keys) = (std::mem::take(&mut self.picks), std::mem::take(&mut self.keys));
-            let _ = home.send(HostSlot { fields, picks, keys, home: None, ..*self });
+            let _ = home.send(HostSlot { fields, info: std::mem::take(&mut self.info), home: None });
         }
     }
 }
@@ -175,7 +159,7 @@ impl Maker {
         for _ in 0..2 {
             let bytes = |n: usize| (0..n * BATCH).map(|_| AtomicU8::new(0)).collect();
             let fields = host_bytes(spec).into_iter().map(|n| (bytes(n), 0)).collect();
-            let slot = HostSlot { fields, epoch: 0, number: 0, picks: Vec::new(), keys: Vec::new(), home: None };
+            let slot = HostSlot { fields, info: BatchInfo::new(BATCH), home: None };
             home.send(slot).unwrap();
         }
         Maker { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
@@ -214,11 +198,14 @@ impl Feed for Maker {
             bytes.iter().zip(content).for_each(|(to, &from)| to.store(from, Relaxed));
             *len = content.len();
         }
-        slot.picks.clear();
-        slot.picks.extend((0..count(number)).map(|i| Pick { sample: number * 10 + i as u64, variant: 0, valid: true }));
-        slot.keys.clear();
-        slot.keys.extend((0..slot.picks.len()).map(|place| key(number, place)));
-        (slot.epoch, slot.number, slot.home) = (self.epoch, number, Some(self.home.clone()));
+        let BatchInfo { header, samples } = &mut slot.info;
+        header.picks.clear();
+        let pick = |i| Pick { sample: number * 10 + i as u64, variant: 0, valid: true };
+        header.picks.extend((0..count(number)).map(pick));
+        samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
+        (header.epoch, header.number) = (self.epoch, number);
+        (header.mixing, header.labelled) = (mixing(number), number % 3 == 1);
+        slot.home = Some(self.home.clone());
         Some(Ok(slot))
     }
 

@@ -1,0 +1,129 @@
+use super::Role;
+use crate::error::{Error, Result};
+use crate::order::Pick;
+use crate::transform::{Erase, Mixing};
+
+/// Record of a batch: which samples it holds, and their errors.
+///
+/// [`HostBatch`](crate::HostBatch) and batches in device memory dereference to it.
+#[derive(Debug, Default)]
+pub struct BatchInfo {
+    pub(crate) header: Header,
+    /// One entry per place of the largest batch. Entries are reused from batch to batch.
+    pub(crate) samples: Vec<SampleInfo>,
+}
+
+/// Metadata of the batch as a whole. The coordinator sets it, except where noted.
+#[derive(Debug, Default)]
+pub(crate) struct Header {
+    /// Number of the run, counted by `Engine::start`. Parts of older runs are cancelled.
+    pub(crate) run: u64,
+    pub(crate) epoch: u64,
+    /// Number of the batch in its epoch.
+    pub(crate) number: u64,
+    pub(crate) picks: Vec<Pick>,
+    /// How the batch is mixed, if it is. The last worker mixes on the host, and the kernel on a
+    /// device.
+    pub(crate) mixing: Option<Mixing>,
+    /// Whether the labels may be read. The last worker sets it.
+    pub(crate) labelled: bool,
+    /// Launch sizes for each picture that a device may decode, in the order of the fields. `None` if
+    /// no sample leaves that picture to the device. The last worker sets them.
+    pub(crate) largest: Vec<Option<Largest>>,
+}
+
+/// Metadata of one sample.
+#[derive(Debug, Default)]
+pub(crate) struct SampleInfo {
+    pub(crate) key: String,
+    /// Whether the sample has a label.
+    pub(crate) labelled: bool,
+    /// Erased rectangle of each picture that is yet to be mixed, in the order of the pictures.
+    pub(crate) erase: Vec<Option<Erase>>,
+    /// The sample's error, if it could not be delivered.
+    pub(crate) fault: Option<Error>,
+}
+
+/// Maxima over the pictures of a batch that a device decodes. They determine the launch sizes of the
+/// kernels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Largest {
+    /// Segments of a picture.
+    pub(crate) segments: u32,
+    /// Columns of a picture's region.
+    pub(crate) columns: u32,
+    /// End of the last picture's blocks.
+    pub(crate) blocks: usize,
+}
+
+impl BatchInfo {
+    /// An empty record with room for `batch` samples.
+    pub(crate) fn new(batch: usize) -> Self {
+        let header = Header { picks: Vec::with_capacity(batch), ..Header::default() };
+        BatchInfo { header, samples: (0..batch).map(|_| SampleInfo::default()).collect() }
+    }
+
+    /// Number of samples, N.
+    #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
+    pub fn len(&self) -> usize {
+        self.header.picks.len()
+    }
+
+    /// Epoch of the batch.
+    pub fn epoch(&self) -> u64 {
+        self.header.epoch
+    }
+
+    /// Number of the batch in its epoch, from 0.
+    pub fn index(&self) -> u64 {
+        self.header.number
+    }
+
+    /// The source index of each sample.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.header.picks.iter().map(|pick| pick.sample)
+    }
+
+    /// The key of each sample, such as `n01440764/n01440764_10026`.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
+        self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
+    }
+
+    /// Whether each sample counts. False for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)),
+    /// for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and for bad
+    /// pictures of a [`Decoder`](crate::Decoder).
+    pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
+        self.header.picks.iter().map(|pick| pick.valid)
+    }
+
+    /// The error of the picture at `place`, in a batch of a [`Decoder`](crate::Decoder); the
+    /// picture is black there. `None` for a valid picture, and in batches of a loader.
+    pub fn error(&self, place: usize) -> Option<&Error> {
+        self.samples[..self.len()].get(place)?.fault.as_ref()
+    }
+
+    /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
+    /// were.
+    pub fn mixing(&self) -> Option<&Mixing> {
+        self.header.mixing.as_ref()
+    }
+
+    /// Whether a field of `role` is missing from the batch although the loader has it: labels, if no
+    /// sample has one.
+    pub(crate) fn hides(&self, role: Role) -> bool {
+        role == Role::Label && !self.header.labelled
+    }
+
+    /// Returns the field of the labels, given where it is.
+    ///
+    /// # Errors
+    /// If the loader has no such field, or the samples have no labels.
+    pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
+        let field = field.ok_or_else(|| Error::config("labels: the loader was opened without(\"label\")"))?;
+        if self.header.labelled {
+            return Ok(field);
+        }
+        let cause = "no label, like all samples of its batch; with unlabelled(true), labels are -1";
+        Err(Error::in_source(cause).at_sample(self.header.picks[0].sample, &self.samples[0].key))
+    }
+}
