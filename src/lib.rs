@@ -36,8 +36,17 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `cuda` | yes | `Loader::cuda`: batches in device memory; page-locked host memory. The driver is looked up at run time. Neither building nor running needs a CUDA toolkit. |
+//! | `lmdb` | yes | [`source::Lmdb`], and its writer. LMDB is compiled from C. |
+//! | `annotations` | yes | [`source::Coco`], [`source::Yolo`] and [`source::Voc`]. |
+//! | `tables` | yes | [`source::Table`]: CSV, TSV and JSON lines. |
+//! | `formats` | yes | PNG, WebP, BMP, TIFF and GIF pictures. |
+//! | `pack` | yes | The module [`pack`]: writers of data sets. |
+//! | `host` | yes | All default features except `cuda`. |
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the names of the spans of a trace. |
+//!
+//! Without these features the crate reads folders, tar shards and your own sources of JPEGs and
+//! arrays. A data set or a picture that needs a missing feature is an error that names the feature.
 //!
 //! # Your data
 //!
@@ -183,6 +192,9 @@
 //! [`decode`] turns them into pixels, [`transform`] crops, resizes and augments, [`batch`] holds
 //! the result.
 
+// Without all default features, helpers of the missing ones are unused.
+#![cfg_attr(not(feature = "host"), allow(dead_code))]
+
 pub mod batch;
 pub mod cuda;
 pub mod decode;
@@ -193,6 +205,7 @@ pub mod field;
 pub mod format;
 mod loader;
 pub mod order;
+#[cfg(feature = "pack")]
 pub mod pack;
 mod recipe;
 pub mod source;

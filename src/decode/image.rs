@@ -16,7 +16,7 @@ use image::{ColorType, ImageDecoder, ImageFormat, ImageResult, Limits};
 use crate::decode::Size;
 use crate::decode::orientation::{Orientation, exif_orientation};
 use crate::error::{Error, Result};
-use crate::format::{self, Format};
+use crate::format::Format;
 
 /// Number of bytes that a decoder may always allocate, even for the smallest picture.
 const LEAST_ALLOC: u64 = 64 << 20;
@@ -155,21 +155,6 @@ fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
         buffer.resize(bytes, 0);
     }
     Ok(&mut buffer[..bytes])
-}
-
-/// The error for bytes that no codec matches.
-pub(super) fn unknown(bytes: &[u8]) -> Error {
-    if bytes.is_empty() {
-        return Error::decode("0 bytes, not an image");
-    }
-    // The `image` crate names more formats than this module reads, and a registry may lack codecs.
-    let known = format::of(bytes).map(|format| format.name);
-    let known = known.or_else(|| image::guess_format(bytes).ok()?.extensions_str().first().copied());
-    if let Some(name) = known {
-        return Error::decode(format!("{name} images are not supported"));
-    }
-    let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
-    Error::decode(format!("no known image format starts with {start:?} ({} bytes in total)", bytes.len()))
 }
 
 /// Converts decoded pixels, `color` in native byte order, to RGB.

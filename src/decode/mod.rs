@@ -94,6 +94,7 @@ mod codecs;
 mod condition;
 mod frame;
 mod group;
+#[cfg(feature = "formats")]
 mod image;
 mod info;
 pub(crate) mod jpeg;

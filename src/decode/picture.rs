@@ -3,10 +3,11 @@
 //! file.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::time::Instant;
 
 use super::orientation::Orientation;
-use super::{Bitstream, Condition, Grid, Info, JpegInfo, Oriented, Pixels, Rect, Size, image, jpeg};
+use super::{Bitstream, Condition, Grid, Info, JpegInfo, Oriented, Pixels, Rect, Size, jpeg};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
@@ -138,9 +139,11 @@ pub struct Picture<'a> {
 /// The crate's own decoder stores its header by value, so that it allocates nothing per sample.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
-    None,
+    /// The lifetime is in use here, because `Image` depends on a feature.
+    None(PhantomData<&'a ()>),
     Jpeg(jpeg::Opened),
-    Image(image::Opened<'a>),
+    #[cfg(feature = "formats")]
+    Image(super::image::Opened<'a>),
     Own(Box<dyn Any + Send>),
 }
 
@@ -148,14 +151,15 @@ impl<'a> Picture<'a> {
     /// Creates a picture of upright size `size`. A [`Codec`] calls this with the `bytes` that it
     /// opens.
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
-        Self::with(bytes, size, Header::None)
+        Self::with(bytes, size, Header::None(PhantomData))
     }
 
     pub(super) fn with(bytes: &'a [u8], size: Size, header: Header<'a>) -> Self {
         let orientation = match &header {
             Header::Jpeg(opened) => opened.orientation(),
+            #[cfg(feature = "formats")]
             Header::Image(opened) => opened.orientation(),
-            Header::None | Header::Own(_) => Orientation::default(),
+            Header::None(_) | Header::Own(_) => Orientation::default(),
         };
         Picture { bytes, size, orientation, header, codec: None }
     }

@@ -1,14 +1,21 @@
 //! Memory that the codecs of a thread keep between pictures.
 
-use super::{codecs, image};
+use super::codecs;
+#[cfg(feature = "formats")]
+use super::image;
 
 /// Limits the memory that the codecs of the calling thread keep to `limit` bytes.
 pub(crate) fn keep(limit: usize) {
-    image::keep(limit - codecs::keep(limit));
+    let kept = codecs::keep(limit);
+    #[cfg(feature = "formats")]
+    image::keep(limit - kept);
+    #[cfg(not(feature = "formats"))]
+    let _ = kept;
 }
 
 /// Frees the memory that the codecs of the calling thread keep.
 pub(crate) fn release() {
     codecs::release();
+    #[cfg(feature = "formats")]
     image::release();
 }

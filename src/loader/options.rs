@@ -12,7 +12,9 @@ use crate::engine::{Asked, Checkpoint, DecodeOn, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
 use crate::source;
-use crate::source::{Source, TableOptions};
+use crate::source::Source;
+#[cfg(feature = "tables")]
+use crate::source::TableOptions;
 use crate::trace;
 use crate::transform::{Augment, Transform};
 
@@ -57,6 +59,7 @@ pub struct Loader {
     pub(super) input: Input,
     pub(super) mapped: bool,
     pub(super) classes: Listed,
+    #[cfg(feature = "tables")]
     pub(super) table: TableOptions,
     pub(super) indexed: bool,
     pub(super) batch: Share,
@@ -169,6 +172,7 @@ impl Loader {
     /// let columns = TableOptions::new().picture("image_id").root("images").label("species");
     /// let loader = Loader::new("train.csv").table(columns);
     /// ```
+    #[cfg(feature = "tables")]
     pub fn table(mut self, columns: TableOptions) -> Self {
         self.table = columns;
         self
@@ -179,6 +183,7 @@ impl Loader {
             input,
             mapped: true,
             classes: Listed::default(),
+            #[cfg(feature = "tables")]
             table: TableOptions::new(),
             indexed: false,
             batch: Share::Rank(32),

@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam::channel;
 
+#[cfg(feature = "lmdb")]
+use super::LmdbWriter;
 use super::bad::{Bad, Refused, Remark, list};
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
-use super::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
+use super::{TarWriter, WriteOptions, Writer, Written};
 use crate::decode::{Codec, Codecs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{self, Sample, Source};
@@ -226,7 +228,11 @@ impl<'a> Pack<'a> {
         };
         let extension = target.extension().unwrap_or_default();
         if extension.eq_ignore_ascii_case("lmdb") {
-            self.to_writer(Box::new(LmdbWriter::create(target, &options)?))
+            #[cfg(feature = "lmdb")]
+            return self.to_writer(Box::new(LmdbWriter::create(target, &options)?));
+            #[cfg(not(feature = "lmdb"))]
+            Err(Error::config("this build of warpfeed lacks the Cargo feature \"lmdb\" that writes an LMDB")
+                .at_path(target))
         } else if extension.eq_ignore_ascii_case("tar") {
             self.to_writer(Box::new(TarWriter::create(target, &options)?))
         } else {

@@ -14,6 +14,7 @@
 mod bad;
 mod driver;
 mod jpeg;
+#[cfg(feature = "lmdb")]
 mod lmdb;
 mod recode;
 mod renumber;
@@ -23,6 +24,7 @@ mod writer;
 pub use bad::Refused;
 pub use driver::{Pack, Progress, Report};
 pub use jpeg::repack_jpeg;
+#[cfg(feature = "lmdb")]
 pub use lmdb::LmdbWriter;
 pub use recode::{RawSize, Recode};
 pub use tar::TarWriter;

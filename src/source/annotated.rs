@@ -15,11 +15,9 @@
 //!
 //! Arrays and outlines are typed [values](Value). `pack` writes them as files of these names.
 
-use std::path::{Component, Path};
-
 use arrayvec::ArrayVec;
 
-use super::file::{self, MAX_FILE};
+use super::file::{self, MAX_FILE, is_below};
 use super::sample::MAX_FIELDS;
 use super::value::{Lists, Number, Numbers, append_lists};
 use super::{Sample, Value};
@@ -140,19 +138,6 @@ pub(super) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     opened.and_then(|opened| file::append(opened, bytes, MAX_FILE)).map_err(failed)
 }
 
-/// `folder` as text that the name of a file can follow.
-///
-/// # Errors
-/// If it is not UTF-8.
-pub(super) fn root(folder: &Path) -> Result<String> {
-    let Some(text) = folder.to_str() else {
-        return Err(Error::in_source("the path is not UTF-8").at_path(folder));
-    };
-    // Below the current folder names stand alone.
-    let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
-    Ok(format!("{text}{slash}"))
-}
-
 /// Splits the name of a picture's file into the sample's key and the field of the picture.
 pub(super) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, &'static str) {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
@@ -170,12 +155,6 @@ pub(super) fn below(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::in_source(format!("the picture's name {name:?} does not lead to a place below the folder of pictures")))
-}
-
-/// Whether a path, as data give it, is relative and without `..`.
-pub(super) fn is_below(path: &str) -> bool {
-    let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-    !path.is_empty() && Path::new(path).components().all(stays)
 }
 
 /// Checks a box against the size of its picture. Sets are rounded: an edge may reach out of the

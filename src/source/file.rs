@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// Room for the first file. A buffer grows to twice the largest file at most, so that one `read`
 /// fetches a file and a second one sees its end.
@@ -14,6 +14,12 @@ pub(super) const FIRST_READ: usize = 64 << 10;
 /// The largest file that is read as a part of a sample. A larger one is refused before it fills the
 /// memory.
 pub(super) const MAX_FILE: u64 = 1 << 31;
+
+/// Whether a path, as data give it, is relative and without `..`.
+pub(super) fn is_below(path: &str) -> bool {
+    let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    !path.is_empty() && Path::new(path).components().all(stays)
+}
 
 /// Opens a regular file. Never blocks on another one.
 ///

@@ -13,13 +13,16 @@
 //! 10. [`open`]: chooses the source by what lies at a path.
 //! 11. [`blame`]: makes an error that of a sample. `retry`: reads again after transient errors.
 //!
-//! `annotated` lists the fields of an annotated picture. `file` reads a file whole. `kept` writes
+//! `annotated` lists the fields of an annotated picture. `layout` recognises data sets by their
+//! files. `file` reads a file whole. `kept` writes
 //! and reads the indexes that are kept beside data sets, `hash` is their hash.
 
+#[cfg(feature = "annotations")]
 mod annotated;
 mod blame;
 mod bytes;
 mod classes;
+#[cfg(feature = "annotations")]
 mod coco;
 mod concat;
 mod file;
@@ -27,6 +30,8 @@ mod folder;
 mod hash;
 mod identity;
 mod kept;
+mod layout;
+#[cfg(feature = "lmdb")]
 mod lmdb;
 mod memory;
 mod open;
@@ -36,30 +41,40 @@ mod retry;
 mod sample;
 #[allow(clippy::module_inception)]
 mod source;
+#[cfg(feature = "tables")]
 mod table;
 mod tar;
 mod value;
+#[cfg(feature = "annotations")]
 mod voc;
+#[cfg(feature = "annotations")]
 mod yolo;
 
 pub use blame::blame;
 pub use classes::Classes;
+#[cfg(feature = "annotations")]
 pub use coco::Coco;
 pub use concat::Concat;
 pub(crate) use concat::Join;
 pub use folder::Folder;
+#[cfg(feature = "lmdb")]
 pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
 pub use memory::{Memory, OwnedSample};
 pub use open::{Options, open};
 pub use sample::Sample;
 pub use source::Source;
+#[cfg(feature = "tables")]
 pub use table::{Table, TableOptions};
 pub use tar::Tar;
 pub use value::{Lists, Number, Numbers, Value};
+#[cfg(feature = "annotations")]
 pub use voc::Voc;
+#[cfg(feature = "annotations")]
 pub use yolo::Yolo;
 
+#[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use pages::reads_ahead;
 pub(crate) use retry::{RETRIES, check_retries, retried};
+#[cfg(feature = "pack")]
 pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};

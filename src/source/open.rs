@@ -3,8 +3,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::lmdb::is_lmdb;
-use super::{Classes, Coco, Folder, Lmdb, Source, TableOptions, Tar, Voc, Yolo, coco, tar, voc, yolo};
+#[cfg(feature = "tables")]
+use super::TableOptions;
+use super::layout::{coco_json, is_lmdb, is_voc, is_voc_list, yolo_pictures};
+use super::{Classes, Folder, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, Format};
 
@@ -48,6 +50,7 @@ pub struct Options {
     formats: Vec<Format>,
     classes: Option<Classes>,
     lenient: bool,
+    #[cfg(feature = "tables")]
     table: TableOptions,
     indexed: bool,
 }
@@ -59,6 +62,7 @@ impl Default for Options {
             formats: Vec::new(),
             classes: None,
             lenient: false,
+            #[cfg(feature = "tables")]
             table: TableOptions::new(),
             indexed: false,
         }
@@ -101,6 +105,7 @@ impl Options {
     }
 
     /// What the columns of a table mean; no effect on other data sets.
+    #[cfg(feature = "tables")]
     #[must_use]
     pub fn table(mut self, columns: TableOptions) -> Self {
         self.table = columns;
@@ -143,6 +148,24 @@ impl Options {
     }
 }
 
+/// A source, or an error that names the Cargo feature that this build lacks.
+macro_rules! with_feature {
+    ($feature:tt, $what:literal, $path:expr, $source:expr) => {{
+        #[cfg(feature = $feature)]
+        let source = Ok(Arc::new($source) as Arc<dyn Source>);
+        #[cfg(not(feature = $feature))]
+        let source = Err(Error::config(concat!(
+            "this is ",
+            $what,
+            ", and this build of warpfeed lacks the Cargo feature \"",
+            $feature,
+            "\" that reads it"
+        ))
+        .at_path($path));
+        source
+    }};
+}
+
 fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let mapped = options.mapped;
     if tar::has_braces(path) && !path.exists() {
@@ -168,7 +191,47 @@ fn lmdb(path: &Path, mapped: bool) -> Result<Arc<dyn Source>> {
         )
         .at_path(path));
     }
-    Ok(Arc::new(Lmdb::open(path)?))
+    with_feature!("lmdb", "an LMDB", path, super::Lmdb::open(path)?)
+}
+
+#[cfg_attr(not(feature = "annotations"), allow(unused_variables))]
+fn coco(json: &Path, pictures: Option<&Path>, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!(
+        "annotations",
+        "a COCO data set",
+        json,
+        super::Coco::with_formats(json, pictures, options.formats.clone())?
+    )
+}
+
+#[cfg_attr(not(feature = "annotations"), allow(unused_variables))]
+fn yolo(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!(
+        "annotations",
+        "a YOLO data set",
+        path,
+        super::Yolo::with_formats(path, "train", options.formats.clone())?
+    )
+}
+
+#[cfg_attr(not(feature = "annotations"), allow(unused_variables))]
+fn voc(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!(
+        "annotations",
+        "a Pascal VOC data set",
+        path,
+        super::Voc::with_formats(path, options.formats.clone())?
+    )
+}
+
+#[cfg_attr(not(feature = "tables"), allow(unused_variables))]
+fn table(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!(
+        "tables",
+        "a table",
+        path,
+        options.table.open_with(path, options.classes.as_ref(), options.lenient, options.formats.clone())?
+    )
 }
 
 fn folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
@@ -176,14 +239,14 @@ fn folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.join("data.mdb").exists() {
         return lmdb(path, mapped);
     }
-    if let Some(json) = coco::json_in(path) {
-        return Ok(Arc::new(Coco::with_formats(&json, Some(path), options.formats.clone())?));
+    if let Some(json) = coco_json(path) {
+        return coco(&json, Some(path), options);
     }
-    if yolo::is_layout(path) {
-        return Ok(Arc::new(Yolo::with_formats(path, "train", options.formats.clone())?));
+    if yolo_pictures(path).is_some() {
+        return yolo(path, options);
     }
-    if voc::is_layout(path) {
-        return Ok(Arc::new(Voc::with_formats(path, options.formats.clone())?));
+    if is_voc(path) {
+        return voc(path, options);
     }
     let tars = tar::tars_in(path)?.len();
     match (Folder::with_formats(path, options.formats.clone(), options.indexed), tars) {
@@ -215,14 +278,13 @@ fn file(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     } else if tar::is_tar(&start) || named(&["tar", "tgz", "gz"]) {
         shards(path, mapped)
     } else if named(&["json"]) {
-        Ok(Arc::new(Coco::with_formats(path, None, options.formats.clone())?))
+        coco(path, None, options)
     } else if named(&["yaml", "yml"]) {
-        Ok(Arc::new(Yolo::with_formats(path, "train", options.formats.clone())?))
-    } else if voc::is_list(path) {
-        Ok(Arc::new(Voc::with_formats(path, options.formats.clone())?))
+        yolo(path, options)
+    } else if is_voc_list(path) {
+        voc(path, options)
     } else if named(&["csv", "tsv", "tab", "jsonl", "ndjson"]) {
-        let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
-        Ok(Arc::new(options.table.open_with(path, classes, options.lenient, formats)?))
+        table(path, options)
     } else {
         Err(Error::in_source(not_a_data_set(&start)).at_path(path))
     }

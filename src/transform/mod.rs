@@ -39,4 +39,5 @@ pub use step::Transform;
 pub use view::ImageMut;
 
 pub use geometry::Window;
+#[cfg(feature = "pack")]
 pub(crate) use geometry::shorter_to;

@@ -2,12 +2,15 @@
 //!
 //! 1. `side_by_side`: decodes several JPEGs at a time.
 //! 2. `jpeg`, `image`: JPEGs, and the formats of the `image` crate.
-//! 3. `registry`: [`Codecs`], the built-in codecs and the user's.
+//! 3. `registry`: [`Codecs`], the built-in codecs and the user's; `unknown`: the error for bytes
+//!    that none of them matches.
 
+#[cfg(feature = "formats")]
 mod image;
 mod jpeg;
 mod registry;
 pub(in crate::decode) mod side_by_side;
+mod unknown;
 
 pub(super) use jpeg::{keep, release};
 pub use registry::Codecs;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::jpeg::Jpeg;
-use crate::decode::image::{Image, unknown};
+use super::unknown::unknown;
 use crate::decode::raw::Npy;
 use crate::decode::{Codec, Picture, Size};
 use crate::error::{Error, Result};
@@ -39,18 +39,22 @@ pub struct Codecs {
 
 /// The built-in codecs, in order of precedence. A new codec needs one file, one line here, and one
 /// line in the table of formats.
+#[cfg_attr(not(feature = "formats"), allow(unused_variables))]
 fn built_in(max_pixels: u64) -> Vec<Arc<dyn Codec>> {
-    use ::image::ImageFormat;
-    let image = |format, kind| Arc::new(Image { format, kind, max_pixels });
-    vec![
-        Arc::new(Jpeg),
-        Arc::new(Npy),
-        image(format::PNG, ImageFormat::Png),
-        image(format::WEBP, ImageFormat::WebP),
-        image(format::GIF, ImageFormat::Gif),
-        image(format::BMP, ImageFormat::Bmp),
-        image(format::TIFF, ImageFormat::Tiff),
-    ]
+    let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpeg), Arc::new(Npy)];
+    #[cfg(feature = "formats")]
+    let own = own.into_iter().chain(images(max_pixels));
+    own.into_iter().collect()
+}
+
+/// The codecs of the `image` crate.
+#[cfg(feature = "formats")]
+fn images(max_pixels: u64) -> impl Iterator<Item = Arc<dyn Codec>> {
+    use crate::decode::image::Image;
+    use ::image::ImageFormat::{Bmp, Gif, Png, Tiff, WebP};
+    let formats =
+        [(format::PNG, Png), (format::WEBP, WebP), (format::GIF, Gif), (format::BMP, Bmp), (format::TIFF, Tiff)];
+    formats.into_iter().map(move |(format, kind)| Arc::new(Image { format, kind, max_pixels }) as _)
 }
 
 impl Default for Codecs {

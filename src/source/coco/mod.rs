@@ -8,5 +8,4 @@ mod json;
 mod pictures;
 mod set;
 
-pub(super) use pictures::json_in;
 pub use set::Coco;

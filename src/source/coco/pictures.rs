@@ -1,6 +1,5 @@
 //! Where the pictures of a JSON file lie.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -37,10 +36,4 @@ fn candidates(json: &Path) -> Vec<PathBuf> {
         all.push(base.join("images"));
     }
     all
-}
-
-/// The annotations of a folder of pictures: a file `_annotations.coco.json`, as exporters name it.
-pub(in crate::source) fn json_in(folder: &Path) -> Option<PathBuf> {
-    let path = folder.join("_annotations.coco.json");
-    fs::metadata(&path).is_ok_and(|file| file.is_file()).then_some(path)
 }

@@ -8,10 +8,11 @@ use super::json::{self, Id, Object};
 use super::pictures::folder_of;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::source::annotated::{Parts, below, check_box, key_and_field, root};
+use crate::source::annotated::{Parts, below, check_box, key_and_field};
 use crate::source::bytes::Unmapped;
 use crate::source::file;
 use crate::source::identity::Identity;
+use crate::source::layout::root;
 use crate::source::{Sample, Source};
 
 /// Pictures with the annotations of a COCO JSON file: boxes, classes, masks, points.

@@ -12,4 +12,5 @@ mod names;
 mod walk;
 
 pub use folder::Folder;
+#[cfg(feature = "annotations")]
 pub(super) use walk::pictures_below;

@@ -9,19 +9,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::source::layout::{LMDB_MAGIC, is_lmdb};
 
-const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
 /// `MDB_page`'s header (16 bytes) and `MDB_meta` (136 bytes).
 const META_BYTES: usize = 152;
 /// liblmdb's `MAX_PAGESIZE` is 64 KiB; below 256 bytes no page could hold the header of one.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
-
-/// Whether `start`, the first bytes of a file, are those of an LMDB file of this machine's byte
-/// order.
-pub(in crate::source) fn is_lmdb(start: &[u8]) -> bool {
-    start.get(16..20).is_some_and(|magic| magic == MAGIC.to_ne_bytes())
-}
 
 /// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its
 /// newer meta page claims. Returns the bytes of the map that its writer asked for.
@@ -48,7 +42,7 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
         let mut page = [0; META_BYTES];
         read(at, &mut page)?;
         if !is_lmdb(&page) {
-            let swapped = page[16..20] == MAGIC.swap_bytes().to_ne_bytes();
+            let swapped = page[16..20] == LMDB_MAGIC.swap_bytes().to_ne_bytes();
             let why = if swapped {
                 "it was written on a machine of the other byte order"
             } else {

@@ -12,10 +12,11 @@ mod msgpack;
 mod read;
 mod snapshot;
 
-pub(super) use header::is_lmdb;
 pub use layout::{Bare, MsgPack, ValueFormat};
+#[cfg(feature = "pack")]
 pub(crate) use read::CLASSES_KEY;
 pub use read::Lmdb;
+#[cfg(feature = "pack")]
 pub(crate) use snapshot::lmdb_error;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use std::path::Path;
 use super::cells::Cell;
 use super::options::TableOptions;
 use crate::error::{Error, Result};
-use crate::source::annotated::is_below;
+use crate::source::file::is_below;
 use crate::source::sample::MAX_FIELDS;
 
 /// Names of the column of pictures, the first that a table has.

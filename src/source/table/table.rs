@@ -16,7 +16,7 @@ use super::syntax::Syntax;
 use super::text::{Starts, line_of, read};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
-use crate::source::annotated::is_below;
+use crate::source::file::is_below;
 use crate::source::sample::MAX_FIELDS;
 use crate::source::{Classes, Sample, Source};
 

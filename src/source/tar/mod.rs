@@ -12,8 +12,10 @@ mod read;
 mod shards;
 mod sidecar;
 
+#[cfg(feature = "pack")]
 pub(crate) use header::KEY_RECORD;
 pub(super) use header::is_tar;
+#[cfg(feature = "pack")]
 pub(crate) use index::CLASSES_MEMBER;
 pub use read::Tar;
 pub(super) use shards::{has_braces, tars_in};

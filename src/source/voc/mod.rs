@@ -7,4 +7,3 @@ mod set;
 mod xml;
 
 pub use set::Voc;
-pub(super) use set::{is_layout, is_list};

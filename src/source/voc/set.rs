@@ -7,15 +7,14 @@ use rayon::prelude::*;
 use super::xml::Objects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
-use crate::source::annotated::{Parts, key_and_field, root};
+use crate::source::annotated::{Parts, key_and_field};
 use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
+use crate::source::layout::{
+    VOC_ANNOTATIONS as ANNOTATIONS, VOC_LISTS as LISTS, VOC_MASKS as MASKS, VOC_PICTURES as PICTURES, is_voc, root,
+    voc_of_list,
+};
 use crate::source::{Numbers, Sample, Source};
-
-const PICTURES: &str = "JPEGImages";
-const ANNOTATIONS: &str = "Annotations";
-const LISTS: &str = "ImageSets";
-const MASKS: &str = "SegmentationClass";
 
 /// The largest file of annotations. One of a picture with a hundred objects has some 50 KB.
 const MAX_XML: u64 = 64 << 20;
@@ -117,11 +116,11 @@ impl Voc {
     }
 
     pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>) -> Result<Self> {
-        let (folder, list) = match set_of_list(path) {
+        let (folder, list) = match voc_of_list(path) {
             Some(folder) => (folder, Some(path)),
             None => (path.to_owned(), None),
         };
-        if !is_layout(&folder) {
+        if !is_voc(&folder) {
             let cause = format!(
                 "not a set of Pascal VOC: a folder {PICTURES} with {ANNOTATIONS} or {MASKS} beside it, or a list in {LISTS}, is expected"
             );
@@ -238,24 +237,6 @@ fn masks(folder: &Path) -> Result<BTreeSet<String>> {
         .map(|entry| entry.map(|entry| name(entry.path())).map_err(|e| Error::io(folder, &e)))
         .filter_map(Result::transpose)
         .collect()
-}
-
-/// Whether a folder is laid out as Pascal VOC.
-pub(in crate::source) fn is_layout(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).is_dir();
-    has(PICTURES) && (has(ANNOTATIONS) || has(MASKS))
-}
-
-/// Whether a file is a list of such a set.
-pub(in crate::source) fn is_list(path: &Path) -> bool {
-    set_of_list(path).is_some_and(|folder| is_layout(&folder))
-}
-
-/// The folder of the set that `path` is a list of: `SET/ImageSets/Main/train.txt`.
-fn set_of_list(path: &Path) -> Option<PathBuf> {
-    let lists = path.parent()?.parent()?;
-    let text = path.extension().is_some_and(|end| end == "txt");
-    (text && lists.ends_with(LISTS)).then(|| lists.parent().map(Path::to_owned))?
 }
 
 impl Source for Voc {

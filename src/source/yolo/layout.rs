@@ -8,13 +8,9 @@ use std::path::{Path, PathBuf};
 use super::data::Data;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::source::annotated::root;
 use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
-
-/// The folder of pictures, as it is called everywhere.
-const IMAGES: &str = "images";
-const LABELS: &str = "labels";
+use crate::source::layout::{IMAGES, LABELS, images_in, root};
 
 /// One picture.
 #[derive(Debug)]
@@ -34,28 +30,6 @@ pub(super) fn label_of(path: &str) -> [&str; 4] {
         Some(at) => [&path[..at], LABELS, &path[at + IMAGES.len()..end], ".txt"],
         None => [&path[..end], ".txt", "", ""],
     }
-}
-
-/// Where the last folder `images` stands in a path.
-fn images_in(path: &str) -> Option<usize> {
-    let stands = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
-    path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| stands(at))
-}
-
-/// The folder of pictures of a folder that is laid out like a set: with `images` and `labels` in
-/// it, or itself below a folder `images` that has its like below `labels`.
-pub(in crate::source) fn is_layout(folder: &Path) -> bool {
-    pictures_of(folder).is_some()
-}
-
-pub(super) fn pictures_of(folder: &Path) -> Option<PathBuf> {
-    if folder.join(IMAGES).is_dir() && folder.join(LABELS).is_dir() {
-        return Some(folder.join(IMAGES));
-    }
-    let path = root(folder).ok()?;
-    let at = images_in(&path)?;
-    let labels = [&path[..at], LABELS, &path[at + IMAGES.len()..]].concat();
-    Path::new(&labels).is_dir().then(|| folder.to_owned())
 }
 
 /// The folder that `images` stands in.

@@ -10,5 +10,4 @@ mod labels;
 mod layout;
 mod set;
 
-pub(super) use layout::is_layout;
 pub use set::Yolo;

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::data::{self, Data};
 use super::labels::Labels;
-use super::layout::{Item, above_images, below, label_of, pictures_of, split};
+use super::layout::{Item, above_images, below, label_of, split};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::source::annotated::{Parts, append, key_and_field};
+use crate::source::layout::yolo_pictures;
 use crate::source::{Sample, Source};
 
 /// Pictures with the label files of YOLO: boxes, outlines, points.
@@ -74,7 +75,7 @@ impl Yolo {
 
     pub(in crate::source) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
         let (items, data) = if path.is_dir() {
-            let Some(pictures) = pictures_of(path) else {
+            let Some(pictures) = yolo_pictures(path) else {
                 let cause = "not a set of YOLO: neither `images` and `labels` in it, nor itself below `images` with its like below `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };
