@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::report::Guard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source;
 
@@ -16,10 +15,9 @@ pub(crate) fn retried<T>(
     source::retried(times, sample, go_on, || guarded(&mut attempt))
 }
 
-/// Runs code that may be the user's, and turns a panic into an error. `report.rs` decides what the
-/// panic hook prints.
+/// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
+/// then reported the panic already.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let _guard = Guard::new();
     // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten
     // before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {

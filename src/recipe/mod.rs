@@ -3,16 +3,13 @@
 //!
 //! 1. `recipe`: [`Recipe`]: read, plan, decode, transform, write.
 //! 2. `guard`: panics as errors, also of reads that are retried.
-//! 3. `report`: which of the user's panics are printed.
-//! 4. `damage`: the pictures that were decoded although they are damaged.
+//! 3. `damage`: the pictures that were decoded although they are damaged.
 
 mod damage;
 mod guard;
 #[allow(clippy::module_inception)]
 mod recipe;
-mod report;
 
 pub(crate) use damage::Damaged;
 pub(crate) use guard::{guarded, panicked, retried};
 pub(crate) use recipe::{Planned, Recipe};
-pub(crate) use report::Reports;

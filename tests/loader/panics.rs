@@ -1,5 +1,4 @@
-//! Promise: a panic anywhere in a worker is an error of the run, and a hundred panics at one place
-//! give one report on standard error.
+//! Promise: a panic anywhere in a worker is an error of the run. The panic hook stays the program's.
 //!
 //! Each test runs again in its own process, because the panic hook and the subscriber of `tracing`
 //! are global to a process.
@@ -49,28 +48,23 @@ fn open(source: impl Source + 'static) -> Batches<HostBatch> {
     loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap()
 }
 
+/// The panic hook belongs to the program, so the loader installs none.
 #[test]
-fn a_hundred_panics_at_a_place_are_one_report() {
-    let said = in_a_process(child!(a_hundred_panics_at_a_place_are_one_report), || {
+fn a_hundred_panics_are_a_hundred_errors_and_the_panic_hook_is_the_programs() {
+    let said = in_a_process(child!(a_hundred_panics_are_a_hundred_errors_and_the_panic_hook_is_the_programs), || {
+        let reports = Arc::new(AtomicUsize::new(0));
+        let counted = reports.clone();
+        std::panic::set_hook(Box::new(move |_| {
+            counted.fetch_add(1, SeqCst);
+        }));
         let mut batches = open(Sixth(Numbers::new(600)));
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
         let faults = batches.faults();
         assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
         assert!(faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some()));
-        drop(batches);
-        // Another loader reports again.
-        assert_eq!(open(Sixth(Numbers::new(40))).epoch(0).count(), 2);
-        // Other panics are reported as usual, on this thread and on others.
-        for _ in 0..2 {
-            std::panic::catch_unwind(|| panic!("of the program's own")).unwrap_err();
-            std::thread::spawn(|| panic!("of a thread of the program's")).join().unwrap_err();
-        }
+        assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook hears of each");
     });
-    let Some(said) = said else { return };
-    let count = |text: &str| said.matches(text).count();
-    assert_eq!(count("the source panics at"), 2, "once for each loader: {said}");
-    assert_eq!(count("another place panics at"), 2, "and for each place: {said}");
-    assert_eq!((count("of the program's own"), count("of a thread of the program's")), (2, 2), "{said}");
+    assert!(said.is_none_or(|said| !said.contains("panics at")), "the loader prints nothing itself");
 }
 
 /// A panic's payload may panic when it is dropped, after the panic was caught.

@@ -18,7 +18,7 @@ use crate::engine::working::Again;
 use crate::engine::working::{ANY_RUN, Asked, Broken, Coordinator, Crew, Filled, Giver, Pool, Start, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
-use crate::recipe::{Recipe, Reports, guarded, panicked};
+use crate::recipe::{Recipe, guarded, panicked};
 use crate::trace;
 
 /// How often a stall is logged.
@@ -77,7 +77,6 @@ pub(crate) struct Engine {
     /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
     /// this error.
     lost: Option<Error>,
-    reports: Arc<Reports>,
     // Dropped, and so joined, last: after the coordinator let go of the channel that the workers
     // wait on.
     _pool: Pool,
@@ -102,10 +101,9 @@ impl Engine {
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
         let home = Home { free, held: Arc::default(), keeper, process: std::process::id() };
 
-        let reports = Reports::new();
-        let pool = Pool::new(settings.workers, settings, reports.clone())?;
+        let pool = Pool::new(settings.workers, settings)?;
         let parts = count * parts_per_batch;
-        let stage = ReadStage::new(&recipe, &run, &reports, parts);
+        let stage = ReadStage::new(&recipe, &run, parts);
         if is_asked {
             stage.waits.never();
         }
@@ -125,11 +123,9 @@ impl Engine {
             stage: stage.clone(),
             broken: filled.clone(),
         };
-        let own = reports.clone();
         let coordinator = std::thread::Builder::new()
             .name("warpfeed-order".into())
             .spawn(move || {
-                own.serve();
                 let ran = guarded(|| {
                     coordinator.run();
                     Ok(())
@@ -165,7 +161,6 @@ impl Engine {
             giver: Some(second),
             stage,
             lost: None,
-            reports,
             _pool: pool,
         })
     }
@@ -429,13 +424,5 @@ impl Drop for Engine {
         self.giver = None;
         // A handle of the user's may outlive the loader, and is to hold no batch memory.
         self.run.settings.free_slots();
-        let left_out = self.reports.left_out();
-        if left_out > 0 {
-            // A logger of the user's may panic, and a panic that leaves here may end the process.
-            let _ = guarded(|| {
-                tracing::warn!("{left_out} more panics, at places that were reported before");
-                Ok(())
-            });
-        }
     }
 }

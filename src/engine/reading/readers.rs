@@ -28,7 +28,7 @@ use crate::batch::Part;
 use crate::decode::MAX_GROUP;
 use crate::engine::state::{READERS, Run};
 use crate::error::Result;
-use crate::recipe::{Recipe, Reports, guarded};
+use crate::recipe::{Recipe, guarded};
 use crate::source::{self, Sample};
 use crate::trace::{Args, Row};
 
@@ -67,7 +67,6 @@ pub(crate) struct ReadStage {
     pub(crate) waits: Waits,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
-    reports: Arc<Reports>,
     /// Parts that there can be.
     parts: usize,
     room: Mutex<Room>,
@@ -135,14 +134,13 @@ impl Room {
 impl ReadStage {
     /// A stage without threads so far. Of `parts` parts that there can be none is ever kept from
     /// being sent.
-    pub(crate) fn new(recipe: &Arc<Recipe>, run: &Arc<Run>, reports: &Arc<Reports>, parts: usize) -> Arc<Self> {
+    pub(crate) fn new(recipe: &Arc<Recipe>, run: &Arc<Run>, parts: usize) -> Arc<Self> {
         let bound = run.scratch.plan().ahead;
         let room = Room { bound, held: 0, out: 0, idle: Vec::with_capacity(READERS), kept: 0, usual: 0, closed: false };
         Arc::new(ReadStage {
             waits: Waits::new(),
             recipe: recipe.clone(),
             run: run.clone(),
-            reports: reports.clone(),
             parts,
             room: Mutex::new(room),
             freed: Condvar::new(),
@@ -196,7 +194,6 @@ impl ReadStage {
         for index in 0..READERS {
             let (stage, given, give) = (self.clone(), given.clone(), give.clone());
             let thread = std::thread::Builder::new().name(format!("warpfeed-read-{index}")).spawn(move || {
-                stage.reports.serve();
                 source::reads_ahead();
                 stage.run(index, &given, &give);
             });

@@ -4,11 +4,8 @@ use crate::error::Error;
 
 /// What happens if a sample cannot be read, decoded or transformed.
 ///
-/// A panic in your own source, decoder or transform is such an error too. The panic hook reports it
-/// once for each place in the source text. A warning counts the others when the loader is closed.
-///
-/// The first loader of a process installs a hook for this in front of the existing one. The
-/// existing hook still gets every other panic. A hook that you set later replaces it.
+/// A panic in your own source, decoder or transform is such an error too. The loader does not touch
+/// the program's panic hook: by default it prints the place of each panic to standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The batch is an `Err` that names the sample, and the epoch ends.

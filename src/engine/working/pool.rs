@@ -3,7 +3,6 @@ use std::thread::JoinHandle;
 
 use crate::engine::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::recipe::Reports;
 
 /// The loader's own rayon pool, never the global one, with threads that are joined when it is
 /// dropped.
@@ -23,7 +22,7 @@ type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 impl Pool {
     /// A pool of `workers` threads, each of which is known to `settings` from its start.
-    pub(crate) fn new(workers: usize, settings: Arc<Settings>, reports: Arc<Reports>) -> Result<Self> {
+    pub(crate) fn new(workers: usize, settings: Arc<Settings>) -> Result<Self> {
         let threads = Threads::default();
         let started = threads.clone();
         let pool = rayon::ThreadPoolBuilder::new()
@@ -35,11 +34,8 @@ impl Pool {
                 started.lock().expect("nothing panics while holding it").push(handle);
                 Ok(())
             })
-            .start_handler(move |_| {
-                reports.serve();
-                settings.enters();
-            })
-            // Without it rayon ends the process. The panic hook has printed what is to be said.
+            .start_handler(move |_| settings.enters())
+            // Without a handler rayon aborts the process. The panic hook has reported the panic.
             .panic_handler(|_| ())
             .build();
         match pool {
@@ -86,7 +82,7 @@ mod tests {
 
     fn pool(workers: usize) -> Pool {
         let settings = Arc::new(Settings::new(2, workers, Bounds::exactly(1)));
-        Pool::new(workers, settings, Reports::new()).unwrap()
+        Pool::new(workers, settings).unwrap()
     }
 
     #[test]
