@@ -19,6 +19,7 @@ use warpfeed::format::Format;
 use warpfeed::order::Rng;
 use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
 use warpfeed::source::{self, OwnedSample, Sample, Source};
+use warpfeed::transform::{Mixing, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, Layout, Loader, Normalize, Result};
 
 const SIDE: usize = 224;
@@ -134,11 +135,16 @@ impl Gpu {
         let memory = Memory::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
+        // A twelfth of each image is erased.
+        let (size, area) = (Size::new(SIDE as u32, SIDE as u32), 1.0 / 12.0);
+        let erasing = RandomErasing::new(1.0).scale(area, area);
+        let augment = Augment::resize(size.width, size.height).erase(erasing);
         // First the records that only erase, then those that also mix.
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
-            let erase = SampleOps::new().erase(Rect::new(40, 50, 60, 70), [0.0; 3]);
-            if n < N { erase } else { erase.mix((n + N - 1) % N, 0.7) }.write(record);
+            let erase = SampleOps::of(&augment.plan(size, &mut rng)?);
+            let mixing = Mixing { weight: 0.7, cut: None };
+            if n < N { erase } else { erase.mix((n + N - 1) % N, &mixing) }.write(record);
         }
         let at = 4 * (input + output);
         for i in 0..4 {

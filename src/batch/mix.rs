@@ -3,27 +3,26 @@
 use super::Writer;
 use super::write::Unwritten;
 use crate::error::{Error, ErrorKind, Result};
-use crate::transform::{Erase, Mixing};
+use crate::transform::{Mixing, OnValues};
 
 /// Writes the images of a batch, each mixed with its partner.
 ///
 /// `images` contains the entries of the images. Each entry starts with its image as `u8` HWC, which
 /// fits whatever the dtype. Nothing is rounded before mixing, and a mixed batch takes no extra
-/// memory. `erase` has the erased rectangle of each image. `own` is scratch for one image, and
-/// `last` for a copy of the last one.
+/// memory. `steps` has the steps on the values of each of `count` images. `own` is scratch for one
+/// image, and `last` for a copy of the last one.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if the length of `images` or `own` is wrong, or a rectangle leaves its
-/// image.
-pub(crate) fn mix(
+/// [`ErrorKind::Transform`] if the length of `images` or `own` is wrong, or a step leaves its image.
+pub(crate) fn mix<'a>(
     writer: &Writer,
     mixing: &Mixing,
     images: &mut [u8],
-    erase: &[Option<Erase>],
+    (count, steps): (usize, impl Fn(usize) -> &'a [OnValues]),
     own: &mut [u8],
     last: &mut Vec<u8>,
 ) -> Result<()> {
-    let (count, place, image) = (erase.len(), writer.sample_bytes(), writer.image_bytes());
+    let (place, image) = (writer.sample_bytes(), writer.image_bytes());
     if count.checked_mul(place) != Some(images.len()) || own.len() != image {
         let (found, scratch) = (images.len(), own.len());
         let cause = format!(
@@ -39,11 +38,11 @@ pub(crate) fn mix(
         let (before, rest) = images.split_at_mut(index * place);
         let partner = Mixing::partner(index, count);
         let pixels = if index == 0 { &last[..] } else { &before[partner * place..][..image] };
-        let (own, dst) = (Unwritten { pixels: own, erase: erase[index].as_ref() }, &mut rest[..place]);
+        let (own, dst) = (Unwritten { pixels: own, steps: steps(index) }, &mut rest[..place]);
         if count == 1 {
-            writer.write(own.pixels, own.erase, dst)?;
+            writer.write_changed(own, dst)?;
         } else {
-            writer.write_mixed(own, Unwritten { pixels, erase: erase[partner].as_ref() }, mixing, dst)?;
+            writer.write_mixed(own, Unwritten { pixels, steps: steps(partner) }, mixing, dst)?;
         }
     }
     Ok(())
@@ -55,6 +54,7 @@ mod tests {
     use crate::batch::{Dtype, Layout, Normalize};
     use crate::decode::{Rect, Size};
     use crate::order::Rng;
+    use crate::transform::Erase;
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
@@ -65,19 +65,20 @@ mod tests {
         let mut image = || (0..SIZE.area() * 3).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
         let pixels: Vec<_> = (0..count).map(|_| image()).collect();
         let rect = |i: usize| Rect::new(i as u32, 2, 7, 5);
-        let erase: Vec<_> =
-            (0..count).map(|i| (i % 2 == 1).then(|| Erase { rect: rect(i), value: [7.7, -1.0, 300.0] })).collect();
+        let erase = |rect| OnValues::Erase(Erase { rect, value: [7.7, -1.0, 300.0] });
+        let steps: Vec<Vec<OnValues>> =
+            (0..count).map(|i| Vec::from_iter((i % 2 == 1).then(|| erase(rect(i))))).collect();
         let mut batch = vec![0xa5; count * writer.sample_bytes()];
         for (place, pixels) in batch.chunks_exact_mut(writer.sample_bytes()).zip(&pixels) {
             place[..pixels.len()].copy_from_slice(pixels);
         }
         let (mut own, mut last) = (vec![0; writer.image_bytes()], vec![1; 3]);
-        mix(&writer, mixing, &mut batch, &erase, &mut own, &mut last).unwrap();
+        mix(&writer, mixing, &mut batch, (count, |i| &steps[i][..]), &mut own, &mut last).unwrap();
         for (i, found) in batch.chunks_exact(writer.sample_bytes()).enumerate() {
-            let image = |i: usize| Unwritten { pixels: &pixels[i], erase: erase[i].as_ref() };
+            let image = |i: usize| Unwritten { pixels: &pixels[i], steps: &steps[i] };
             let mut expected = vec![0; writer.sample_bytes()];
             match count {
-                1 => writer.write(&pixels[i], erase[i].as_ref(), &mut expected).unwrap(),
+                1 => writer.write_changed(image(0), &mut expected).unwrap(),
                 _ => writer.write_mixed(image(i), image((i + count - 1) % count), mixing, &mut expected).unwrap(),
             }
             assert!(found == expected, "{count} {dtype:?} {layout:?} image {i}");
@@ -99,9 +100,9 @@ mod tests {
     #[test]
     fn a_wrong_length_is_an_error() {
         let writer = Writer::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
-        let sum = Mixing { weight: 0.3, cut: None };
-        let e = mix(&writer, &sum, &mut [1; 6], &[None; 2], &mut [0; 6], &mut Vec::new()).unwrap_err();
+        let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| &[][..]));
+        let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();
         assert_eq!(e.cause(), "2 images of 6 bytes each in 6 bytes, with scratch of 6 for 6 bytes");
-        assert!(mix(&writer, &sum, &mut [1; 12], &[None; 2], &mut [0; 5], &mut Vec::new()).is_err());
+        assert!(mix(&writer, &sum, &mut [1; 12], none, &mut [0; 5], &mut Vec::new()).is_err());
     }
 }

@@ -38,4 +38,5 @@ pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Row, Slots};
 pub(crate) use soft::soft_label;
+pub(crate) use write::Unwritten;
 pub use write::Writer;

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The kernels of `kernels/convert.cu`: loading, launch sizes and launches.
+//! The kernels of `kernels/convert.cu` and `kernels/retouch.cu`: loading, launch sizes and launches.
 //!
 //! **Invariants**
 //! 1. The parameter list of each launch matches the entry point in `convert.cu`: same order, same
-//!    widths. `kernels/convert.ptx` is the compiled form of that source (`tests/gpu/ptx.rs`
-//!    compares them), and `tests/gpu/kernels.rs` runs every entry point against the host.
+//!    widths. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares them), and
+//!    `tests/gpu/kernels.rs` runs every entry point against the host.
 //! 2. Addresses come from `Memory::at`, given the number of bytes that the kernel accesses for
 //!    `count` samples. The kernel also reads the sample that a record names as partner. The caller
 //!    of a launch guarantees that its number is below `count`.
@@ -23,6 +23,9 @@ use crate::error::{Error, Result};
 
 /// Maximum number of threads per block. The kernels are compiled with that bound.
 const MAX_BLOCK: u32 = 128;
+
+/// Threads of the block that retouches a sample: `RETOUCHERS` in `retouch.cu`.
+const RETOUCHERS: u32 = 512;
 
 /// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +125,41 @@ impl Convert {
         // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalisation come
         // last.
         unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), own) }
+    }
+}
+
+/// The kernel that runs the steps on pixels, in place, on u8 (N, H, W, 3).
+pub struct Retouch {
+    kernel: Kernel,
+    height: u32,
+    width: u32,
+}
+
+impl Retouch {
+    /// Loads the kernel for images of (`height`, `width`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
+        let kernel = Kernel::load(context, "retouch".into())?;
+        Ok(Retouch { kernel, height: height as u32, width: width as u32 })
+    }
+
+    /// Queues the steps of `at.count` samples, whose pixels lie at `at.from`. `at.to` is not used.
+    ///
+    /// # Safety
+    /// Those of [`Convert::launch`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+        let (mut height, mut width) = (self.height, self.width);
+        let own = [(&raw mut height).cast(), (&raw mut width).cast()];
+        let image = self.height as usize * self.width as usize * 3;
+        let bytes = SampleBytes { from: image, to: image };
+        // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
+        // reads and writes the same bytes, a sample with one block.
+        unsafe { launch(&self.kernel, stream, memory, Launch { to: at.from, ..at }, bytes, (1, RETOUCHERS), own) }
     }
 }
 

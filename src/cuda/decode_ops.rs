@@ -1,14 +1,76 @@
 use crate::batch::Largest;
-use crate::decode::Grid;
-use crate::transform::Plan;
+use crate::decode::{Grid, Rect};
+use crate::transform::{Plan, Record, record};
 
-/// What the decode kernels do to one sample: one record a sample, copied to the device with its
-/// batch.
-///
-/// A record of zeros leaves the sample as it is: its pixels crossed the bus. The bytes of a record
-/// are those of `DecodeOps` in `kernels/jpeg.cu`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecodeOps([u32; Self::BYTES / 4]);
+record! {
+    /// One component on the grid of MCUs.
+    pub(crate) struct Part {
+        /// Blocks in an MCU, across and down.
+        h: u32,
+        v: u32,
+        /// Place of its first block in an MCU.
+        first: u32,
+        /// Pixels that a sample stands for.
+        across: u32,
+        down: u32,
+        /// 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
+        upsampling: u32,
+        /// Samples that hold pixels of the picture.
+        width: u32,
+        height: u32,
+    }
+}
+
+record! {
+    /// What the decode kernels do to one sample: one record per sample, copied to the device with its
+    /// batch. A record of zeros leaves the sample as it is, because its pixels crossed the bus.
+    pub struct DecodeOps align 16 {
+        /// 0: the pixels are in place.
+        kind: u32,
+        segments: u32,
+        /// Place and size of the head and the data in the arena, in bytes.
+        at: u32,
+        bytes: u32,
+        /// Its first block in the scratch of coefficients and of planes.
+        block: u32,
+        /// MCUs in a row of the whole picture.
+        mcus: u32,
+        /// The window, in MCUs.
+        column: u32,
+        columns: u32,
+        row: u32,
+        rows: u32,
+        /// Blocks in an MCU.
+        blocks: u32,
+        /// 0 is grey, 1 YCbCr, 2 RGB.
+        colour: u32,
+        /// Number of parts.
+        count: u32,
+        /// Huffman tables in the head.
+        tables: u32,
+        /// Place in the batch. That of another sample if this one is a copy of it.
+        place: u32,
+        /// Blocks of the window.
+        kept: u32,
+        parts: [Part; 3],
+        /// DC table of each part, plus 256 times its AC table.
+        choice: [u32; 3],
+        /// Bytes of the longest segment.
+        longest: u32,
+        /// The part of the stored picture that the resize may read.
+        region: Rect,
+        /// The part of the output that shows the picture, after flips.
+        shown: Rect,
+        mirrored: u32,
+        flipped: u32,
+        /// Red, plus 2^8 times green, plus 2^16 times blue of the rest of the output.
+        fill: u32,
+        reserved: u32,
+        /// The part of the region that becomes the output: start and end.
+        across: [f64; 2],
+        down: [f64; 2],
+    }
+}
 
 /// Where a picture's part lies, in the batch's encoded bytes and among the coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +86,7 @@ pub(crate) struct Encoded {
 
 impl DecodeOps {
     /// Bytes of a record.
-    pub const BYTES: usize = 256;
+    pub const BYTES: usize = 4 * Self::WORDS;
     /// Bytes of the coefficients of a block.
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Bytes of the samples of a block.
@@ -60,9 +122,6 @@ impl DecodeOps {
         (arena / Self::LINE + 1) * 32
     }
 
-    /// Leaves the sample as it is.
-    pub(crate) const NOTHING: DecodeOps = DecodeOps([0; Self::BYTES / 4]);
-
     /// Whether the kernels make what `plan` says.
     pub(crate) fn takes(plan: &Plan) -> bool {
         let Some((across, down)) = plan.filter() else { return false };
@@ -81,91 +140,110 @@ impl DecodeOps {
         let kept = grid.kept_blocks();
         u32::try_from(at.checked_add(bytes)?).ok()?;
         u32::try_from(block.checked_add(kept)?).ok()?;
-        let mut words = [0; Self::BYTES / 4];
-        let mut put = |at: usize, values: &[u32]| words[at..at + values.len()].copy_from_slice(values);
-        let Grid { segments, mcus_across, first, mcus, blocks, colour, tables, parts, .. } = grid;
-        put(0, &[1, *segments, at as u32, bytes as u32, block as u32, *mcus_across]);
-        put(6, &[first.0, mcus.0, first.1, mcus.1, *blocks, *colour, parts.len() as u32, *tables]);
-        put(14, &[place as u32, kept as u32]);
-        for (i, part) in parts.iter().enumerate() {
-            let (width, height) = part.size;
-            let words = [part.h, part.v, part.first, part.across, part.down, part.upsampling, width, height];
-            put(16 + 8 * i, &words);
-            put(40 + i, &[part.dc | part.ac << 8]);
-        }
-        put(43, &[grid.longest]);
-        let (region, shown) = (plan.region, plan.shown());
-        put(44, &[region.x, region.y, region.width, region.height]);
-        put(48, &[shown.x, shown.y, shown.width, shown.height]);
-        put(
-            52,
-            &[
-                plan.flip.into(),
-                plan.vertical_flip.into(),
-                u32::from_le_bytes([plan.fill[0], plan.fill[1], plan.fill[2], 0]),
-            ],
-        );
         let (across, down) = plan.filter().unwrap_or_default();
-        for (i, edge) in [across.0, across.1, down.0, down.1].into_iter().enumerate() {
-            let bits = edge.to_bits();
-            put(56 + 2 * i, &[bits as u32, (bits >> 32) as u32]);
+        let mut ops = DecodeOps {
+            kind: 1,
+            segments: grid.segments,
+            at: at as u32,
+            bytes: bytes as u32,
+            block: block as u32,
+            mcus: grid.mcus_across,
+            column: grid.first.0,
+            columns: grid.mcus.0,
+            row: grid.first.1,
+            rows: grid.mcus.1,
+            blocks: grid.blocks,
+            colour: grid.colour,
+            count: grid.parts.len() as u32,
+            tables: grid.tables,
+            place: place as u32,
+            kept: kept as u32,
+            longest: grid.longest,
+            region: plan.region,
+            shown: plan.shown(),
+            mirrored: plan.flip.into(),
+            flipped: plan.vertical_flip.into(),
+            fill: u32::from_le_bytes([plan.fill[0], plan.fill[1], plan.fill[2], 0]),
+            across: across.into(),
+            down: down.into(),
+            ..Self::nothing()
+        };
+        for (i, part) in grid.parts.iter().enumerate() {
+            ops.parts[i] = Part {
+                h: part.h,
+                v: part.v,
+                first: part.first,
+                across: part.across,
+                down: part.down,
+                upsampling: part.upsampling,
+                width: part.size.0,
+                height: part.size.1,
+            };
+            ops.choice[i] = part.dc | part.ac << 8;
         }
-        Some(DecodeOps(words))
+        Some(ops)
+    }
+
+    /// Leaves the sample as it is.
+    pub(crate) fn nothing() -> Self {
+        Self::take(&[0; Self::WORDS])
     }
 
     /// Reads a record.
     pub(crate) fn read(from: &[u8; Self::BYTES]) -> Self {
-        let mut words = [0; Self::BYTES / 4];
+        let mut words = [0; Self::WORDS];
         for (word, bytes) in words.iter_mut().zip(from.as_chunks().0) {
             *word = u32::from_le_bytes(*bytes);
         }
-        DecodeOps(words)
+        Self::take(&words)
     }
 
     /// Writes the record as the kernels read it.
     pub(crate) fn write(&self, to: &mut [u8; Self::BYTES]) {
-        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(self.0) {
+        let mut words = [0; Self::WORDS];
+        self.put(&mut words);
+        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
         }
     }
 
     /// Whether there is something to decode.
     pub(crate) fn decodes(&self) -> bool {
-        self.0[0] != 0
+        self.kind != 0
     }
 
     /// Its number of segments.
     pub(crate) fn segments(&self) -> u32 {
-        self.0[1]
+        self.segments
     }
 
     /// Bytes of the longest of them.
     #[cfg(all(test, feature = "cuda"))]
     pub(crate) fn longest(&self) -> u32 {
-        self.0[43]
+        self.longest
     }
 
     /// Its blocks of coefficients.
     #[cfg(all(test, feature = "cuda"))]
     pub(crate) fn blocks(&self) -> usize {
-        self.0[15] as usize
+        self.kept as usize
     }
 
     /// One past its last block of coefficients.
     pub(crate) fn blocks_end(&self) -> usize {
-        self.0[4] as usize + self.0[15] as usize
+        self.block as usize + self.kept as usize
     }
 
     /// The place in the batch that it was written for. It stands at another one if the sample there
     /// failed and this one stands in.
     #[cfg(feature = "cuda")]
     pub(crate) fn place(&self) -> usize {
-        self.0[14] as usize
+        self.place as usize
     }
 
     /// Columns of the region.
     pub(crate) fn columns(&self) -> u32 {
-        self.0[46]
+        self.region.width
     }
 
     /// Maxima over `records`; `None` if no picture is decoded.
@@ -199,6 +277,6 @@ mod tests {
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
-        assert_eq!((last.0[2] as usize, last.0[4]), (end - 16 - stream.len().next_multiple_of(16), 7));
+        assert_eq!((last.at as usize, last.block), (end - 16 - stream.len().next_multiple_of(16), 7));
     }
 }

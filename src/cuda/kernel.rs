@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Compiled by NVRTC 12.8 for compute capability 7.0. All later devices and all drivers from 570 on
 /// can run it. Names of entry points are unique.
-const PTX: [&str; 2] = [include_str!("kernels/convert.ptx"), include_str!("kernels/jpeg.ptx")];
+const PTX: [&str; 3] =
+    [include_str!("kernels/convert.ptx"), include_str!("kernels/retouch.ptx"), include_str!("kernels/jpeg.ptx")];
 
 /// Maximum number of blocks along y. The kernels loop over further samples.
 const MAX_GRID_Y: usize = 65535;
@@ -27,7 +28,7 @@ const MAX_GRID_Y: usize = 65535;
 /// Module text with the single entry point `name`. The driver compiles everything it is given, and
 /// compiling all entry points would take a second.
 pub(super) fn entry_text(name: &str) -> Option<String> {
-    static PARTS: LazyLock<[(&str, Vec<&str>); 2]> = LazyLock::new(|| {
+    static PARTS: LazyLock<[(&str, Vec<&str>); 3]> = LazyLock::new(|| {
         PTX.map(|text| {
             let head = text.find(".visible .entry ").unwrap_or(text.len());
             let body = &text[head..];

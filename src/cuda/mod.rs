@@ -11,12 +11,13 @@
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
 //! 5. `stream`: streams, and copies in them.
 //! 6. `devices`: marks all work of a program at once.
-//! 7. `ops`: the record of how the fused kernel transforms one sample.
-//! 8. `decode_ops`: the record of how the decode kernels decode one sample.
+//! 7. `ops`: the record of how the device transforms one sample.
+//! 8. `decode_ops`: the record of how the device decodes one sample.
 //! 9. `kernel`: one entry point of the committed PTX, loaded and queued.
 //! 10. `convert`: the fused kernel, from u8 pixels to the input of a model; labels as rows of
-//!     shares.
+//!     shares; steps on pixels.
 //! 11. `decode`: the kernels that decode JPEGs.
+//! 12. `headers`: tests that the C declarations of the records equal the Rust ones.
 
 #[cfg(feature = "cuda")]
 mod capture;
@@ -31,6 +32,8 @@ mod devices;
 mod driver;
 #[cfg(feature = "cuda")]
 mod event;
+#[cfg(test)]
+mod headers;
 #[cfg(feature = "cuda")]
 mod kernel;
 #[cfg(feature = "cuda")]
@@ -81,7 +84,7 @@ pub mod internal {
     pub use super::ops::SampleOps;
     #[cfg(feature = "cuda")]
     pub use super::{
-        convert::{Convert, Launch, SoftLabels},
+        convert::{Convert, Launch, Retouch, SoftLabels},
         decode::{Decode, DecodeAt, Stage},
         driver::Context,
         event::Event,
@@ -95,5 +98,7 @@ pub(crate) use decode_ops::{DecodeOps, Encoded};
 #[cfg(feature = "cuda")]
 pub(crate) use driver::Entered;
 #[cfg(feature = "cuda")]
-pub(crate) use internal::{Context, Convert, Decode, DecodeAt, Event, Launch, Memory, Pinned, SoftLabels, Stream};
+pub(crate) use internal::{
+    Context, Convert, Decode, DecodeAt, Event, Launch, Memory, Pinned, Retouch, SoftLabels, Stream,
+};
 pub(crate) use ops::SampleOps;

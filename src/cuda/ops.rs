@@ -1,123 +1,122 @@
 use crate::decode::Rect;
-use crate::transform::Mixing;
+use crate::transform::{Drawn, Mixing, OnPixels, OnValues, Record, STEPS_ON_PIXELS, STEPS_ON_VALUES, Step, record};
 
-/// What the convert kernel does to one sample besides normalising: one record a sample, copied to
-/// the device with its batch.
-///
-/// The order is fixed: normalise, erase, then mix with a partner that was normalised and erased by
-/// its own record. The bytes of a record are those of `SampleOps` in `kernels/convert.cu`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct SampleOps {
-    flags: u32,
-    partner: u32,
-    weight: f32,
-    erase: [u32; 4],
-    cut: [u32; 4],
-    fill: [f32; 3],
+record! {
+    /// What the device does to one sample besides normalising: one record per sample, copied to the
+    /// device with its batch.
+    ///
+    /// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a partner
+    /// that was made by its own record.
+    pub struct SampleOps align 16 {
+        /// 0, MIX or CUT.
+        mixing: u32,
+        /// Place in this batch of the sample that this one is mixed with.
+        partner: u32,
+        /// MIX: share of this sample. With CUT too, the share of its label.
+        weight: f32,
+        /// Number of steps on pixels, plus 2^16 times the number of steps on values.
+        steps: u32,
+        /// CUT: the part that shows the partner, in pixels of the output.
+        cut: Rect,
+        values: [Step; STEPS_ON_VALUES],
+        pixels: [Step; STEPS_ON_PIXELS],
+    }
 }
 
 impl SampleOps {
     /// Bytes of a record.
-    pub const BYTES: usize = 64;
+    pub const BYTES: usize = 4 * Self::WORDS;
 
-    const ERASE: u32 = 1;
-    const MIX: u32 = 2;
-    const CUT: u32 = 4;
+    pub(super) const MIX: u32 = 1;
+    pub(super) const CUT: u32 = 2;
+    /// Words that [`write_mixing`](SampleOps::write_mixing) writes: those before `steps`, and `cut`.
+    const CUT_AT: usize = 4;
 
-    /// Nothing but normalisation.
-    pub fn new() -> Self {
-        Self::default()
+    /// The steps on values of `drawn`, and those on pixels if `retouches`. Nothing is mixed.
+    pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
+        let pixels = if retouches { &drawn.pixels[..] } else { &[] };
+        let mut ops = SampleOps {
+            mixing: 0,
+            partner: 0,
+            weight: 0.0,
+            steps: (pixels.len() | drawn.values.len() << 16) as u32,
+            cut: Rect::new(0, 0, 0, 0),
+            values: [Step::NONE; STEPS_ON_VALUES],
+            pixels: [Step::NONE; STEPS_ON_PIXELS],
+        };
+        ops.values.iter_mut().zip(drawn.values.iter().map(OnValues::step)).for_each(|(to, step)| *to = step);
+        ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::step)).for_each(|(to, step)| *to = step);
+        ops
     }
 
-    /// `rect` filled with `value`, in units of the output (normalised, or 0 to 255 for bytes).
-    #[must_use]
-    pub fn erase(mut self, rect: Rect, value: [f32; 3]) -> Self {
-        self.flags |= Self::ERASE;
-        (self.erase, self.fill) = (corners(rect), value);
-        self
+    /// The record of a sample with this plan, all of whose steps run on the device.
+    pub fn of(plan: &crate::transform::Plan) -> Self {
+        Self::new(&plan.drawn, true)
     }
 
-    /// `weight * this + (1 - weight) * partner` (mixup; Zhang et al. 2017). `partner` is the other
-    /// sample's place in this batch.
+    /// Mixes as `mixing` says with `partner`, a place in the same batch.
     #[must_use]
-    pub fn mix(mut self, partner: usize, weight: f32) -> Self {
-        self.flags = self.flags & !Self::CUT | Self::MIX;
-        (self.partner, self.weight) = (partner as u32, weight);
-        self
-    }
-
-    /// `rect` taken from the partner (cutmix; Yun et al. 2019). `weight` is what the label keeps: 1
-    /// less the rectangle's share of the area.
-    #[must_use]
-    pub fn cut(mut self, partner: usize, rect: Rect, weight: f32) -> Self {
-        self.flags = self.flags & !Self::MIX | Self::CUT;
-        (self.partner, self.cut, self.weight) = (partner as u32, corners(rect), weight);
-        self
+    pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
+        let (weight, partner) = (mixing.weight, partner as u32);
+        match mixing.cut {
+            Some(cut) => SampleOps { mixing: Self::CUT, partner, weight, cut, ..self },
+            None => SampleOps { mixing: Self::MIX, partner, weight, ..self },
+        }
     }
 
     /// Enters `mixing` with `partner` into a record that was written.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
-        let mut word = |i: usize, value: u32| record[i * 4..][..4].copy_from_slice(&value.to_ne_bytes());
-        let ops = match mixing.cut {
-            Some(rect) => Self::new().cut(partner, rect, mixing.weight),
-            None => Self::new().mix(partner, mixing.weight),
-        };
-        word(1, ops.partner);
-        word(2, ops.weight.to_bits());
-        ops.cut.into_iter().enumerate().for_each(|(i, edge)| word(8 + i, edge));
-        let flags = u32::from_ne_bytes(*record.first_chunk().expect("a record has a first word"));
-        record[..4].copy_from_slice(&(flags & !(Self::MIX | Self::CUT) | ops.flags).to_ne_bytes());
+        let mut mixed = [0; Self::BYTES];
+        Self::new(&Drawn::default(), false).mix(partner, mixing).write(&mut mixed);
+        for range in [0..3, Self::CUT_AT..Self::CUT_AT + 4] {
+            let bytes = range.start * 4..range.end * 4;
+            record[bytes.clone()].copy_from_slice(&mixed[bytes]);
+        }
     }
 
-    /// Writes the record as the kernel reads it.
+    /// Writes the record as the kernels read it.
     pub fn write(&self, to: &mut [u8; Self::BYTES]) {
-        let SampleOps { flags, partner, weight, erase, cut, fill: [r, g, b] } = *self;
-        let head = [flags, partner, weight.to_bits(), 0];
-        let fill = [r, g, b, 0.0].map(f32::to_bits);
-        let words = head.into_iter().chain(erase).chain(cut).chain(fill);
+        let mut words = [0; Self::WORDS];
+        self.put(&mut words);
         for (to, word) in to.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_ne_bytes();
         }
     }
-}
 
-/// x0, y0, x1, y1.
-fn corners(rect: Rect) -> [u32; 4] {
-    [rect.x, rect.y, rect.x + rect.width, rect.y + rect.height]
+    /// The steps on pixels of a record that was written.
+    #[cfg(test)]
+    pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
+        let words: Vec<u32> = record.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+        let ops = Self::take(&words);
+        let count = ops.steps as usize & 0xffff;
+        ops.pixels[..count].iter().map(|step| OnPixels::read(step).expect("a known step")).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::Size;
+    use crate::order::Rng;
+    use crate::transform::{Augment, ColorJitter, RandomErasing};
 
     #[test]
-    fn a_record_has_the_layout_of_the_kernel_source() {
-        let source = include_str!("kernels/convert.cu");
-        assert!(source.contains("enum { ERASE = 1, MIX = 2, CUT = 4 };"));
-        let ops =
-            SampleOps::new().erase(Rect::new(1, 2, 3, 4), [0.5, 0.25, 2.0]).cut(7, Rect::new(10, 20, 30, 40), 0.75);
-        let mut bytes = [0; SampleOps::BYTES];
-        ops.write(&mut bytes);
-        let word = |i: usize| u32::from_ne_bytes(bytes[i * 4..][..4].try_into().unwrap());
-        assert_eq!([0, 1, 2, 3].map(word), [1 | 4, 7, 0.75f32.to_bits(), 0]);
-        assert_eq!([4, 5, 6, 7].map(word), [1, 2, 4, 6], "erase");
-        assert_eq!([8, 9, 10, 11].map(word), [10, 20, 40, 60], "cut");
-        assert_eq!([12, 13, 14, 15].map(word), [0.5f32.to_bits(), 0.25f32.to_bits(), 2f32.to_bits(), 0], "fill");
-        assert_eq!(SampleOps::BYTES, 16 * 4, "and that is all");
-
-        let mut mixed = bytes;
-        SampleOps::write_mixing(&mut mixed, 3, &Mixing { weight: 0.25, cut: None });
-        let mut expected = [0; SampleOps::BYTES];
-        SampleOps { cut: [0; 4], ..ops }.mix(3, 0.25).write(&mut expected);
-        assert_eq!(mixed, expected, "mixing is entered into a record without touching the rest");
-    }
-
-    #[test]
-    fn a_sample_is_mixed_or_cut_but_not_both() {
-        let rect = Rect::new(0, 0, 1, 1);
-        assert_eq!(SampleOps::new().cut(1, rect, 0.9).mix(2, 0.5).flags, SampleOps::MIX);
-        let cut = SampleOps::new().mix(2, 0.5).cut(1, rect, 0.9);
-        assert_eq!((cut.flags, cut.partner, cut.weight), (SampleOps::CUT, 1, 0.9));
+    fn mixing_is_entered_into_a_record_without_touching_the_rest() {
+        let jitter = ColorJitter::new().brightness(0.4).hue(0.1);
+        let augment = Augment::resize(40, 30).jitter(jitter).erase(RandomErasing::new(1.0));
+        let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();
+        let ops = SampleOps::of(&plan);
+        assert_eq!(ops.steps, 1 | 1 << 16);
+        let (sum, cut) =
+            (Mixing { weight: 0.25, cut: None }, Mixing { weight: 0.75, cut: Some(Rect::new(9, 2, 4, 7)) });
+        for mixing in [sum, cut] {
+            let (mut entered, mut expected) = ([0; SampleOps::BYTES], [0; SampleOps::BYTES]);
+            ops.write(&mut entered);
+            SampleOps::write_mixing(&mut entered, 3, &mixing);
+            ops.mix(3, &mixing).write(&mut expected);
+            assert_eq!(entered, expected);
+            assert_eq!(SampleOps::read_pixels(&entered), plan.drawn.pixels[..]);
+        }
     }
 }

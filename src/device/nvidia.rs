@@ -11,7 +11,7 @@ use super::spec::{Array, DecodedPicture, Origin};
 use super::{Decode, Gpu, Job, Spec};
 use crate::batch::Largest;
 use crate::cuda::{
-    self, Context, Convert, DecodeOps, Entered, Event, Launch, Memory, Pinned, Recorded, SoftLabels, Stream,
+    self, Context, Convert, DecodeOps, Entered, Event, Launch, Memory, Pinned, Recorded, Retouch, SoftLabels, Stream,
 };
 use crate::error::Result;
 
@@ -21,7 +21,7 @@ pub(crate) struct Nvidia(pub(crate) Context);
 /// What makes one array; none where it is copied.
 pub(crate) enum Kernel {
     None,
-    Convert(Convert),
+    Convert { retouch: Option<Retouch>, convert: Convert },
     Shares(SoftLabels),
 }
 
@@ -67,9 +67,11 @@ impl Gpu for Nvidia {
         let kernel = |array: &Array| {
             Ok(match array.origin {
                 Origin::Copied { .. } => Kernel::None,
-                Origin::Converted { height, width, layout, normalize, records, .. } => {
+                Origin::Converted { height, width, layout, normalize, records, retouched, .. } => {
                     let (size, dtype) = ((height, width), array.field.dtype);
-                    Kernel::Convert(Convert::load(&self.0, dtype, layout, size, normalize, records.is_some())?)
+                    let retouch = retouched.then(|| Retouch::load(&self.0, size)).transpose()?;
+                    let convert = Convert::load(&self.0, dtype, layout, size, normalize, records.is_some())?;
+                    Kernel::Convert { retouch, convert }
                 }
                 Origin::Shares { classes, smoothing, .. } => {
                     Kernel::Shares(SoftLabels::load(&self.0, classes, smoothing)?)
@@ -157,8 +159,12 @@ impl Gpu for Nvidia {
         let at = Launch { from, to, records, count };
         match &kernels.arrays[array] {
             Kernel::None => Ok(()),
-            // SAFETY: invariant 2.
-            Kernel::Convert(kernel) => unsafe { kernel.launch(stream, memory, at) },
+            Kernel::Convert { retouch, convert } => {
+                // SAFETY: invariant 2. The pixels are copied or decoded again before the next launch.
+                retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
+                // SAFETY: invariant 2.
+                unsafe { convert.launch(stream, memory, at) }
+            }
             // SAFETY: invariant 2.
             Kernel::Shares(kernel) => unsafe { kernel.launch(stream, memory, at) },
         }

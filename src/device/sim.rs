@@ -21,6 +21,7 @@ use super::{Decode, Gpu, Job, Spec};
 use crate::cuda::{DecodeOps, Recorded, SampleOps};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
+use crate::transform::ImageMut;
 
 pub(super) mod decode;
 mod follow;
@@ -231,13 +232,21 @@ pub(crate) type SimMemory = Arc<[AtomicU8]>;
 /// What the device says of the pictures that it decoded.
 pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 
-/// Of each array: the bytes that are made for one sample, and those that they are made of.
-pub(crate) type SimKernels = Vec<(usize, usize)>;
+/// How an array is made.
+#[derive(Clone, Copy)]
+pub(crate) struct SimKernel {
+    /// Bytes that are made for one sample, and bytes that they are made of.
+    bytes: (usize, usize),
+    /// Height and width of pictures that are retouched.
+    retouched: Option<(usize, usize)>,
+}
+
+pub(crate) type SimKernels = Vec<SimKernel>;
 
 /// What the simulated kernels make of a byte, with the sample's record or without one. They ignore
 /// types; they only check that each byte is read at its time. So pictures are made byte by byte,
 /// and rows of shares from the label's bytes in turn.
-pub(super) fn converted(byte: u8, record: u8) -> u8 {
+pub(crate) fn converted(byte: u8, record: u8) -> u8 {
     byte ^ 0x5a ^ record
 }
 
@@ -301,7 +310,12 @@ impl Gpu for Sim {
 
     fn kernels(&self, spec: &Spec) -> Result<SimKernels> {
         self.call("loading")?;
-        Ok(spec.arrays.iter().map(sample_bytes).collect())
+        let retouched = |array: &Array| match array.origin {
+            Origin::Converted { height, width, retouched: true, .. } => Some((height, width)),
+            _ => None,
+        };
+        let kernel = |array| SimKernel { bytes: sample_bytes(array), retouched: retouched(array) };
+        Ok(spec.arrays.iter().map(kernel).collect())
     }
 
     fn faults(&self, count: usize) -> Result<SimFaults> {
@@ -454,8 +468,12 @@ impl Gpu for Sim {
     fn compute(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
         self.call("converting")?;
         let (memory, Job { from, to, records, count, array }) = (memory.clone(), job);
-        let (made, of) = kernels[array];
+        let SimKernel { bytes: (made, of), retouched } = kernels[array];
         stream.run(move |pace| {
+            if let (Some(size), Some(records)) = (retouched, records) {
+                pace.pause();
+                (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
+            }
             for start in (0..count * made).step_by(PIECE) {
                 pace.pause();
                 for i in start..(count * made).min(start + PIECE) {
@@ -467,6 +485,16 @@ impl Gpu for Sim {
         });
         Ok(())
     }
+}
+
+/// Runs the steps on pixels of the record at `record` on the picture at `picture`, as the kernel does.
+fn retouch(memory: &SimMemory, picture: usize, record: usize, (height, width): (usize, usize)) {
+    let record = std::array::from_fn(|i| memory[record + i].load(Relaxed));
+    let at = &memory[picture..picture + height * width * 3];
+    let mut pixels: Vec<u8> = at.iter().map(|byte| byte.load(Relaxed)).collect();
+    let mut image = ImageMut::new(&mut pixels, width as u32, height as u32);
+    SampleOps::read_pixels(&record).iter().for_each(|step| step.run(&mut image));
+    at.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 
 /// Device slots in the tests of single mistakes, which tell events by their numbers.

@@ -63,6 +63,8 @@ pub(crate) enum Origin {
         normalize: Normalize,
         /// The array of their records.
         records: Option<usize>,
+        /// Whether records may have steps on pixels.
+        retouched: bool,
     },
     /// Rows of `classes` shares, made of the array `labels`, mixed as the array `records` says.
     Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
@@ -75,6 +77,8 @@ pub(crate) struct Target {
     pub(crate) layout: Layout,
     /// Not used for [`Dtype::U8`].
     pub(crate) normalize: Normalize,
+    /// Whether the device runs steps on pixels.
+    pub(crate) retouched: bool,
 }
 
 /// Labels that are also wanted as rows of shares.
@@ -278,7 +282,7 @@ impl Decoding {
 impl Array {
     /// A picture of host span `span`, which is u8 (`height`, `width`, 3) there.
     fn picture(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
-        let Target { dtype, layout, normalize } = target;
+        let Target { dtype, layout, normalize, retouched } = target;
         let [height, width, _] = self.field.shape[..] else { panic!("a picture crosses the bus as (H, W, 3)") };
         if dtype == Dtype::U8 && layout == Layout::Nhwc && records.is_none() {
             return self;
@@ -288,7 +292,7 @@ impl Array {
             Layout::Nhwc => vec![height, width, 3],
             Layout::Nchw => vec![3, height, width],
         };
-        self.origin = Origin::Converted { span, height, width, layout, normalize, records };
+        self.origin = Origin::Converted { span, height, width, layout, normalize, records, retouched };
         self
     }
 }
@@ -404,7 +408,7 @@ mod tests {
         let label = (field("label", Dtype::I64, &[]), Role::Label);
         let record = (field("", Dtype::U8, &[64]), Role::Records { of: 0 });
         let arrays = [image, label].into_iter().chain(records.then_some(record));
-        let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT };
+        let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
         let shares = Shares { field: field("soft_label", Dtype::F32, &[100]), smoothing: 0.1 };
         Spec::new(&Schema::new(10, arrays).unwrap(), target, records.then_some(shares))
     }
@@ -447,7 +451,7 @@ mod tests {
         );
         assert!(full.named("").is_none() && full.find(Role::Records { of: 0 }) == Some(3));
         let picture = |name: &str| (field(name, Dtype::U8, &[2, 2, 3]), Role::Picture);
-        let target = Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT };
+        let target = Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, retouched: false };
         let images = |names: &[&str]| {
             let schema = Schema::new(3, names.iter().map(|name| picture(name))).unwrap();
             Spec::new(&schema, target, None).images()

@@ -56,6 +56,8 @@ impl Member {
 pub(crate) struct Device {
     /// Whether each image has one record per sample that says what the device does to it.
     pub(crate) records: bool,
+    /// Whether the device runs steps on pixels. It then has records.
+    pub(crate) retouches: bool,
     /// Room for pictures that the device decodes, if it decodes any.
     pub(crate) decoding: Option<Room>,
 }
@@ -95,6 +97,7 @@ impl Fields {
                     number: made.images.len(),
                     span,
                     records: None,
+                    retouched_there: device.is_some_and(|device| device.retouches),
                     decoding: None,
                     mixed_here: device.is_none(),
                     writer: Writer::new(format.size, format.dtype, format.layout, format.normalize)?,

@@ -1,12 +1,12 @@
 use super::{Input, Kind, Maker, Place};
-use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row, Writer};
+use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row, Unwritten, Writer};
 use crate::cuda::{DecodeOps, Encoded, SampleOps};
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result};
 use crate::format::is_picture;
 use crate::order::Rng;
 use crate::source::Sample;
-use crate::transform::{Augment, Erase, ImageMut, Mixing, Plan, Resizer, Transform};
+use crate::transform::{Drawn, ImageMut, Mixing, Plan, Resizer, Transform};
 
 /// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
 /// [`Loader::augment`](crate::Loader::augment) and its neighbours set the steps.
@@ -112,8 +112,10 @@ pub(crate) struct ImageField {
     /// Its place among the loader's images.
     pub(super) number: usize,
     pub(super) span: usize,
-    /// The span of its records for a device, which then erases.
+    /// The span of its records for a device, which then runs the steps on values.
     pub(super) records: Option<usize>,
+    /// Whether the device also runs the steps on pixels, if it can run all of a sample's.
+    pub(super) retouched_there: bool,
     /// The span of its records of what a device decodes.
     pub(super) decoding: Option<usize>,
     /// Whether the host mixes.
@@ -135,7 +137,7 @@ impl ImageField {
         pixels: &Pixels,
         plan: &Plan,
         rng: &mut Rng,
-        steps: (&Augment, &[std::sync::Arc<dyn Transform>]),
+        transforms: &[std::sync::Arc<dyn Transform>],
         (resizer, image): (&mut Resizer, &mut [u8]),
         row: &mut Row<'_>,
     ) -> Result<()> {
@@ -146,9 +148,15 @@ impl ImageField {
         };
         resizer.run(pixels, plan, image)?;
         let mut image = ImageMut::new(image, plan.output.width, plan.output.height);
-        let (augment, transforms) = steps;
-        augment.colour(&mut image, rng);
+        if !self.is_retouched_there(plan) {
+            plan.retouch(&mut image);
+        }
         transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
+    }
+
+    /// Whether the device runs the steps on pixels.
+    fn is_retouched_there(&self, plan: &Plan) -> bool {
+        self.retouched_there && plan.drawn.is_for_devices()
     }
 
     /// Whether a device may make it.
@@ -157,9 +165,10 @@ impl ImageField {
     }
 
     /// Leaves a picture to the device: what it needs of it lies in `stream`, and `grid` describes
-    /// it. `false` if it has no room, or does not make what `plan` says.
+    /// it. `false` if it has no room, or the device cannot do what `plan` says.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
-        let Some(decoding) = self.decoding.filter(|_| DecodeOps::takes(plan)) else { return false };
+        let able = DecodeOps::takes(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
+        let Some(decoding) = self.decoding.filter(|_| able) else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
@@ -187,7 +196,7 @@ impl ImageField {
     ) -> Result<()> {
         resizer.run(pixels, plan, &mut part.bytes(self.span, place)[..self.writer.image_bytes()])?;
         if let Some(decoding) = self.decoding {
-            DecodeOps::NOTHING.write(record(part.bytes(decoding, place)));
+            DecodeOps::nothing().write(record(part.bytes(decoding, place)));
         }
         Ok(())
     }
@@ -195,28 +204,26 @@ impl ImageField {
     /// Writes what a device does to the pixels.
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
-            let erase = plan.erase.as_ref();
-            let ops = erase.map_or_else(SampleOps::new, |erase| SampleOps::new().erase(erase.rect, erase.value));
+            let ops = SampleOps::new(&plan.drawn, self.is_retouched_there(plan));
             ops.write(record(row.bytes(records)));
         }
     }
 
-    /// Writes the finished image, unless it lies in the batch already, and erases in it.
+    /// Writes the finished image, unless it lies in the batch already, and runs the steps on values.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
-        let erase = plan.erase.as_ref();
         self.write_ops(plan, row);
         if let Some(decoding) = self.decoding {
-            DecodeOps::NOTHING.write(record(row.bytes(decoding)));
+            DecodeOps::nothing().write(record(row.bytes(decoding)));
         }
-        let erase = erase.filter(|_| self.records.is_none());
+        let steps = if self.records.is_some() { &[][..] } else { &plan.drawn.values[..] };
         if self.waits(row) {
-            let waiting = &mut row.meta().erase;
-            waiting.resize(waiting.len().max(self.number + 1), None);
-            waiting[self.number] = erase.copied();
-        } else if !self.writer.is_copy() {
-            self.writer.write(image, erase, row.bytes(self.span))?;
-        } else if let Some(erase) = erase {
-            self.writer.erase(erase, row.bytes(self.span))?;
+            let waiting = &mut row.meta().drawn;
+            waiting.resize_with(waiting.len().max(self.number + 1), Drawn::default);
+            waiting[self.number].clone_from(&plan.drawn);
+        } else if self.writer.is_copy() {
+            self.writer.change(steps, row.bytes(self.span))?;
+        } else {
+            self.writer.write_changed(Unwritten { pixels: image, steps }, row.bytes(self.span))?;
         }
         Ok(())
     }
@@ -229,17 +236,24 @@ impl ImageField {
             full.bytes_mut(span)[place * each..][..each].fill(0);
         }
         let (black, each) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
-        let written = self.writer.write(&black, None, &mut full.bytes_mut(self.span)[place * each..][..each]);
+        let written = self.writer.write(&black, &mut full.bytes_mut(self.span)[place * each..][..each]);
         written.expect("an image, and its place, have their size");
     }
 
     /// Mixes the waiting images of a full batch.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
-        let MixScratch { own, last, erase } = scratch;
-        erase.clear();
-        erase.extend((0..full.len()).map(|place| full.meta(place).erase.get(self.number).copied().flatten()));
+        let MixScratch { own, last, drawn } = scratch;
+        let count = full.len();
+        drawn.resize_with(drawn.len().max(count), Drawn::default);
+        for (place, drawn) in drawn[..count].iter_mut().enumerate() {
+            match full.meta(place).drawn.get(self.number) {
+                Some(own) => drawn.clone_from(own),
+                None => *drawn = Drawn::default(),
+            }
+        }
         own.resize(self.writer.image_bytes(), 0);
-        batch::mix(&self.writer, mixing, full.bytes_mut(self.span), erase, own, last)
+        let steps = |place: usize| &drawn[place].values[..];
+        batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, steps), own, last)
     }
 }
 
@@ -259,5 +273,5 @@ fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
 pub(crate) struct MixScratch {
     own: Vec<u8>,
     last: Vec<u8>,
-    erase: Vec<Option<Erase>>,
+    drawn: Vec<Drawn>,
 }

@@ -76,12 +76,17 @@ impl Loader {
         let format = self.written(self.layout)?;
         let Written { size, dtype, layout, normalize } = format;
         Writer::new(size, dtype, layout, normalize)?;
-        // What is done to pixels on the host cannot be done to pixels that the device makes.
-        let leaves = self.decode_on != DecodeOn::Cpu && self.transforms.is_empty() && !self.augment.colours();
-        // Bytes that are used as they come are erased where they are written; everything else after
+        // Your own transforms come last of what is done to pixels, and run on the host.
+        let own = !self.transforms.is_empty();
+        if own && self.decode_on != DecodeOn::Cpu {
+            tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
+        }
+        let (leaves, retouches) = (!own && self.decode_on != DecodeOn::Cpu, !own && self.augment.changes_pixels());
+        // Bytes that are used as they come are changed where they are written; everything else after
         // normalisation.
-        let records = self.augment.mixes() || (self.augment.erases() && (dtype != Dtype::U8 || leaves));
-        let target = Target { dtype, layout, normalize };
+        let in_place = dtype == Dtype::U8 && !leaves;
+        let records = retouches || self.augment.mixes() || (self.augment.changes_values() && !in_place);
+        let target = Target { dtype, layout, normalize, retouched: retouches };
         let shares = self.shares()?;
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
         let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
@@ -89,7 +94,7 @@ impl Loader {
         let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         let decoding = leaves.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS });
         let is_asked = self.asked.is_some();
-        let mut parts = self.open(host, Some(Device { records, decoding }), true, beside)?;
+        let mut parts = self.open(host, Some(Device { records, retouches, decoding }), true, beside)?;
 
         let spec = spec(&parts.schema);
         spec.check()?;

@@ -101,9 +101,8 @@ impl Loader {
     /// the device's time from packed files (`warpfeed pack`), and 1.5 ms from plain ones.
     ///
     /// Workers decode everything else: progressive, rotated (EXIF), CMYK and damaged JPEGs, other
-    /// formats, and all pictures of a loader with [`transform`](Loader::transform) or
-    /// [`Augment::jitter`](crate::Augment::jitter). [`Stats::decoded_on_device`] counts the
-    /// pictures that the device decoded.
+    /// formats, and all pictures of a loader with a [`transform`](Loader::transform), because it
+    /// runs on the host. [`Stats::decoded_on_device`] counts the pictures that the device decoded.
     ///
     /// The device needs about 2.4 MB of memory per sample of a batch in addition to the batches;
     /// [`Batches::memory_plan`] includes it. Batches in host memory ignore the option.

@@ -143,8 +143,7 @@ impl Recipe {
         (part, place): (&mut Part, usize),
     ) -> Result<()> {
         let Planned { plan, rng, .. } = planned;
-        let steps = (&self.augment, &self.transforms[..]);
-        guarded(|| field.transform(pixels, plan, rng, steps, scratch, &mut Row::new(part, place)))
+        guarded(|| field.transform(pixels, plan, rng, &self.transforms, scratch, &mut Row::new(part, place)))
     }
 
     /// Bytes of memory that computing the fields of a sample takes.
@@ -241,7 +240,7 @@ fn replace_faulty(full: &mut Full) {
             }
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
-        full.meta_mut(place).erase = full.meta(donor).erase.clone();
+        full.meta_mut(place).drawn = full.meta(donor).drawn.clone();
         full.header_mut().picks[place].valid = false;
     }
 }

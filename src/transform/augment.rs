@@ -2,7 +2,8 @@ use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::crop::Crop;
-use crate::transform::{ColorJitter, ImageMut, Mix, Mixing, Plan, RandomErasing};
+use crate::transform::ops::{ColorJitter, Drawn, Op, RandomErasing};
+use crate::transform::{Mix, Mixing, Plan};
 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -37,8 +38,7 @@ pub struct Augment {
     fill: [u8; 3],
     flip: f64,
     vertical_flip: f64,
-    jitter: Option<ColorJitter>,
-    erase: Option<RandomErasing>,
+    ops: Vec<Op>,
     mix: Option<Mix>,
     /// A setter that was called on an unsupported crop, and what the setter needs.
     misuse: Option<(&'static str, &'static str)>,
@@ -52,8 +52,7 @@ impl Augment {
             fill: [0; 3],
             flip: 0.0,
             vertical_flip: 0.0,
-            jitter: None,
-            erase: None,
+            ops: Vec::new(),
             mix: None,
             misuse: None,
         }
@@ -185,15 +184,24 @@ impl Augment {
 
     /// Jitters the colours after the resize; off by default.
     #[must_use]
-    pub fn jitter(mut self, jitter: ColorJitter) -> Self {
-        self.jitter = Some(jitter);
-        self
+    pub fn jitter(self, jitter: ColorJitter) -> Self {
+        self.with(jitter)
     }
 
     /// Fills a random rectangle of the image after normalisation; off by default.
     #[must_use]
-    pub fn erase(mut self, erasing: RandomErasing) -> Self {
-        self.erase = Some(erasing);
+    pub fn erase(self, erasing: RandomErasing) -> Self {
+        self.with(erasing)
+    }
+
+    /// Adds an operation, or replaces the options of the same operation.
+    pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
+        let op = op.into();
+        let same = |other: &&mut Op| std::mem::discriminant(*other) == std::mem::discriminant(&op);
+        match self.ops.iter_mut().find(same) {
+            Some(other) => *other = op,
+            None => self.ops.push(op),
+        }
         self
     }
 
@@ -233,29 +241,18 @@ impl Augment {
                 return Err(Error::config(format!("augment: {name} of {p} is not a probability: it must be 0 to 1")));
             }
         }
-        if let Some(erase) = &self.erase {
-            erase.check()?;
-        }
-        if let Some(jitter) = &self.jitter {
-            jitter.check()?;
-        }
+        self.ops.iter().try_for_each(Op::check)?;
         if let Some(mix) = &self.mix {
             mix.check()?;
         }
         self.crop.check(self.output)
     }
 
-    /// Whether the colours change.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn colours(&self) -> bool {
-        self.jitter.is_some()
-    }
-
     /// Decides, before decoding, how a sample is transformed whose picture has size `size`.
     ///
-    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing. An option that is
-    /// turned off draws nothing. [`iou_crop`](Augment::iou_crop) treats the sample as one without
-    /// boxes;
+    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, colour jitter. An
+    /// option that is turned off draws nothing. [`iou_crop`](Augment::iou_crop) treats the sample as
+    /// one without boxes.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
@@ -280,22 +277,20 @@ impl Augment {
         plan.fill = self.fill;
         plan.flip = self.flip > 0.0 && rng.chance(self.flip);
         plan.vertical_flip = self.vertical_flip > 0.0 && rng.chance(self.vertical_flip);
-        plan.erase = self.erase.as_ref().and_then(|erase| erase.draw(self.output, rng));
+        plan.drawn = Drawn::new(&self.ops, self.output, rng);
         Ok(plan)
     }
 
-    /// Jitters the colours of a sample's image after the resize. Draws from the same `rng` as
-    /// [`plan`](Augment::plan), which must have been called before.
-    pub fn colour(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
-        if let Some(jitter) = &self.jitter {
-            jitter.apply(image, rng);
-        }
+    /// Whether samples may get steps on pixels.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn changes_pixels(&self) -> bool {
+        self.ops.iter().any(|op| !op.is_on_values())
     }
 
-    /// Whether samples may get a rectangle to erase. Erasing follows normalisation.
+    /// Whether samples may get steps on values.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub(crate) fn erases(&self) -> bool {
-        self.erase.is_some()
+    pub(crate) fn changes_values(&self) -> bool {
+        self.ops.iter().any(Op::is_on_values)
     }
 
     /// Whether plans depend on the sample's boxes.

@@ -1,38 +1,42 @@
 //! Transforms the decoded part of a picture into an image of the batch's size.
 //!
 //! 1. `augment`: [`Augment`], the steps for every sample: crop, flip, and the rest.
-//! 2. `colour`: [`ColorJitter`].
-//! 3. `crop`: the part of a picture that becomes the output, and its place there.
-//! 4. `erase`: [`RandomErasing`].
-//! 5. `geometry`: positions of crops, drawn and rounded as torchvision does.
-//! 6. `iou`: a crop that shows enough of the sample's boxes.
-//! 7. `mix`: [`Mix`], which mixes samples of a batch with their neighbours.
-//! 8. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping of
+//! 2. `crop`: the part of a picture that becomes the output, and its place there.
+//! 3. `geometry`: positions of crops, drawn and rounded as torchvision does.
+//! 4. `iou`: a crop that shows enough of the sample's boxes.
+//! 5. `mix`: [`Mix`], which mixes samples of a batch with their neighbours.
+//! 6. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
+//!    is one file for the host and the device.
+//! 7. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping of
 //!    points, boxes and pixels.
+//! 8. `record`: values that Rust writes and CUDA reads.
 //! 9. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
 //! 10. `step`: [`Transform`], a step of the user.
 //! 11. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
 //!
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
-//! [`Augment::plan`], then the colour, then the user's transforms.
+//! [`Augment::plan`], then the user's transforms.
 
 mod augment;
-mod colour;
 mod crop;
-mod erase;
 mod geometry;
 mod iou;
 mod mix;
+mod ops;
 mod plan;
+mod record;
 mod resize;
 mod step;
 mod view;
 
 pub use augment::Augment;
-pub use colour::ColorJitter;
-pub use erase::{Erase, RandomErasing};
 pub use mix::{Mix, Mixing};
+pub use ops::{ColorJitter, Erase, RandomErasing};
+pub(crate) use ops::{Drawn, OnPixels, OnValues, STEPS_ON_PIXELS, STEPS_ON_VALUES, Step};
+#[cfg(test)]
+pub(crate) use ops::{Halve, declarations, dispatch};
 pub use plan::{Clipped, Plan};
+pub(crate) use record::{Record, record};
 pub(crate) use resize::Planes;
 pub use resize::Resizer;
 pub use step::Transform;

@@ -1,7 +1,8 @@
 use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
 use crate::transform::geometry;
-use crate::transform::{Erase, Window};
+use crate::transform::ops::{Drawn, Erase, OnValues};
+use crate::transform::{ImageMut, Window};
 
 /// The transformation of one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it
 /// before decoding.
@@ -42,9 +43,8 @@ pub struct Plan {
     /// Whether boxes are dropped if their centre lies outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
     pub centred: bool,
-    /// Rectangle that is filled after normalisation. Masks, boxes and points do not change, as in
-    /// torchvision's `RandomErasing`.
-    pub erase: Option<Erase>,
+    /// Steps after the resize.
+    pub(crate) drawn: Drawn,
 }
 
 /// A box in the output, returned by [`Plan::clip_box`].
@@ -74,7 +74,7 @@ impl Plan {
             flip: false,
             vertical_flip: false,
             centred: false,
-            erase: None,
+            drawn: Drawn::default(),
         }
     }
 
@@ -128,6 +128,17 @@ impl Plan {
         let down = within(y, height, self.region.y, self.region.height);
         let finite = [x, y, width, height].iter().all(|v| v.is_finite());
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
+    }
+
+    /// Changes the resized `image`, in the batch's size, as was drawn: colour jitter.
+    pub fn retouch(&self, image: &mut ImageMut<'_>) {
+        self.drawn.run(image);
+    }
+
+    /// The rectangle that is filled after normalisation, if any. Masks, boxes and points do not
+    /// change, as in torchvision's `RandomErasing`.
+    pub fn erased(&self) -> Option<Erase> {
+        self.drawn.values.iter().map(|OnValues::Erase(erase)| *erase).next()
     }
 
     /// The target's place in the output, after flips.

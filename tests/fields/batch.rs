@@ -148,7 +148,7 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     let sample = source.read(id as usize, &mut scratch).unwrap();
     let size = Draw.open(sample.image().unwrap().1).unwrap().size();
     let plan = augment.plan(size, &mut Rng::new(seed, epoch, id)).unwrap();
-    Ops { erase: plan.erase.map(|erase| (erase.rect, erase.value)), ..Ops::default() }
+    Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
 /// The reference is the arithmetic of the device's kernel, value by value, which

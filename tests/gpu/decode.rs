@@ -16,7 +16,7 @@ use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::transform::{Mix, RandomErasing};
+use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
 /// Drawn JPEGs of all kinds that the encoder writes, some of them damaged.
@@ -85,6 +85,8 @@ fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what:
     device.stats().decoded_on_device
 }
 
+const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
+
 fn sanitize() -> bool {
     std::env::var_os("WARPFEED_SANITIZE").is_some()
 }
@@ -119,7 +121,7 @@ fn the_device_decodes_every_kind_to_the_bits_of_the_host() {
 fn what_the_device_decodes_it_also_erases_mixes_and_normalises() {
     let Some(stream) = stream() else { return };
     let pictures = drawn(128, true);
-    for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
+    for dtype in DTYPES {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let augment = Augment::train(64).erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
             let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
@@ -129,6 +131,41 @@ fn what_the_device_decodes_it_also_erases_mixes_and_normalises() {
             compare(&erased, &stream, DecodeOn::Gpu, &format!("erased, {dtype:?} {layout:?}"));
         }
     }
+}
+
+#[test]
+fn the_device_jitters_colours_wherever_a_picture_was_decoded() {
+    let Some(stream) = stream() else { return };
+    let pictures = drawn(if sanitize() { 48 } else { 128 }, true);
+    let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
+    for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
+        let augment = Augment::train(65).jitter(jitter.clone());
+        let erased = augment.clone().erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
+        for augment in [augment, erased] {
+            let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
+            let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
+            for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
+                assert_eq!(left > 0, on != DecodeOn::Cpu);
+            }
+        }
+    }
+}
+
+#[test]
+fn transforms_of_your_own_keep_decoding_on_the_workers_and_the_log_says_so() {
+    let Some(stream) = stream() else { return };
+    let pictures = drawn(32, false);
+    let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
+        image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+        Ok(())
+    };
+    let loader = loader(&pictures).augment(Augment::train(64)).transform(invert);
+    let warnings = crate::warnings::Warnings::default();
+    let left =
+        tracing::subscriber::with_default(warnings.clone(), || compare(&loader, &stream, DecodeOn::Gpu, "inverted"));
+    let expected = "the workers decode all pictures, because a transform of your own runs on the host";
+    assert_eq!((left, &warnings.0.lock().unwrap()[..]), (0, &[expected.to_owned()][..]));
 }
 
 #[test]

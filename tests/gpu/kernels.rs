@@ -9,9 +9,12 @@
 use crate::device::noise::{DTYPES, LAYOUTS, random_bytes};
 use crate::device::stream;
 use crate::reference::{Ops, convert};
-use warpfeed::cuda::internal::{Context, Convert, Event, Launch, Memory, Pinned, SampleOps, SoftLabels, Stream};
-use warpfeed::decode::Rect;
+use warpfeed::cuda::internal::{
+    Context, Convert, Event, Launch, Memory, Pinned, Retouch, SampleOps, SoftLabels, Stream,
+};
+use warpfeed::decode::{Rect, Size};
 use warpfeed::order::Rng;
+use warpfeed::transform::{Augment, ColorJitter, ImageMut, Mixing, Plan, RandomErasing};
 use warpfeed::{Dtype, ErrorKind, Layout, Normalize};
 
 fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
@@ -20,21 +23,30 @@ fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
     Rect::new(x, y, w as u32, h as u32)
 }
 
+/// A record that may erase and mix, and the same as plain data.
 fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
-    let (mut plain, mut ops) = (Ops::default(), SampleOps::new());
-    let partner = rng.below(count as u64) as usize;
-    if rng.chance(0.5) {
-        let (rect, fill) = (random_rect(rng, size), [rng.unit() as f32 * 200.0, -1.5, 0.25]);
-        (plain.erase, ops) = (Some((rect, fill)), ops.erase(rect, fill));
-    }
+    let (width, height) = (size.1 as u32, size.0 as u32);
+    let fill = [rng.unit() as f32 * 200.0, -1.5, 0.25];
+    let erasing = RandomErasing::new(0.6).scale(0.0, 1.0).ratio(0.1, 10.0).value(fill);
+    let plan = Augment::resize(width, height).erase(erasing).plan(Size::new(width, height), rng).unwrap();
+    let (partner, weight) = (rng.below(count as u64) as usize, rng.unit() as f32);
+    let mut plain = Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() };
+    let ops = SampleOps::of(&plan);
     if rng.chance(0.4) {
-        let weight = rng.unit() as f32;
-        (plain.mix, ops) = (Some((partner, weight)), ops.mix(partner, weight));
+        plain.mix = Some((partner, weight));
+        (plain, ops.mix(partner, &Mixing { weight, cut: None }))
     } else if rng.chance(0.5) {
         let rect = random_rect(rng, size);
-        (plain.cut, ops) = (Some((partner, rect)), ops.cut(partner, rect, 0.5));
+        plain.cut = Some((partner, rect));
+        (plain, ops.mix(partner, &Mixing { weight, cut: Some(rect) }))
+    } else {
+        (plain, ops)
     }
-    (plain, ops)
+}
+
+/// A record without steps.
+fn no_ops() -> SampleOps {
+    SampleOps::of(&Plan::resized_crop(Size::new(1, 1), Rect::new(0, 0, 1, 1), Size::new(1, 1), Rect::new(0, 0, 1, 1)))
 }
 
 fn upload(stream: &Stream, memory: &Memory, offset: usize, bytes: &[u8]) {
@@ -89,6 +101,81 @@ fn every_kernel_gives_the_bits_of_the_host() {
     }
 }
 
+/// Runs the steps of `plans` on `images` on the device and on the host, and compares.
+fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), images: &[u8], plans: &[Plan]) {
+    let (each, count) = (size.0 * size.1 * 3, plans.len());
+    let records = (images.len() + 64).next_multiple_of(256);
+    let memory = Memory::new(context, records + count * SampleOps::BYTES).unwrap();
+    let mut bytes = vec![0; count * SampleOps::BYTES];
+    plans.iter().zip(bytes.as_chunks_mut().0).for_each(|(plan, record)| SampleOps::of(plan).write(record));
+    upload(stream, &memory, 0, &[images, &[0xa5; 64]].concat());
+    upload(stream, &memory, records, &bytes);
+    let kernel = Retouch::load(context, size).unwrap();
+    // SAFETY: nobody is mixed, and the kernel lives until the download below has waited.
+    unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: 0, records: Some(records), count }) }.unwrap();
+    let mut found = vec![0; images.len() + 64];
+    stream.download(&mut found, &memory, 0).unwrap();
+    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "written behind the end");
+    let mut expected = images.to_vec();
+    let check = |((expected, found), plan): ((&mut [u8], &[u8]), &Plan)| {
+        plan.retouch(&mut ImageMut::new(expected, size.1 as u32, size.0 as u32));
+        let wrong = expected.iter().zip(found).position(|(a, b)| a != b);
+        assert_eq!(wrong, None, "{size:?}: {plan:?}");
+    };
+    std::thread::scope(|scope| {
+        for one in expected.chunks_mut(each).zip(found.chunks(each)).zip(plans) {
+            scope.spawn(move || check(one));
+        }
+    });
+}
+
+#[test]
+fn colour_jitter_gives_the_bits_of_the_host() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let mut rng = Rng::new(11, 0, 0);
+    let amounts = [0.0, 0.1, 0.4, 1.0, 3.0, 1e9];
+    for (height, width) in [(224, 224), (1, 1), (3, 7), (17, 40), (5, 33), (64, 300), (1, 5)] {
+        let mut plan = |_| {
+            let mut amount = || rng.chance(0.7).then(|| amounts[rng.below(6) as usize]);
+            let mut jitter = ColorJitter::new();
+            jitter = amount().into_iter().fold(jitter, ColorJitter::brightness);
+            jitter = amount().into_iter().fold(jitter, ColorJitter::contrast);
+            jitter = amount().into_iter().fold(jitter, ColorJitter::saturation);
+            jitter = amount().into_iter().fold(jitter, |jitter, amount| jitter.hue(amount.min(0.5)));
+            let (width, height) = (width as u32, height as u32);
+            Augment::resize(width, height).jitter(jitter).plan(Size::new(width, height), &mut rng).unwrap()
+        };
+        let plans: Vec<Plan> = (0..40).map(&mut plan).collect();
+        let images = random_bytes(&mut rng, 40 * height * width * 3);
+        compare_retouched(&own, &context, (height, width), &images, &plans);
+    }
+}
+
+/// Hue and saturation depend on one pixel alone: here are all 2^24 of them.
+#[test]
+fn every_colour_is_jittered_to_the_bits_of_the_host() {
+    let Some(stream) = stream() else { return };
+    if std::env::var_os("WARPFEED_SANITIZE").is_some() {
+        return;
+    }
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let colours: Vec<u8> = (0..1_u32 << 24).flat_map(|colour| colour.to_le_bytes().into_iter().take(3)).collect();
+    let size = Size::new(1 << 10, 1 << 10);
+    for (n, jitter) in [ColorJitter::new().hue(0.5), ColorJitter::new().hue(0.1), ColorJitter::new().saturation(1.5)]
+        .iter()
+        .enumerate()
+    {
+        let plan = |sample| {
+            let augment = Augment::resize(size.width, size.height).jitter(jitter.clone());
+            augment.plan(size, &mut Rng::new(n as u64, 0, sample)).unwrap()
+        };
+        compare_retouched(&own, &context, (1 << 10, 1 << 10), &colours, &(0..16).map(plan).collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn more_samples_than_a_grid_has_rows() {
     let Some(stream) = stream() else { return };
@@ -115,10 +202,10 @@ fn soft_labels_are_mixed_and_smoothed() {
     let memory = Memory::new(&context, 1 << 20).unwrap();
     let labels = [3i64, 0, 299, -1];
     let ops = [
-        SampleOps::new(),
-        SampleOps::new().mix(0, 0.75),
-        SampleOps::new().cut(1, Rect::new(0, 0, 1, 1), 0.5),
-        SampleOps::new(),
+        no_ops(),
+        no_ops().mix(0, &Mixing { weight: 0.75, cut: None }),
+        no_ops().mix(1, &Mixing { weight: 0.5, cut: Some(Rect::new(0, 0, 1, 1)) }),
+        no_ops(),
     ];
     let mut records = [0; 4 * SampleOps::BYTES];
     ops.iter().zip(records.as_chunks_mut().0).for_each(|(ops, record)| ops.write(record));

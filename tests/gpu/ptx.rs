@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libloading::{Library, Symbol};
 
@@ -75,6 +75,21 @@ fn compile(library: &Library, source: &str) -> String {
     }
 }
 
+/// The text of a source with its quoted includes in their places, each file once.
+fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
+    let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    if seen.contains(&path) {
+        return String::new();
+    }
+    seen.push(path.clone());
+    let text = std::fs::read_to_string(&path).unwrap();
+    let line = |line: &str| match line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"')) {
+        Some(name) => expanded(&path.with_file_name(name), seen),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
 #[test]
 fn the_committed_ptx_is_what_the_source_gives() {
     let Some(library) = nvrtc() else { return };
@@ -91,7 +106,7 @@ fn the_committed_ptx_is_what_the_source_gives() {
             if source.extension().is_none_or(|e| e != "cu") {
                 continue;
             }
-            let ptx = compile(&library, &std::fs::read_to_string(&source).unwrap());
+            let ptx = compile(&library, &expanded(&source, &mut Vec::new()));
             let committed = source.with_extension("ptx");
             if std::env::var_os("WARPFEED_BLESS").is_some() {
                 std::fs::write(&committed, &ptx).unwrap();

@@ -7,13 +7,13 @@
 //! 1. `cast`: conversion of a pixel's value, and its place in the output.
 //! 2. `avx2`: the vector path.
 //! 3. `writer`: [`Writer`], with the portable path.
-//! 4. `mixed`: mixes an image with another one, and also rounds once.
+//! 4. `values`: runs steps on values, and mixes an image with another one. Both round once.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod cast;
-mod mixed;
+mod values;
 mod writer;
 
-pub(crate) use mixed::Unwritten;
+pub(crate) use values::Unwritten;
 pub use writer::Writer;

@@ -6,7 +6,6 @@ use super::cast::{Cast, Kind, Vector, element};
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
-use crate::transform::Erase;
 
 /// Writes finished images, `u8` HWC RGB, into their entries of a batch.
 #[derive(Debug, Clone)]
@@ -72,16 +71,16 @@ impl Writer {
     }
 
     /// Whether the batch stores images unchanged, as bytes in HWC order. They can then be resized
-    /// straight into their entries, and only [`erase`](Writer::erase) remains to be done.
+    /// straight into their entries, and only steps on values remain to be done.
     pub fn is_copy(&self) -> bool {
         self.cast.is_copy()
     }
 
-    /// Normalises and casts `image`, `u8` HWC, lays it out in `dst`, and fills `erase`.
+    /// Normalises and casts `image`, `u8` HWC, and lays it out in `dst`.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
-    pub fn write(&self, image: &[u8], erase: Option<&Erase>, dst: &mut [u8]) -> Result<()> {
+    pub fn write(&self, image: &[u8], dst: &mut [u8]) -> Result<()> {
         self.check("an image", image.len(), self.size.area() as usize * 3)?;
         self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
         if self.is_copy() {
@@ -90,40 +89,7 @@ impl Writer {
             let done = self.vector.map_or(0, |vector| vector(&self.cast, image, None, dst));
             self.write_table(image, dst, done);
         }
-        erase.map_or(Ok(()), |erase| self.erase(erase, dst))
-    }
-
-    /// Fills `erase` in `dst`, an image that has already been written.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Transform`] if the rectangle leaves the image, or the length of `dst` does not
-    /// match the size.
-    pub fn erase(&self, erase: &Erase, dst: &mut [u8]) -> Result<()> {
-        self.check("an image's entry in the batch", dst.len(), self.sample_bytes())?;
-        let rect = erase.rect;
-        if rect.width == 0 || rect.height == 0 {
-            return Ok(());
-        }
-        self.check_rect("erasing", rect)?;
-        match self.cast.kind.bytes() {
-            1 => self.erase_elements::<1>(erase, dst),
-            2 => self.erase_elements::<2>(erase, dst),
-            _ => self.erase_elements::<4>(erase, dst),
-        }
         Ok(())
-    }
-
-    fn erase_elements<const B: usize>(&self, erase: &Erase, dst: &mut [u8]) {
-        let value = erase.value.map(|v| element::<B>(self.cast.kind.bits(v)));
-        let dst = dst.as_chunks_mut::<B>().0;
-        let (plane, row, rect) = (self.size.area() as usize, self.size.width as usize, erase.rect);
-        for y in rect.y as usize..(rect.y + rect.height) as usize {
-            let (first, last) = (y * row + rect.x as usize, y * row + (rect.x + rect.width) as usize);
-            match self.cast.layout {
-                Layout::Nhwc => dst[first * 3..last * 3].as_chunks_mut::<3>().0.fill(value),
-                Layout::Nchw => (0..3).for_each(|c| dst[c * plane + first..c * plane + last].fill(value[c])),
-            }
-        }
     }
 
     pub(super) fn check_rect(&self, doing: &str, rect: Rect) -> Result<()> {
@@ -209,11 +175,11 @@ mod tests {
             // At every alignment that a slot may have. The surrounding bytes must not change.
             let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
             let mut fast = vec![0xa5; before + bytes + 40];
-            writer.write(&image, None, &mut fast[before..before + bytes]).unwrap();
+            writer.write(&image, &mut fast[before..before + bytes]).unwrap();
             assert!(fast[..before].iter().chain(&fast[before + bytes..]).all(|&v| v == 0xa5));
             writer.vector = None;
             let mut table = vec![0; bytes];
-            writer.write(&image, None, &mut table).unwrap();
+            writer.write(&image, &mut table).unwrap();
             assert!(fast[before..before + bytes] == table, "{size:?} {dtype:?} {layout:?}");
             let (w, h, b) = (size.width as usize, size.height as usize, dtype.bytes());
             for (y, x, c) in (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..3).map(move |c| (y, x, c)))) {
@@ -231,35 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn an_erased_rectangle_holds_the_value_and_nothing_else_changes() {
-        let size = Size::new(20, 7);
-        let image = random(420, 3);
-        let erase = Erase { rect: Rect::new(3, 2, 11, 4), value: [0.0, -1.5, 300.0] };
-        for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
-            let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
-            let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
-            writer.write(&image, None, &mut plain).unwrap();
-            writer.write(&image, Some(&erase), &mut erased).unwrap();
-            let expected = [0.0, -1.5, 300.0].map(|v| writer.cast.kind.bits(v).to_le_bytes());
-            let b = dtype.bytes();
-            for i in 0..420 {
-                let (pixel, c) = if layout == Layout::Nhwc { (i / 3, i % 3) } else { (i % 140, i / 140) };
-                let inside = (3..14).contains(&(pixel % 20)) && (2..6).contains(&(pixel / 20));
-                let want = if inside { &expected[c][..b] } else { &plain[i * b..][..b] };
-                assert_eq!(&erased[i * b..][..b], want, "{dtype:?} {layout:?} element {i}");
-            }
-        }
-        let writer = Writer::new(size, Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
-        let outside = Erase { rect: Rect::new(10, 0, 11, 1), value: [0.0; 3] };
-        assert!(writer.erase(&outside, &mut vec![0; 420]).is_err());
-    }
-
-    #[test]
     fn lengths_and_options_that_do_not_fit_are_errors() {
         let writer = Writer::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
-        let e = writer.write(&[0; 48], None, &mut [0; 95]).unwrap_err();
+        let e = writer.write(&[0; 48], &mut [0; 95]).unwrap_err();
         assert_eq!(e.cause(), "its entry in the batch of 4x4 needs 96 bytes, found 95");
-        assert!(writer.write(&[0; 47], None, &mut [0; 96]).is_err());
+        assert!(writer.write(&[0; 47], &mut [0; 96]).is_err());
         let zero = Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
         assert!(Writer::new(Size::new(4, 4), Dtype::F32, Layout::Nchw, zero).is_err());
         assert!(Writer::new(Size::new(4, 4), Dtype::I64, Layout::Nchw, Normalize::UNIT).is_err());

@@ -1,4 +1,5 @@
-// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3): normalise, erase and mix in one pass.
+// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3): normalise, run the steps on
+// values and mix, in one pass.
 //
 // A thread takes P neighbouring pixels of a row: their 3 P bytes are read in three words, and a warp's stores are contiguous. One code,
 // three entry points a type and layout:
@@ -11,21 +12,7 @@
 // Arithmetic is spelled out in round-to-nearest intrinsics, in the order of the host path, so both give the same bits; the file is
 // compiled with contraction off. `convert.ptx` beside it is what NVRTC 12.8 makes of it for compute_70 (see kernels/README.md).
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-
-// One sample's part, written by the host: `cuda/ops.rs` is the same struct. Boxes are half open, ordered, in pixels of the output.
-struct __align__(16) SampleOps {
-    u32 flags;
-    u32 partner;        // the sample of this batch it is mixed with
-    float weight;       // MIX: this sample's share; its label's share with CUT too
-    u32 reserved;
-    uint4 erase;        // x0, y0, x1, y1
-    uint4 cut;          // CUT: the box that shows the partner
-    float4 fill;        // what an erased box holds, in output units; the fourth is unused
-};
-enum { ERASE = 1, MIX = 2, CUT = 4 };
+#include "records.cuh"
 
 struct Normalize { float scale[3], bias[3]; };
 
@@ -93,28 +80,32 @@ template <> struct Raw<1> {
     __device__ __forceinline__ float value(int i) const { return float(bytes[i]); }
 };
 
-// How many of the pixels from `box`'s left edge on lie inside it in row `y`: none if the P pixels from `x` on miss it. A pixel at column x
-// is inside if x - box.x, without a sign, is less.
-template <int P> __device__ __forceinline__ u32 reach(const uint4& box, u32 x, u32 y) {
-    return y >= box.y && y < box.w && x + P > box.x && x < box.z ? box.z - box.x : 0;
+// The width of `rect` if some of the P pixels of row `y` from column `x` on are inside, or 0. A pixel at column x is inside if
+// x - rect.x, without a sign, is less.
+template <int P> __device__ __forceinline__ u32 reach(const Rect& rect, u32 x, u32 y) {
+    return y - rect.y < rect.height && x + P > rect.x && x < rect.x + rect.width ? rect.width : 0;
 }
+
+#include "steps_on_values.cuh"
+
+// A value that lies at a multiple of 16 bytes, read in words of 16 bytes.
+template <class T> union Words {
+    uint4 word[sizeof(T) / 16];
+    T value;
+    __device__ __forceinline__ Words(const T& from) {
+        #pragma unroll
+        for (int i = 0; i < sizeof(T) / 16; i++) word[i] = reinterpret_cast<const uint4*>(&from)[i];
+    }
+};
 
 // P output pixels of one sample from column `x`, row `y`, before mixing.
 template <int P>
-__device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 flags, u32 x, u32 y, const Normalize& norm,
+__device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 steps, u32 x, u32 y, const Normalize& norm,
                                         float (&v)[3 * P]) {
     #pragma unroll
     for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], raw.value(i), norm.bias[i % 3]);
-    if (flags & ERASE) {
-        const uint4 box = ops->erase;
-        if (const u32 wide = reach<P>(box, x, y)) {
-            const float4 fill = ops->fill;
-            #pragma unroll
-            for (int p = 0; p < P; p++) {
-                if (x + p - box.x < wide) v[p * 3] = fill.x, v[p * 3 + 1] = fill.y, v[p * 3 + 2] = fill.z;
-            }
-        }
-    }
+    #pragma unroll 1
+    for (u32 i = 0; i < steps >> 16; i++) run_step<P>(Words<Step>(ops->values[i]).value, x, y, v);
 }
 
 // P values of type T, packed into the word that holds them.
@@ -151,19 +142,19 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const SampleOps* ops = Ops && all ? all + n : nullptr;
         const uint4 head = ops ? *reinterpret_cast<const uint4*>(ops) : make_uint4(0, 0, 0, 0);
-        const u32 flags = head.x;
+        const u32 mixing = head.x, steps = head.w;
         const u8* const image = in + size_t(n) * pixels * 3;
         Raw<P> own[G], other[G];
         const SampleOps* others = nullptr;
-        u32 their = 0;
+        u32 their = 0;     // their steps
         #pragma unroll
         for (int g = 0; g < G; g++) {
             const u32 group = first + g * blockDim.x;
             if (group < groups) own[g].fetch(image + group * P * 3);
         }
-        if (flags & (MIX | CUT)) {
+        if (mixing) {
             others = all + head.y;
-            their = others->flags;
+            their = others->steps;
             const u8* const partner = in + size_t(head.y) * pixels * 3;
             #pragma unroll
             for (int g = 0; g < G; g++) {
@@ -178,16 +169,16 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
             const bool active = group < groups;
             float v[3 * P];
             if constexpr (Ops) {
-                if (active) develop<P>(own[g], ops, flags, x[g] * P, y[g], norm, v);
-                if (active && flags & (MIX | CUT)) {
+                if (active) develop<P>(own[g], ops, steps, x[g] * P, y[g], norm, v);
+                if (active && mixing) {
                     float w[3 * P];
                     develop<P>(other[g], others, their, x[g] * P, y[g], norm, w);
-                    if (flags & CUT) {
-                        const uint4 box = ops->cut;
-                        const u32 wide = reach<P>(box, x[g] * P, y[g]);
+                    if (mixing == CUT) {
+                        const Rect cut = Words<Rect>(ops->cut).value;
+                        const u32 wide = reach<P>(cut, x[g] * P, y[g]);
                         #pragma unroll
                         for (int p = 0; p < P; p++) {
-                            if (x[g] * P + p - box.x < wide) {
+                            if (x[g] * P + p - cut.x < wide) {
                                 #pragma unroll
                                 for (int c = 0; c < 3; c++) v[p * 3 + c] = w[p * 3 + c];
                             }
@@ -281,7 +272,7 @@ soft_labels(float* out, const long long* labels, const SampleOps* ops, u32 count
     const float low = __fdiv_rn(smoothing, float(classes)), high = __fsub_rn(1.0f, smoothing);
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         float share = labels[n] == k ? 1.0f : 0.0f;
-        if (ops && ops[n].flags & (MIX | CUT)) {
+        if (ops && ops[n].mixing) {
             const float a = ops[n].weight, other = labels[ops[n].partner] == k ? 1.0f : 0.0f;
             share = __fadd_rn(__fmul_rn(other, __fsub_rn(1.0f, a)), __fmul_rn(share, a));
         }

@@ -22,48 +22,12 @@
 // if they cannot be decoded in parallel. Later kernels leave such a sample out, and the host
 // decodes it.
 
+#include "records.cuh"
+
 typedef signed short i16;
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
 
 enum Upsampling { NONE, H2V1, H1V2, H2V2, REPLICATE };
 enum Colour { GREY, YCBCR, RGB };
-
-// One component on the grid of MCUs.
-struct Part {
-    u32 h, v;           // blocks in an MCU, across and down
-    u32 first;          // its first block's place in an MCU
-    u32 across, down;   // pixels that a sample stands for
-    u32 upsampling;
-    u32 width, height;  // samples that hold pixels of the picture
-};
-
-// One sample's part, written by the host: `cuda/decode_ops.rs` is the same struct.
-struct __align__(16) DecodeOps {
-    u32 kind;           // 0: its pixels are in place
-    u32 segments;
-    u32 at, bytes;      // its head and data in the arena
-    u32 block;          // its first block in the scratch of coefficients and of planes
-    u32 mcus;           // in a row of the whole picture
-    u32 column, columns, row, rows;     // the window, in MCUs
-    u32 blocks;         // in an MCU
-    u32 colour;
-    u32 count;          // of parts
-    u32 tables;         // Huffman tables in the head
-    u32 place;          // in the batch; another sample's if this one is a copy of it
-    u32 kept;           // blocks
-    Part parts[3];
-    u32 choice[3];      // of each part: DC table | AC table << 8
-    u32 longest;        // bytes of the longest segment
-    uint4 region;       // what the resize may read of the stored picture: x, y, width, height
-    uint4 shown;        // where in the output the picture lands, after flips
-    u32 mirrored, flipped;
-    u32 fill;           // red | green << 8 | blue << 16
-    u32 unused_three;
-    double2 across, down;   // the part of the region that becomes the output: start, end
-};
 
 // The head: quantisation tables, Huffman tables, segments.
 struct Spec { u8 counts[16], symbols[256]; };
@@ -120,9 +84,9 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
         u8* const at = axis_of(axes, n, down, width, height);
         Axis& head = *reinterpret_cast<Axis*>(at);
         uint2* const starts = reinterpret_cast<uint2*>(at + sizeof(Axis));
-        const u32 outputs = down ? o.shown.w : o.shown.z, length = down ? o.region.w : o.region.z;
+        const u32 outputs = down ? o.shown.height : o.shown.width, length = down ? o.region.height : o.region.width;
         i16* const coefficients = reinterpret_cast<i16*>(starts + (down ? height : width));
-        const double start = down ? o.down.x : o.across.x, end = down ? o.down.y : o.across.y;
+        const double start = down ? o.down[0] : o.across[0], end = down ? o.down[1] : o.across[1];
         const bool reversed = down ? o.flipped : o.mirrored;
         const double scale = (end - start) / double(outputs);
         const double radius = fmax(scale, 1.0), narrow = 1.0 / radius;
@@ -1180,7 +1144,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
         const uint2* const down_starts = reinterpret_cast<const uint2*>(tall + sizeof(Axis));
         const u32* const across_pairs = reinterpret_cast<const u32*>(across_starts + width);
         const u16* const down_taps = reinterpret_cast<const u16*>(down_starts + height);
-        const uint4 shown = o.shown;
+        const Rect shown = o.shown;
         const bool flipped = o.flipped, ycc = o.colour == YCBCR && o.parts[0].upsampling == NONE;
         const u32 second = o.parts[1].upsampling, third = o.parts[2].upsampling;
         // The lines begin at a multiple of four pixels of the stored picture.
@@ -1189,7 +1153,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
         const u32 most = max(min(words / 4 / quads, u32(ROWS)), 1u), fill = o.fill;
         for (u32 from = top; from < bottom; from += most) {
             // The rows of the output that show the picture.
-            const u32 low = max(from, shown.y), high = min(min(from + most, bottom), shown.y + shown.w);
+            const u32 low = max(from, shown.y), high = min(min(from + most, bottom), shown.y + shown.height);
             __syncthreads();
             if (low < high) {
                 if (threadIdx.x == 0) strip.rows = high - low, strip.reversed = flipped;
@@ -1197,7 +1161,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
                     const u32 tap = threadIdx.x % MOST_TAPS;
                     const auto row = [&](u32 k) { return (flipped ? high - 1 - k : low + k) - shown.y; };
                     const auto weight = [&](u32 row, u32 tap, u32 taps) {
-                        return tap < taps ? u32(down_taps[(tap / 2 * shown.w + row) * 2 + tap % 2]) << (24 - down.precision) : 0;
+                        return tap < taps ? u32(down_taps[(tap / 2 * shown.height + row) * 2 + tap % 2]) << (24 - down.precision) : 0;
                     };
                     const uint2 reach = down_starts[row(k)], next = k + 1 < high - low ? down_starts[row(k + 1)] : make_uint2(0, 0);
                     if (tap == 0) strip.starts[k] = reach.x + o.region.y, strip.ends[k] = reach.x + reach.y + o.region.y;
@@ -1217,7 +1181,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
             const u32 lane = threadIdx.x % 32, end = min(from + most, bottom);
             for (u32 x = threadIdx.x; x - lane < width; x += blockDim.x) {
                 const u32 column = x - shown.x;
-                const bool inside = column < shown.z;
+                const bool inside = column < shown.width;
                 const uint2 reach = inside ? across_starts[column] : make_uint2(origin, 0);
                 u8* to = out + ((size_t(n) * height + from) * width + x) * 3;
                 for (u32 group = from; group < end; group += GROUP) {
@@ -1234,7 +1198,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
                     #pragma unroll 1
                     for (u32 tap = 0; tap < taps; tap += 2) {
                         const u32 weights = __ldg(pairs);
-                        pairs += shown.z;
+                        pairs += shown.width;
                         #pragma unroll
                         for (u32 i = 0; i < GROUP; i++) sums[i].add_pair(line[i][0], line[i][1], weights), line[i] += 2;
                     }

@@ -118,7 +118,7 @@ fn the_ring_keeps_the_bus_busy() {
         let image = (field("image", Dtype::U8, vec![SIDE, SIDE, 3]), Role::Picture);
         let label = (field("label", Dtype::I64, vec![]), Role::Label);
         let schema = Schema::new(BATCH, [image, label]).unwrap();
-        let spec = Spec::new(&schema, Target { dtype, layout, normalize: Normalize::IMAGENET }, None);
+        let spec = Spec::new(&schema, Target { dtype, layout, normalize: Normalize::IMAGENET, retouched: false }, None);
         let consumer = Stream::lent(&stream).unwrap();
         let gpu = Nvidia(context.clone());
         let times = std::sync::Arc::new(crate::trace::Counters::new(0, 0, Vec::new()));

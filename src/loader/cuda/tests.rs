@@ -8,12 +8,12 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
 use crate::batch::Feed;
-use crate::device::sim::{Mistake, Sim};
+use crate::device::sim::{Mistake, Sim, converted};
 use crate::engine::{Decoder, OnError};
 use crate::error::ErrorKind;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
-use crate::transform::Augment;
+use crate::transform::{Augment, ColorJitter, Halve, ImageMut};
 
 mod memory;
 mod repairs;
@@ -118,6 +118,51 @@ fn the_device_decodes_to_the_bits_of_the_host() {
             }
         }
     }
+}
+
+#[test]
+fn the_device_jitters_colours_to_the_bits_of_the_host() {
+    let pictures = pictures(true);
+    let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
+    let loader = loader(&pictures).augment(Augment::train(32).jitter(jitter));
+    let expected: Vec<Vec<u8>> = on_host(loader.clone(), 1).into_iter().map(all_converted).collect();
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+        let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
+        assert!(batches == expected, "{decode_on:?}");
+        assert!(if decode_on == DecodeOn::Gpu { left > 24 } else { (left > 0) == (decode_on != DecodeOn::Cpu) });
+    }
+}
+
+/// The bytes of a batch as the simulated kernel converts them.
+fn all_converted(batch: Vec<u8>) -> Vec<u8> {
+    batch.into_iter().map(|byte| converted(byte, 0)).collect()
+}
+
+#[test]
+fn a_step_without_device_code_sends_its_samples_alone_to_the_workers() {
+    let pictures = pictures(false);
+    let plain = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
+    let halved = plain.augment(Augment::train(32).with(Halve).jitter(ColorJitter::new().hue(0.3)));
+    let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
+    let (batches, left) = on_device(halved, 0, 0).unwrap();
+    assert!(batches == expected);
+    assert!(left > 8 && left + 8 < most, "{left} pictures, {most} without the step");
+}
+
+#[test]
+fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
+    let pictures = pictures(false);
+    let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
+        image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+        Ok(())
+    };
+    // The jitter comes before the transform.
+    let loader = loader(&pictures).augment(Augment::train(32).jitter(ColorJitter::new().contrast(0.5)));
+    let loader = loader.transform(invert).decode_on(DecodeOn::Gpu);
+    let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
+    assert!(batches == on_host(loader, 0));
+    assert_eq!(left, 0);
 }
 
 /// Damaged pictures that an epoch counts on the simulated device, and how many it decoded.

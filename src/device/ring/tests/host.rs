@@ -25,7 +25,7 @@ pub(super) fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (F
 
 /// What becomes of `arrays`, with rows of five shares if they are wanted.
 pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) -> Spec {
-    let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT };
+    let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
     let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
     let schema = Schema::new(BATCH, arrays).unwrap();
     Spec::new(&schema, target, shares.then_some(Shares { field, smoothing: 0.1 }))

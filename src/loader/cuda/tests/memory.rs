@@ -17,7 +17,9 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
     let open = |loader: Loader| {
         let host = loader.written(Layout::Nhwc).unwrap();
         let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
-        loader.open(host, Some(Device { records: false, decoding: Some(room) }), false, |_, _| 0).unwrap()
+        loader
+            .open(host, Some(Device { records: false, retouches: false, decoding: Some(room) }), false, |_, _| 0)
+            .unwrap()
     };
     let ample = open(loader.clone());
     let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));

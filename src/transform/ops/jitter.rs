@@ -1,7 +1,9 @@
+use super::operation::{Operation, PixelStep};
+use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
-use crate::transform::ImageMut;
 use crate::transform::geometry::Interval;
+use crate::transform::{ImageMut, record};
 
 /// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Brightness, contrast,
 /// saturation and hue each get a random factor, and are applied in an order that is drawn for each
@@ -53,8 +55,30 @@ impl ColorJitter {
         self.hue = Some([-amount, amount]);
         self
     }
+}
 
-    pub(super) fn check(&self) -> Result<()> {
+record! {
+    /// Colour jitter of one sample. Steps that are off have the factor 1, or the turn 0, and are not
+    /// run.
+    pub(crate) struct Jitter {
+        /// The steps in their order, two bits each from the lowest on: 0 is brightness, 1 contrast, 2
+        /// saturation, 3 hue. Bit 8 + n is set if step n is on.
+        steps: u32,
+        brightness: f32,
+        /// Share of the image, and of its mean grey.
+        contrast: [f32; 2],
+        /// Share of the pixel, and of its grey.
+        saturation: [f32; 2],
+        /// Turn of the colour circle, in circles.
+        hue: f32,
+    }
+}
+
+impl Operation for ColorJitter {
+    type Step = Jitter;
+    const DEVICE: Option<&'static str> = Some("jitter.cuh");
+
+    fn check(&self) -> Result<()> {
         let steps = [
             ("brightness", self.brightness, f64::MAX),
             ("contrast", self.contrast, f64::MAX),
@@ -75,21 +99,38 @@ impl ColorJitter {
         Ok(())
     }
 
-    /// Draws three numbers for the order and one for each step that is on, then changes `image`.
-    pub(super) fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
-        let mut order = [0, 1, 2, 3];
+    /// Draws three numbers for the order and one for each step that is on.
+    fn draw(&self, _: Size, rng: &mut Rng) -> Option<Jitter> {
+        let mut order = [0_u32, 1, 2, 3];
         for last in (1..4).rev() {
             order.swap(last, rng.below(last as u64 + 1) as usize);
         }
         let factors = [self.brightness, self.contrast, self.saturation, self.hue]
             .map(|interval| interval.map(|[low, high]| rng.range(low, high)));
-        for step in order {
-            match (step, factors[step]) {
-                (0, Some(factor)) => brightness(image, factor),
-                (1, Some(factor)) => contrast(image, factor),
-                (2, Some(factor)) => saturation(image, factor),
-                (3, Some(factor)) => hue(image, factor),
-                _ => {}
+        let places = order.into_iter().enumerate().map(|(i, step)| step << (2 * i));
+        let on = factors.iter().enumerate().map(|(i, factor)| u32::from(factor.is_some()) << (8 + i));
+        let shares = |factor: Option<f64>| {
+            let factor = factor.unwrap_or(1.0);
+            [factor as f32, (1.0 - factor) as f32]
+        };
+        Some(Jitter {
+            steps: places.chain(on).fold(0, |all, bits| all | bits),
+            brightness: factors[0].unwrap_or(1.0) as f32,
+            contrast: shares(factors[1]),
+            saturation: shares(factors[2]),
+            hue: factors[3].unwrap_or(0.0) as f32,
+        })
+    }
+}
+
+impl PixelStep for Jitter {
+    fn run(&self, image: &mut ImageMut<'_>) {
+        for step in (0..4).map(|i| self.steps >> (2 * i) & 3).filter(|step| self.steps >> (8 + step) & 1 != 0) {
+            match step {
+                0 => brightness(image, self.brightness),
+                1 => contrast(image, self.contrast),
+                2 => saturation(image, self.saturation),
+                _ => hue(image, self.hue),
             }
         }
     }
@@ -113,35 +154,35 @@ fn grey(pixel: &[u8; 3]) -> f32 {
     fused(b, 0.114, fused(g, 0.587, r * 0.2989)) as u8 as f32
 }
 
-/// `_blend`: `ratio` of `value` plus `1 - ratio` of `other`.
-fn blend(value: f32, other: f32, ratio: f64) -> f32 {
-    fused(other, (1.0 - ratio) as f32, value * ratio as f32).clamp(0.0, 255.0)
+/// `_blend`: the first share of `value` plus the second of `other`.
+fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> f32 {
+    fused(other, rest, value * own).clamp(0.0, 255.0)
 }
 
 /// `adjust_brightness`.
-fn brightness(image: &mut ImageMut<'_>, factor: f64) {
-    map_levels(image, |v| (v * factor as f32).clamp(0.0, 255.0));
+fn brightness(image: &mut ImageMut<'_>, factor: f32) {
+    map_levels(image, |v| (v * factor).clamp(0.0, 255.0));
 }
 
 /// `adjust_contrast`: blends with the mean of the greys.
-fn contrast(image: &mut ImageMut<'_>, factor: f64) {
+fn contrast(image: &mut ImageMut<'_>, shares: [f32; 2]) {
     let count = image.size().area();
     let sum: u64 = image.pixels_mut().map(|pixel| grey(pixel) as u64).sum();
     let mean = (sum as f64 / count as f64) as f32;
-    map_levels(image, |v| blend(v, mean, factor));
+    map_levels(image, |v| blend(v, mean, shares));
 }
 
 /// `adjust_saturation`: blends with the pixel's grey.
-fn saturation(image: &mut ImageMut<'_>, factor: f64) {
+fn saturation(image: &mut ImageMut<'_>, shares: [f32; 2]) {
     for pixel in image.pixels_mut() {
         let grey = grey(pixel);
-        *pixel = pixel.map(|v| blend(f32::from(v), grey, factor) as u8);
+        *pixel = pixel.map(|v| blend(f32::from(v), grey, shares) as u8);
     }
 }
 
 /// `adjust_hue`: converts to HSV, turns the hue, and converts back, like torchvision's
 /// `_rgb_to_hsv` and `_hsv_to_rgb`.
-fn hue(image: &mut ImageMut<'_>, turn: f64) {
+fn hue(image: &mut ImageMut<'_>, turn: f32) {
     for pixel in image.pixels_mut() {
         let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
         let (max, min) = (r.max(g).max(b), r.min(g).min(b));
@@ -158,7 +199,7 @@ fn hue(image: &mut ImageMut<'_>, turn: f64) {
         } else {
             4.0 + gc - rc
         };
-        let h = (sector / 6.0 + 1.0) % 1.0 + turn as f32;
+        let h = (sector / 6.0 + 1.0) % 1.0 + turn;
         let h6 = (h - h.floor()) * 6.0;
         let whole = h6.floor();
         let f = h6 - whole;
@@ -193,8 +234,8 @@ mod tests {
         type Step = fn(&mut ImageMut<'_>);
         let steps: [(&str, Step); 4] = [
             ("brightness", |image| brightness(image, 1.3)),
-            ("contrast", |image| contrast(image, 0.6)),
-            ("saturation", |image| saturation(image, 1.7)),
+            ("contrast", |image| contrast(image, [0.6, (1.0 - 0.6_f64) as f32])),
+            ("saturation", |image| saturation(image, [1.7, (1.0 - 1.7_f64) as f32])),
             ("hue", |image| hue(image, -0.21)),
         ];
         for (name, step) in steps {
@@ -214,7 +255,8 @@ mod tests {
         let image = fixture("colour");
         let run = |sample| {
             let mut image = image.clone();
-            jitter.apply(&mut ImageMut::new(&mut image, 32, 24), &mut Rng::new(0, 0, sample));
+            let drawn = jitter.draw(Size::new(32, 24), &mut Rng::new(0, 0, sample)).unwrap();
+            drawn.run(&mut ImageMut::new(&mut image, 32, 24));
             image
         };
         assert_eq!(run(1), run(1));

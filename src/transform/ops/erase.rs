@@ -1,16 +1,19 @@
+use super::operation::{Operation, ValueStep};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::transform::geometry::Interval;
+use crate::transform::record;
 
-/// A rectangle of the output that is filled with one value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Erase {
-    /// The rectangle, in pixels of the output.
-    pub rect: Rect,
-    /// Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch of
-    /// bytes.
-    pub value: [f32; 3],
+record! {
+    /// A rectangle of the output that is filled with one value.
+    pub struct Erase {
+        /// The rectangle, in pixels of the output.
+        pub rect: Rect,
+        /// Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch of
+        /// bytes.
+        pub value: [f32; 3],
+    }
 }
 
 /// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017),
@@ -53,8 +56,13 @@ impl RandomErasing {
         self.value = value;
         self
     }
+}
 
-    pub(super) fn check(&self) -> Result<()> {
+impl Operation for RandomErasing {
+    type Step = Erase;
+    const DEVICE: Option<&'static str> = Some("erase.cuh");
+
+    fn check(&self) -> Result<()> {
         let ([s0, s1], [r0, r1]) = (self.scale, self.ratio);
         if !(0.0..=1.0).contains(&self.probability) {
             return Err(Error::config(format!("erase: {} is not a probability: it must be 0 to 1", self.probability)));
@@ -70,7 +78,7 @@ impl RandomErasing {
 
     /// Draws one number for the decision. An erased sample draws two more per try and two for the
     /// place.
-    pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> Option<Erase> {
+    fn draw(&self, size: Size, rng: &mut Rng) -> Option<Erase> {
         if !rng.chance(self.probability) {
             return None;
         }
@@ -87,5 +95,15 @@ impl RandomErasing {
             }
         }
         None
+    }
+}
+
+impl ValueStep for Erase {
+    fn area(&self) -> Rect {
+        self.rect
+    }
+
+    fn value(&self, _: u32, _: u32, _: [f32; 3]) -> [f32; 3] {
+        self.value
     }
 }

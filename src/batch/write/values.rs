@@ -1,0 +1,304 @@
+//! Runs steps on values, and mixes an image with another one, from the pixels of both.
+//!
+//! The arithmetic is that of the kernel in `cuda/kernels/convert.cu`: each image is normalised and
+//! changed in 32-bit floats, then added to its partner with weights, without a fused multiply-add,
+//! and the result is rounded once. Host and device therefore give the same bits.
+
+use std::ops::Range;
+
+use super::cast::{Blend, element};
+use super::writer::Writer;
+use crate::batch::Layout;
+use crate::decode::Rect;
+use crate::error::Result;
+use crate::transform::{Mixing, OnValues};
+
+/// An image that is not yet cast to the batch's type.
+#[derive(Clone, Copy)]
+pub(crate) struct Unwritten<'a> {
+    /// Pixels of the image, `u8` HWC.
+    pub(crate) pixels: &'a [u8],
+    /// The steps on its values.
+    pub(crate) steps: &'a [OnValues],
+}
+
+impl Writer {
+    /// Writes `image` to `dst`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of the image or of `dst`
+    /// does not match the size, or a step leaves the image.
+    pub(crate) fn write_changed(&self, image: Unwritten<'_>, dst: &mut [u8]) -> Result<()> {
+        self.write(image.pixels, dst)?;
+        self.check_steps(image.steps)?;
+        // Few images have steps, so the pass above ignores them, and their pixels are written again.
+        for step in image.steps {
+            self.write_rect(step.area(), dst, |at| self.value(image, at));
+        }
+        Ok(())
+    }
+
+    /// Runs `steps` on an image that was written without a change ([`Writer::is_copy`]).
+    ///
+    /// # Errors
+    /// Those of [`write_changed`](Writer::write_changed).
+    pub(crate) fn change(&self, steps: &[OnValues], image: &mut [u8]) -> Result<()> {
+        self.check("an image's entry in the batch", image.len(), self.image_bytes())?;
+        self.check_steps(steps)?;
+        for (number, step) in steps.iter().enumerate() {
+            for (x, y) in pixels_of(step.area()) {
+                // The first step of a pixel runs all of them, because the pixel is rounded then.
+                if steps[..number].iter().any(|before| before.changes(x, y)) {
+                    continue;
+                }
+                let at = (y as usize * self.size.width as usize + x as usize) * 3;
+                let pixel: &mut [u8; 3] = image[at..].first_chunk_mut().expect("the step lies in the image");
+                let value = OnValues::run_all(steps, x, y, pixel.map(f32::from));
+                *pixel = value.map(|value| self.cast.kind.bits(value) as u8);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `own`, mixed with `partner`, to `dst`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
+    /// does not match the size, or a step or the cut leaves the image.
+    pub(crate) fn write_mixed(
+        &self,
+        own: Unwritten<'_>,
+        partner: Unwritten<'_>,
+        mixing: &Mixing,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        self.check("an image", own.pixels.len(), self.image_bytes())?;
+        self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
+        self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
+        self.check_steps(partner.steps)?;
+        if let Some(rect) = mixing.cut {
+            self.check_rect("cutting", rect)?;
+            self.write_changed(own, dst)?;
+            self.write_rect(rect, dst, |at| self.value(partner, at));
+            return Ok(());
+        }
+        self.check_steps(own.steps)?;
+        let weight = mixing.weight;
+        let mix =
+            |own: [f32; 3], partner: [f32; 3]| std::array::from_fn(|c| partner[c] * (1.0 - weight) + own[c] * weight);
+        let blend = Blend { partner: partner.pixels, weight };
+        let done = self.vector.map_or(0, |vector| vector(&self.cast, own.pixels, Some(blend), dst));
+        let plain = done..self.size.area() as usize;
+        self.write_values(plain, dst, |at| mix(self.plain(own.pixels, at), self.plain(partner.pixels, at)));
+        for step in own.steps.iter().chain(partner.steps) {
+            self.write_rect(step.area(), dst, |at| mix(self.value(own, at), self.value(partner, at)));
+        }
+        Ok(())
+    }
+
+    fn check_steps(&self, steps: &[OnValues]) -> Result<()> {
+        steps.iter().try_for_each(|step| self.check_rect("changing", step.area()))
+    }
+
+    /// Values of pixel number `at`, in units of the output.
+    fn plain(&self, pixels: &[u8], at: usize) -> [f32; 3] {
+        std::array::from_fn(|c| self.values[c][usize::from(pixels[at * 3 + c])])
+    }
+
+    /// Values of pixel number `at` of `image` after its steps, in units of the output, not rounded.
+    fn value(&self, image: Unwritten<'_>, at: usize) -> [f32; 3] {
+        let width = self.size.width as usize;
+        OnValues::run_all(image.steps, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
+    }
+
+    /// Writes `value` of each pixel of `rect`, which must lie in the image.
+    fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
+        for y in rect.y..rect.y + rect.height {
+            let first = y as usize * self.size.width as usize + rect.x as usize;
+            self.write_values(first..first + rect.width as usize, dst, &value);
+        }
+    }
+
+    /// Rounds and writes `value(at)` for each pixel number `at` of `pixels`.
+    fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
+        match self.cast.kind.bytes() {
+            1 => self.write_values_as::<1>(pixels, dst, value),
+            2 => self.write_values_as::<2>(pixels, dst, value),
+            _ => self.write_values_as::<4>(pixels, dst, value),
+        }
+    }
+
+    /// `B` is the number of bytes per element.
+    fn write_values_as<const B: usize>(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
+        let plane = self.size.area() as usize;
+        let dst = dst.as_chunks_mut::<B>().0;
+        let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
+        // Neighbours often have one value, such as that of an erased rectangle.
+        let mut last = ([0.0; 3], cast([0.0; 3]));
+        for at in pixels {
+            let value = value(at);
+            if value.map(f32::to_bits) != last.0.map(f32::to_bits) {
+                last = (value, cast(value));
+            }
+            for (c, element) in last.1.into_iter().enumerate() {
+                let place = match self.cast.layout {
+                    Layout::Nhwc => at * 3 + c,
+                    Layout::Nchw => c * plane + at,
+                };
+                dst[place] = element;
+            }
+        }
+    }
+}
+
+/// The pixels of a rectangle, row by row.
+fn pixels_of(rect: Rect) -> impl Iterator<Item = (u32, u32)> {
+    (rect.y..rect.y + rect.height).flat_map(move |y| (rect.x..rect.x + rect.width).map(move |x| (x, y)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Dtype, Normalize};
+    use crate::decode::Size;
+    use crate::order::Rng;
+    use crate::transform::Erase;
+
+    const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
+    const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
+
+    /// Every pair of bytes, in all three channels of an image of 256 x 256: all inputs of a
+    /// weighted sum.
+    fn all_pairs() -> [Vec<u8>; 2] {
+        let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
+        [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())
+    }
+
+    #[test]
+    fn vector_and_portable_mixing_give_the_same_bits_for_every_pair_of_pixels() {
+        let [own, partner] = all_pairs();
+        for (dtype, layout) in DTYPES.into_iter().flat_map(|d| LAYOUTS.map(|l| (d, l))) {
+            let mut writer = Writer::new(Size::new(256, 256), dtype, layout, Normalize::IMAGENET).unwrap();
+            let vector = writer.vector;
+            for weight in [0.0, 1.0, 0.5, 0.25, 0.3, 0.999_999_94, 1e-30, 0.707_106_77] {
+                let mixing = Mixing { weight, cut: None };
+                let [fast, slow] = [vector, None].map(|vector| {
+                    writer.vector = vector;
+                    let mut dst = vec![0xa5; writer.sample_bytes()];
+                    let [own, partner] = [&own, &partner].map(|pixels| Unwritten { pixels, steps: &[] });
+                    writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
+                    dst
+                });
+                assert!(fast == slow, "{dtype:?} {layout:?} weight {weight}");
+            }
+        }
+    }
+
+    /// Computes one element by the simplest code, like the kernel.
+    fn naive(writer: &Writer, image: Unwritten<'_>, (x, y): (u32, u32), c: usize) -> f32 {
+        let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
+        match image.steps.last() {
+            Some(OnValues::Erase(Erase { rect: r, value }))
+                if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) =>
+            {
+                value[c]
+            }
+            _ => writer.cast.scale[c].mul_add(pixel, writer.cast.bias[c]),
+        }
+    }
+
+    #[test]
+    fn a_mixed_image_is_the_sum_rounded_once() {
+        let mut rng = Rng::new(4, 0, 0);
+        for case in 0..160 {
+            let size = Size::new(rng.below(70) as u32 + 1, rng.below(9) as u32 + 1);
+            let (dtype, layout) = (DTYPES[case % 4], LAYOUTS[case / 4 % 2]);
+            let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
+            let rect = |rng: &mut Rng| {
+                let (x, y) = (rng.below(size.width.into()) as u32, rng.below(size.height.into()) as u32);
+                let (w, h) = (rng.below((size.width - x + 1).into()), rng.below((size.height - y + 1).into()));
+                Rect::new(x, y, w as u32, h as u32)
+            };
+            let pixels = [(); 2].map(|()| (0..size.area() * 3).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>());
+            let erase = [(); 2].map(|()| {
+                let value = [rng.unit() as f32 * 300.0 - 20.0, 0.499_999_97, -0.7];
+                let erase = rng.chance(0.6).then(|| OnValues::Erase(Erase { rect: rect(&mut rng), value }));
+                Vec::from_iter(erase)
+            });
+            let [own, partner] = [0, 1].map(|i| Unwritten { pixels: &pixels[i], steps: &erase[i] });
+            let cut = rng.chance(0.4).then(|| rect(&mut rng));
+            let mixing = Mixing { weight: rng.unit() as f32, cut };
+            let mut dst = vec![0xa5; writer.sample_bytes()];
+            writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
+            for (y, x) in (0..size.height).flat_map(|y| (0..size.width).map(move |x| (y, x))) {
+                for c in 0..3 {
+                    let (v, w) = (naive(&writer, own, (x, y), c), naive(&writer, partner, (x, y), c));
+                    let sum = match mixing.cut {
+                        None => w * (1.0 - mixing.weight) + v * mixing.weight,
+                        Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => w,
+                        Some(_) => v,
+                    };
+                    let at = match layout {
+                        Layout::Nhwc => ((y * size.width + x) * 3) as usize + c,
+                        Layout::Nchw => ((c as u32 * size.height + y) * size.width + x) as usize,
+                    };
+                    let found = &dst[at * dtype.bytes()..][..dtype.bytes()];
+                    let what = format!("{dtype:?} {layout:?} {size:?} {mixing:?} ({x}, {y}) channel {c}");
+                    match dtype {
+                        Dtype::U8 => assert_eq!(found[0], sum.round() as u8, "{what}"),
+                        Dtype::F32 => assert_eq!(found, sum.to_ne_bytes(), "{what}"),
+                        Dtype::F16 => assert_eq!(found, half::f16::from_f32(sum).to_ne_bytes(), "{what}"),
+                        _ => assert_eq!(found, half::bf16::from_f32(sum).to_ne_bytes(), "{what}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_erased_rectangle_holds_the_value_and_nothing_else_changes() {
+        let size = Size::new(20, 7);
+        let image = all_pairs()[1][..420].iter().zip(0..).map(|(a, b): (&u8, u32)| a ^ b as u8).collect::<Vec<u8>>();
+        let erase = OnValues::Erase(Erase { rect: Rect::new(3, 2, 11, 4), value: [0.0, -1.5, 300.0] });
+        for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
+            let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
+            let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
+            writer.write(&image, &mut plain).unwrap();
+            writer.write_changed(Unwritten { pixels: &image, steps: &[erase] }, &mut erased).unwrap();
+            if writer.is_copy() {
+                writer.change(&[erase], &mut plain).unwrap();
+                assert!(plain == erased, "in place");
+                plain.copy_from_slice(&image);
+            }
+            let expected = [0.0, -1.5, 300.0].map(|v| writer.cast.kind.bits(v).to_le_bytes());
+            let b = dtype.bytes();
+            for i in 0..420 {
+                let (pixel, c) = if layout == Layout::Nhwc { (i / 3, i % 3) } else { (i % 140, i / 140) };
+                let inside = (3..14).contains(&(pixel % 20)) && (2..6).contains(&(pixel / 20));
+                let want = if inside { &expected[c][..b] } else { &plain[i * b..][..b] };
+                assert_eq!(&erased[i * b..][..b], want, "{dtype:?} {layout:?} element {i}");
+            }
+        }
+        let writer = Writer::new(size, Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
+        let outside = OnValues::Erase(Erase { rect: Rect::new(10, 0, 11, 1), value: [0.0; 3] });
+        assert!(writer.change(&[outside], &mut vec![0; 420]).is_err());
+    }
+
+    #[test]
+    fn lengths_and_rectangles_that_do_not_fit_are_errors() {
+        let writer = Writer::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
+        let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
+        let (whole, short) = ([0; 48], [0; 47]);
+        let mix = |own: &[u8], partner: &[u8], steps: &[OnValues], cut, dst: &mut [u8]| {
+            let mixing = Mixing { weight: 0.5, cut };
+            let (own, partner) = (Unwritten { pixels: own, steps: &[] }, Unwritten { pixels: partner, steps });
+            writer.write_mixed(own, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
+        };
+        assert_eq!(mix(&whole, &whole, &[], None, &mut [0; 96]), Ok(()));
+        assert!(mix(&short, &whole, &[], None, &mut [0; 96]).is_err());
+        assert!(mix(&whole, &short, &[], None, &mut [0; 96]).unwrap_err().starts_with("a partner image"));
+        assert!(mix(&whole, &whole, &[], None, &mut [0; 95]).is_err());
+        assert!(mix(&whole, &whole, &outside, None, &mut [0; 96]).is_err());
+        assert!(mix(&whole, &whole, &[], Some(outside[0].area()), &mut [0; 96]).unwrap_err().starts_with("cutting"));
+    }
+}

@@ -1,0 +1,134 @@
+// Written by the tests of `cuda/headers.rs` with WARPFEED_BLESS=1. Do not edit.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// A rectangle in pixels.
+struct Rect { u32 x, y, width, height; };
+
+// A step of any operation.
+struct __align__(16) Step {
+    // The record of the step.
+    u32 words[7];
+    // Number of the operation among those that run in the same place, from 1 on.
+    u32 code;
+};
+static_assert(sizeof(Step) == 32, "Step");
+
+// What the device does to one sample besides normalising: one record per sample, copied to the
+// device with its batch.
+//
+// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a partner
+// that was made by its own record.
+struct __align__(16) SampleOps {
+    // 0, MIX or CUT.
+    u32 mixing;
+    // Place in this batch of the sample that this one is mixed with.
+    u32 partner;
+    // MIX: share of this sample. With CUT too, the share of its label.
+    float weight;
+    // Number of steps on pixels, plus 2^16 times the number of steps on values.
+    u32 steps;
+    // CUT: the part that shows the partner, in pixels of the output.
+    Rect cut;
+    Step values[7];
+    Step pixels[8];
+};
+static_assert(sizeof(SampleOps) == 512, "SampleOps");
+
+enum { MIX = 1, CUT = 2 };
+
+// One component on the grid of MCUs.
+struct Part {
+    // Blocks in an MCU, across and down.
+    u32 h;
+    u32 v;
+    // Place of its first block in an MCU.
+    u32 first;
+    // Pixels that a sample stands for.
+    u32 across;
+    u32 down;
+    // 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
+    u32 upsampling;
+    // Samples that hold pixels of the picture.
+    u32 width;
+    u32 height;
+};
+static_assert(sizeof(Part) == 32, "Part");
+
+// What the decode kernels do to one sample: one record per sample, copied to the device with its
+// batch. A record of zeros leaves the sample as it is, because its pixels crossed the bus.
+struct __align__(16) DecodeOps {
+    // 0: the pixels are in place.
+    u32 kind;
+    u32 segments;
+    // Place and size of the head and the data in the arena, in bytes.
+    u32 at;
+    u32 bytes;
+    // Its first block in the scratch of coefficients and of planes.
+    u32 block;
+    // MCUs in a row of the whole picture.
+    u32 mcus;
+    // The window, in MCUs.
+    u32 column;
+    u32 columns;
+    u32 row;
+    u32 rows;
+    // Blocks in an MCU.
+    u32 blocks;
+    // 0 is grey, 1 YCbCr, 2 RGB.
+    u32 colour;
+    // Number of parts.
+    u32 count;
+    // Huffman tables in the head.
+    u32 tables;
+    // Place in the batch. That of another sample if this one is a copy of it.
+    u32 place;
+    // Blocks of the window.
+    u32 kept;
+    Part parts[3];
+    // DC table of each part, plus 256 times its AC table.
+    u32 choice[3];
+    // Bytes of the longest segment.
+    u32 longest;
+    // The part of the stored picture that the resize may read.
+    Rect region;
+    // The part of the output that shows the picture, after flips.
+    Rect shown;
+    u32 mirrored;
+    u32 flipped;
+    // Red, plus 2^8 times green, plus 2^16 times blue of the rest of the output.
+    u32 fill;
+    u32 reserved;
+    // The part of the region that becomes the output: start and end.
+    double across[2];
+    double down[2];
+};
+static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
+
+// Colour jitter of one sample. Steps that are off have the factor 1, or the turn 0, and are not
+// run.
+struct Jitter {
+    // The steps in their order, two bits each from the lowest on: 0 is brightness, 1 contrast, 2
+    // saturation, 3 hue. Bit 8 + n is set if step n is on.
+    u32 steps;
+    float brightness;
+    // Share of the image, and of its mean grey.
+    float contrast[2];
+    // Share of the pixel, and of its grey.
+    float saturation[2];
+    // Turn of the colour circle, in circles.
+    float hue;
+};
+static_assert(sizeof(Jitter) == 28, "Jitter");
+
+// A rectangle of the output that is filled with one value.
+struct Erase {
+    // The rectangle, in pixels of the output.
+    Rect rect;
+    // Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch of
+    // bytes.
+    float value[3];
+};
+static_assert(sizeof(Erase) == 28, "Erase");

@@ -1,0 +1,59 @@
+// The device code of `jitter.rs`, in its order of operations.
+
+// Levels are 0 to 255. NaN becomes 0, as in Rust.
+__device__ __forceinline__ u32 level(float v) { return u32(fminf(fmaxf(v, 0.0f), 255.0f)); }
+
+// `a * b + c`, rounded to a double and then to a float.
+__device__ __forceinline__ float fused(float a, float b, float c) { return float(double(a) * double(b) + double(c)); }
+
+// Every sum here is exact in a double, so one fused multiply-add rounds the same.
+__device__ __forceinline__ u32 grey(const u32 (&rgb)[3]) {
+    return u32(__fmaf_rn(float(rgb[2]), 0.114f, __fmaf_rn(float(rgb[1]), 0.587f, float(rgb[0]) * 0.2989f)));
+}
+
+__device__ __forceinline__ float blend(float value, float other, const float (&shares)[2]) {
+    return fused(other, shares[1], value * shares[0]);
+}
+
+__device__ __forceinline__ void turn_hue(u32 (&rgb)[3], float turn) {
+    const float r = __fdiv_rn(float(rgb[0]), 255.0f), g = __fdiv_rn(float(rgb[1]), 255.0f), b = __fdiv_rn(float(rgb[2]), 255.0f);
+    const float most = fmaxf(fmaxf(r, g), b), least = fminf(fminf(r, g), b);
+    if (most == least) return;
+    const float range = most - least, saturation = __fdiv_rn(range, most);
+    const float rc = __fdiv_rn(most - r, range), gc = __fdiv_rn(most - g, range), bc = __fdiv_rn(most - b, range);
+    const float sector = most == r ? bc - gc : most == g ? 2.0f + rc - bc : 4.0f + gc - rc;
+    const float turned = __fdiv_rn(sector, 6.0f) + 1.0f;
+    // `turned` is positive.
+    const float h = turned - floorf(turned) + turn;
+    const float h6 = (h - floorf(h)) * 6.0f, whole = floorf(h6), f = h6 - whole;
+    const auto unit = [](float v) { return fminf(fmaxf(v, 0.0f), 1.0f); };
+    const float p = unit(most * (1.0f - saturation)), q = unit(most * (1.0f - saturation * f));
+    const float t = unit(most * (1.0f - saturation * (1.0f - f)));
+    const u32 sextant = u32(whole) % 6;
+    const float red = sextant == 0 || sextant == 5 ? most : sextant == 1 ? q : sextant == 4 ? t : p;
+    const float green = sextant == 1 || sextant == 2 ? most : sextant == 0 ? t : sextant == 3 ? q : p;
+    const float blue = sextant == 3 || sextant == 4 ? most : sextant == 2 ? t : sextant == 5 ? q : p;
+    rgb[0] = u32(red * 255.999f), rgb[1] = u32(green * 255.999f), rgb[2] = u32(blue * 255.999f);
+}
+
+__device__ __forceinline__ void run(const Jitter& jitter, const Image& image, Scratch& scratch) {
+    for (u32 i = 0; i < 4; i++) {
+        const u32 step = jitter.steps >> (2 * i) & 3;
+        if ((jitter.steps >> (8 + step) & 1) == 0) continue;
+        if (step == 0) {
+            image.map_levels(scratch, [&](u32 v) { return level(float(v) * jitter.brightness); });
+        } else if (step == 1) {
+            const u64 sum = image.sum(scratch, grey);
+            const float mean = float(double(sum) / double(image.pixels));
+            image.map_levels(scratch, [&](u32 v) { return level(blend(float(v), mean, jitter.contrast)); });
+        } else if (step == 2) {
+            image.map([&](u32 (&rgb)[3]) {
+                const float own = float(grey(rgb));
+                #pragma unroll
+                for (int c = 0; c < 3; c++) rgb[c] = level(blend(float(rgb[c]), own, jitter.saturation));
+            });
+        } else {
+            image.map([&](u32 (&rgb)[3]) { turn_hue(rgb, jitter.hue); });
+        }
+    }
+}
