@@ -24,9 +24,9 @@ pub(crate) use serving::{Limits, Requests};
 pub(crate) use settings::{Balance, Bounds, MOST_WORKERS, Scratch, ScratchPlan, Settings};
 pub use settings::{DecodeOn, MemoryPlan};
 pub use state::{Checkpoint, Fault, Monitor, OnError};
+pub(crate) use state::{MOST_READERS, Run, some_batches};
 #[cfg(feature = "cuda")]
 pub(crate) use state::{Position, Shared};
-pub(crate) use state::{READERS, Run, some_batches};
 pub(crate) use working::Asked;
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use working::kept_after;

@@ -9,8 +9,8 @@ use crate::cuda::Devices;
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
-    Balance, Batches, Bounds, Delivery, Engine, IntoIter, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts,
-    READERS, Run, Scratch, ScratchPlan, Settings, some_batches,
+    Balance, Batches, Bounds, Delivery, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError,
+    Parts, Run, Scratch, ScratchPlan, Settings, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -126,7 +126,7 @@ impl Loader {
         // An image, and a copy of the last one of a batch that workers mix.
         let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
         let mixing = if self.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
-        let scratch = ScratchPlan::ample(workers, processors, image + mixing);
+        let scratch = ScratchPlan::ample(workers, processors, image + mixing).with_source(source.ahead_bytes());
         // The pictures of requests lie in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match self.prefetch {
@@ -176,6 +176,7 @@ impl Loader {
                 worker_scratch_bytes: scratch.fixed + scratch.own,
                 shared_scratch_bytes: scratch.shared,
                 ahead_bytes: scratch.ahead,
+                source_bytes: scratch.source,
             },
             schema,
             prefetch,
@@ -192,7 +193,7 @@ impl Loader {
 /// refused leaves a file of that name as it was.
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) -> Result<()> {
     if let Some((path, schedule)) = trace {
-        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers, READERS)?);
+        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers, MOST_READERS)?);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::file::{self, MAX_FILE};
 use super::relabel::Relabel;
-use super::{Sample, Source};
+use super::{Follow, Lookahead, Sample, Source};
 use crate::error::{Error, Result};
 
 /// Names that a message lists.
@@ -149,8 +149,12 @@ impl Source for Numbered {
         self.source.read(index, scratch)?.relabelled(&self.relabel)
     }
 
-    fn upcoming(&self, samples: &[u64]) {
-        self.source.upcoming(samples);
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.source.follow(order)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.source.ahead_bytes()
     }
 
     fn check(&self) -> Result<()> {

@@ -1,9 +1,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::relabel::Relabel;
-use super::{Sample, Source};
+use super::{Follow, Lookahead, Place, Sample, Source};
 use crate::error::{Error, Result};
 
 /// Several data sets as one: the samples of the first, then those of the second, and so on.
@@ -40,8 +40,6 @@ pub struct Concat {
     classes: Vec<String>,
     /// The new label for each old one, for each part. Empty if labels stay as they are.
     relabel: Vec<Relabel>,
-    /// Samples of a batch that are announced to each part. The memory is kept.
-    upcoming: Mutex<Vec<Vec<u64>>>,
 }
 
 /// What labels mean in joined data sets.
@@ -101,8 +99,7 @@ impl Concat {
             (Join::KeepLabels, Err(_)) => (Vec::new(), Vec::new()),
             (Join::Same, Err(differ)) => return Err(differ),
         };
-        let upcoming = Mutex::new(vec![Vec::new(); parts.len()]);
-        Ok(Concat { parts, ends, classes, relabel, upcoming })
+        Ok(Concat { parts, ends, classes, relabel })
     }
 
     /// Number of samples of each part.
@@ -178,18 +175,22 @@ impl Source for Concat {
         Ok(sample)
     }
 
-    /// Each part is told of its own samples, by its own indices.
-    fn upcoming(&self, samples: &[u64]) {
-        // A part of the user's that panicked may have left samples behind. They are cleared here.
-        let mut lists = self.upcoming.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.iter_mut().for_each(Vec::clear);
-        for &sample in samples {
-            let (part, index) = self.locate(sample as usize);
-            lists[part].push(index as u64);
+    /// Each part follows its own samples, by its own indices. The parts share the bytes in proportion
+    /// to what they would like to hold.
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let (all, mut start) = (self.ahead_bytes().max(1), 0);
+        let mut parts = Vec::new();
+        for (part, &end) in self.parts.iter().zip(&self.ends) {
+            let own = move |sample: u64| (start as u64..end as u64).contains(&sample).then(|| sample - start as u64);
+            let bytes = (order.bytes() as u128 * part.ahead_bytes() as u128 / all as u128) as usize;
+            parts.extend(part.follow(order.part(bytes, own)));
+            start = end;
         }
-        for (part, list) in self.parts.iter().zip(&*lists).filter(|(_, list)| !list.is_empty()) {
-            part.upcoming(list);
-        }
+        (!parts.is_empty()).then(|| Box::new(Parts(parts)) as Box<dyn Follow>)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.parts.iter().fold(0, |all, part| all.saturating_add(part.ahead_bytes()))
     }
 
     fn check(&self) -> Result<()> {
@@ -219,6 +220,23 @@ impl Source for Concat {
     }
 }
 
+/// The parts that fetch ahead.
+struct Parts(Vec<Box<dyn Follow>>);
+
+impl Follow for Parts {
+    fn start(&self, place: Place) {
+        self.0.iter().for_each(|part| part.start(place));
+    }
+
+    fn done(&self, place: Place) {
+        self.0.iter().for_each(|part| part.done(place));
+    }
+
+    fn stop(&self) {
+        self.0.iter().for_each(|part| part.stop());
+    }
+}
+
 impl std::fmt::Debug for Concat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kinds = self.parts.iter().map(|part| (part.kind(), part.len()));
@@ -228,6 +246,8 @@ impl std::fmt::Debug for Concat {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::source::{Memory, OwnedSample};
 
@@ -254,27 +274,56 @@ mod tests {
     }
 
     #[test]
-    fn each_part_is_told_of_its_own_samples_in_their_order() {
-        struct Told(Mutex<Vec<Vec<u64>>>);
-        impl Source for Told {
+    fn each_part_follows_its_own_samples_in_their_order() {
+        type Told = Arc<Mutex<Vec<String>>>;
+        struct Fetches(usize, Told);
+        struct Following(Lookahead, Told);
+        impl Follow for Following {
+            fn start(&self, place: Place) {
+                let samples: Vec<_> = self.0.from(place).take(2).map(|(_, samples)| samples).collect();
+                self.1.lock().unwrap().push(format!("{samples:?} within {}", self.0.bytes()));
+            }
+
+            fn done(&self, place: Place) {
+                self.1.lock().unwrap().push(format!("done {place:?}"));
+            }
+
+            fn stop(&self) {
+                self.1.lock().unwrap().push("stop".to_owned());
+            }
+        }
+        impl Source for Fetches {
             fn len(&self) -> usize {
                 3
             }
 
             fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-                Ok(Sample::new("told"))
+                Ok(Sample::new("fetched"))
             }
 
-            fn upcoming(&self, samples: &[u64]) {
-                self.0.lock().unwrap().push(samples.to_vec());
+            fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+                Some(Box::new(Following(order, self.1.clone())))
+            }
+
+            fn ahead_bytes(&self) -> usize {
+                self.0
             }
         }
-        let parts: [Arc<Told>; 2] = std::array::from_fn(|_| Arc::new(Told(Mutex::default())));
-        let all = Concat::new(vec![parts[0].clone(), set("between", 2, &[]), parts[1].clone()]).unwrap();
-        all.upcoming(&[7, 2, 4, 0, 6, 2]);
-        all.upcoming(&[5]);
-        assert_eq!(*parts[0].0.lock().unwrap(), [vec![2, 0, 2]]);
-        assert_eq!(*parts[1].0.lock().unwrap(), [vec![2, 1], vec![0]]);
+        let told: [Told; 2] = Default::default();
+        let part = |number: usize| Arc::new(Fetches(100 * (number + 1), told[number].clone()));
+        let all = Concat::new(vec![part(0), set("between", 2, &[]), part(1)]).unwrap();
+        assert_eq!(all.ahead_bytes(), 300);
+        let order = Lookahead::new(30, |_| 1, |at| Some(if at.epoch == 0 { vec![7, 2, 4, 0, 6, 2] } else { vec![5] }));
+        let place = Place::default();
+        let follow = all.follow(order).unwrap();
+        follow.start(place);
+        follow.done(place);
+        follow.stop();
+        let rest = [format!("done {place:?}"), "stop".to_owned()];
+        for (told, first) in told.iter().zip(["[[2, 0, 2], []] within 10", "[[2, 1], [0]] within 20"]) {
+            assert_eq!(*told.lock().unwrap(), [&[first.to_owned()][..], &rest].concat());
+        }
+        assert!(set("none", 1, &[]).follow(Lookahead::new(0, |_| 0, |_| None)).is_none());
     }
 
     #[test]

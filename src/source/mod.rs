@@ -11,7 +11,8 @@
 //! 8. [`Concat`]: several data sets as one.
 //! 9. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
 //! 10. [`open`]: chooses the source by what lies at a path.
-//! 11. [`blame`]: makes an error that of a sample. `retry`: reads again after transient errors.
+//! 11. [`Lookahead`]: the reads that a loader is going to make, for sources that fetch ahead.
+//! 12. [`blame`]: makes an error that of a sample. `retry`: reads again after transient errors.
 //!
 //! `annotated` lists the fields of an annotated picture. `layout` recognises data sets by their
 //! files. `file` reads a file whole. `kept` writes
@@ -33,6 +34,7 @@ mod kept;
 mod layout;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+mod lookahead;
 mod memory;
 mod open;
 mod pages;
@@ -59,6 +61,7 @@ pub(crate) use concat::Join;
 pub use folder::Folder;
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
+pub use lookahead::{Follow, Lookahead, Place};
 pub use memory::{Memory, OwnedSample};
 pub use open::{Options, open};
 pub use sample::Sample;

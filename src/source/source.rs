@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::lookahead::{Follow, Lookahead};
 use super::sample::Sample;
 use crate::error::Result;
 
@@ -48,18 +49,65 @@ pub trait Source: Send + Sync {
     /// with the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Announces the samples that will be read next. A loader calls it once for each batch, in the
-    /// order of the batches, before it waits for memory for the batch. At most
-    /// [`prefetch`](crate::Loader::prefetch) + 1 batches are announced ahead of the consumer.
-    /// `samples` are those of the batch, in its order. The same sample may come twice.
+    /// Takes the order in which a loader is going to read, if the source fetches ahead. `None`, the
+    /// default, is a source that only reads when it is asked.
     ///
-    /// It serves sources that can fetch ahead: row groups, blocks of a network file, pages of a
-    /// cache. Start the fetch and return: the next batch is announced after this call. The default
-    /// does nothing.
+    /// A loader calls it once, when it opens. The source then fetches as many samples ahead as
+    /// [`Lookahead::bytes`] has room for, with any number of requests in flight, across the borders of
+    /// epochs. [`read`](Source::read) returns what has arrived and waits for what has not. A sample
+    /// that was not fetched, or that is read again after an error, is read as without a lookahead.
     ///
-    /// An announced batch may never be read, since an epoch can end early. A panic is an error of
-    /// the batch.
-    fn upcoming(&self, _samples: &[u64]) {}
+    /// ```
+    /// # use std::sync::{Arc, mpsc};
+    /// # use warpfeed::Result;
+    /// # use warpfeed::source::{Follow, Lookahead, Place, Sample, Source};
+    /// struct Remote {
+    ///     fetch: mpsc::Sender<u64>, // to a thread that fetches samples
+    /// }
+    ///
+    /// struct Following {
+    ///     order: Lookahead,
+    ///     fetch: mpsc::Sender<u64>,
+    /// }
+    ///
+    /// impl Follow for Following {
+    ///     fn start(&self, place: Place) {
+    ///         for (_place, samples) in self.order.from(place).take(4) {
+    ///             samples.into_iter().for_each(|sample| self.fetch.send(sample).unwrap());
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// impl Source for Remote {
+    ///     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    ///         Some(Box::new(Following { order, fetch: self.fetch.clone() }))
+    ///     }
+    ///
+    ///     fn ahead_bytes(&self) -> usize {
+    ///         256 << 20
+    ///     }
+    ///     # fn len(&self) -> usize { 10 }
+    ///     # fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> { todo!() }
+    ///     // ... `len` and `read` ...
+    /// }
+    /// # let (fetch, fetched) = mpsc::channel();
+    /// # let order = Lookahead::new(0, |_| 2, |place| Some(vec![place.batch]));
+    /// # Remote { fetch }.follow(order).unwrap().start(Place::default());
+    /// # assert_eq!(fetched.try_iter().collect::<Vec<_>>(), [0, 1, 0, 1]);
+    /// ```
+    ///
+    /// A panic here, or in [`Follow::start`], is an error of the first batch.
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let _ = order;
+        None
+    }
+
+    /// Bytes that the source would like to hold of samples that it fetches ahead; 0 by default. The
+    /// loader grants at most as many, within its [memory
+    /// limit](crate::Loader::memory_limit).
+    fn ahead_bytes(&self) -> usize {
+        0
+    }
 
     /// Checks that the medium is still what was opened. One thread of the loader calls it at the
     /// start of every epoch, while nothing else is prefetched. It should take no longer than a few
@@ -124,8 +172,12 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         (**self).read(index, scratch)
     }
 
-    fn upcoming(&self, samples: &[u64]) {
-        (**self).upcoming(samples);
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        (**self).follow(order)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        (**self).ahead_bytes()
     }
 
     fn check(&self) -> Result<()> {

@@ -10,6 +10,7 @@ mod warnings;
 
 mod classes_noticed;
 mod early_drop;
+mod follow;
 mod fork;
 mod many_workers;
 mod monitor;

@@ -1,7 +1,7 @@
 //! Promise: if reads block, separate threads read for the workers. More reads are in flight than
 //! there are workers, the data they hold is bounded, and batches, errors, retries and shutdown are
-//! the same as without them. Sources that do not block pay nothing. A source is told of each batch
-//! before it is read.
+//! the same as without them. Sources that do not block pay nothing. The number of readers grows
+//! while latency is the limit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::process::alone;
 use crate::support::{Content, Draw, Numbers, no_hang, reference, run_until, wait_for_threads};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::source::{Concat, Sample, Source};
+use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
 /// Numbers whose reads call `before` first.
@@ -288,63 +288,24 @@ fn a_trace_has_a_row_for_each_reader() {
     });
 }
 
-/// Numbers that record the batches they are told of, and require that each sample is announced
-/// before it is read.
-struct Told {
-    numbers: Numbers,
-    told: Arc<Mutex<Vec<Vec<u64>>>>,
-    panics: bool,
-}
-
-impl Source for Told {
-    fn len(&self) -> usize {
-        self.numbers.len
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let told = self.told.lock().unwrap().iter().any(|batch| batch.contains(&(index as u64)));
-        if !told {
-            return Err(Error::new(ErrorKind::Source, "read before it was told of"));
-        }
-        self.numbers.read(index, scratch)
-    }
-
-    fn upcoming(&self, samples: &[u64]) {
-        assert!(!self.panics || samples[0] < 21, "told too much");
-        self.told.lock().unwrap().push(samples.to_vec());
-    }
-}
-
 #[test]
-fn a_source_is_told_of_each_batch_once_in_order_and_before_it_is_read() {
+fn more_readers_are_started_while_latency_is_the_limit() {
     let _alone = alone();
     no_hang(|| {
-        let told: Arc<Mutex<Vec<Vec<u64>>>> = Arc::default();
-        let source = |panics| Told { numbers: Numbers::new(70), told: told.clone(), panics };
-        // Shared, and as a part of a concatenation.
-        let all = Concat::new(vec![Arc::new(source(false)), Arc::new(source(false))]).unwrap();
-        for (source, samples) in [(Arc::new(source(false)) as Arc<dyn Source>, 70), (Arc::new(all), 140)] {
-            told.lock().unwrap().clear();
-            let mut batches = loader(source).batch_size(7).prefetch(2).host().unwrap();
-            let mut ids = Vec::new();
-            for batch in batches.epoch(0) {
-                let batch = batch.unwrap();
-                ids.push(batch.ids().collect::<Vec<u64>>());
-                let ahead = told.lock().unwrap().concat().len() - ids.concat().len();
-                assert!(ahead <= 4 * 7, "{ahead} samples ahead of the consumer");
-            }
-            let told = told.lock().unwrap().clone();
-            assert_eq!(told.concat().len(), samples);
-            if samples == 70 {
-                assert_eq!(told, ids);
-            }
-        }
-        // The error belongs to its batch. Earlier batches are delivered.
-        let results: Vec<_> =
-            Loader::source(source(true)).codec(Draw).augment(Augment::train(16)).batch_size(7).into_iter().collect();
-        assert_eq!(results.len(), 4);
-        let e = results[3].as_ref().unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Panic);
-        assert!(e.to_string().contains("the source panicked when told of batch 3 of epoch 0: told too much"), "{e}");
+        let source = Slow(Numbers::new(100_000), waits(50));
+        let mut batches =
+            Loader::source(source).without("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
+        // 32 readers deliver 640 samples a second.
+        let begun = std::time::Instant::now();
+        let mut samples = 0;
+        let fast = (0..50).any(|_| {
+            let window = std::time::Instant::now();
+            let delivered: usize = batches.epoch(0).skip(2).take(4).map(|batch| batch.unwrap().len()).sum();
+            let rate = delivered as f64 / window.elapsed().as_secs_f64();
+            samples += delivered;
+            println!("{rate:.0} samples/s after {:.1} s", begun.elapsed().as_secs_f64());
+            rate > 1_500.0
+        });
+        assert!(fast, "{samples} samples in {:?}", begun.elapsed());
     });
 }

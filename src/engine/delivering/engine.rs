@@ -10,7 +10,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded}
 
 use crate::batch::{Free, Full, Home, Keeper, Schema};
 use crate::device::CAPTURE;
-use crate::engine::reading::ReadStage;
+use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::{Bounds, MemoryPlan, Settings};
 use crate::engine::state::{Fault, Faults, OnError, Position, Run, Shared, batches};
 #[cfg(feature = "cuda")]
@@ -103,7 +103,9 @@ impl Engine {
 
         let pool = Pool::new(settings.workers, settings)?;
         let parts = count * parts_per_batch;
-        let stage = ReadStage::new(&recipe, &run, parts);
+        let follow =
+            if is_asked { Following::none() } else { Following::new(&recipe, &schedule, run.scratch.plan().source)? };
+        let stage = ReadStage::new(&recipe, &run, parts, follow);
         if is_asked {
             stage.waits.never();
         }
@@ -201,7 +203,14 @@ impl Engine {
         self.run.want(self.number);
         self.next = first;
         (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
-        match batches(&self.schedule, epoch) {
+        let started = batches(&self.schedule, epoch).and_then(|end| {
+            // An epoch that is begun at its end has nothing to read.
+            if first < end {
+                self.stage.follow.start(epoch, first)?;
+            }
+            Ok(end)
+        });
+        match started {
             Ok(end) => {
                 self.end = end;
                 let start = Start { run: self.number, epoch, first, end };
@@ -221,8 +230,12 @@ impl Engine {
 
     /// Ends the run; its slots go back as soon as their parts are passed on.
     pub(crate) fn stop(&mut self) {
+        let broken_off = self.next < self.end;
         self.end = self.next;
         self.run.want(0);
+        if broken_off {
+            self.stage.follow.stop();
+        }
         for slot in &mut self.early {
             if let Some(Ok(full)) = slot.take() {
                 let _ = self.home.free.send(full.release());

@@ -5,11 +5,16 @@
 //!
 //! 1. `waits`: whether reads wait for the storage, which decides who reads.
 //! 2. `fetched`: samples on their way from a reader to a worker, with the memory they lie in.
-//! 3. `readers`: [`ReadStage`], the threads and the bytes that they may hold.
+//! 3. `depth`: the number of readers, which grows with the latency of reads.
+//! 4. `follow`: tells a source that fetches ahead which samples are read next.
+//! 5. `readers`: [`ReadStage`], the threads and the bytes that they may hold.
 
+mod depth;
 mod fetched;
+mod follow;
 mod readers;
 mod waits;
 
+pub(crate) use follow::Following;
 pub(crate) use readers::{Fetched, ReadStage};
 pub(crate) use waits::{Waits, Watch};

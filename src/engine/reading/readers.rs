@@ -14,23 +14,27 @@
 //! reader hands on what it has read of it, and the worker reads the rest. So what is held is
 //! beyond the bound by one sample a reader at most.
 //!
-//! Readers are started when they are first needed. One that is not needed any more waits for a
-//! part, as a worker does.
+//! Readers are started when they are first needed, and more of them while that makes reading faster
+//! (`depth.rs`). A reader without a part waits for one, as a worker does.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
+use super::depth::{Depth, FIRST_READERS};
 use super::fetched::Shelf;
+use super::follow::Following;
 use super::waits::{Waits, Watch};
 use crate::batch::Part;
 use crate::decode::MAX_GROUP;
-use crate::engine::state::{READERS, Run};
+use crate::engine::state::Run;
 use crate::error::Result;
 use crate::recipe::{Recipe, guarded};
 use crate::source::{self, Sample};
-use crate::trace::{Args, Row};
+use crate::trace::{Args, Row, nanos};
 
 /// Hands a part to the workers, with what was read of it.
 pub(crate) type Give = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
@@ -65,6 +69,8 @@ impl Drop for Fetched {
 /// What readers, workers and coordinator share.
 pub(crate) struct ReadStage {
     pub(crate) waits: Waits,
+    /// The source, if it fetches ahead.
+    pub(crate) follow: Following,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     /// Parts that there can be.
@@ -75,6 +81,10 @@ pub(crate) struct ReadStage {
     /// Held by the reader that waits for a part and for room.
     turn: Mutex<()>,
     threads: Mutex<Threads>,
+    depth: Mutex<Depth>,
+    /// Readers that may read. Those beyond end after their part.
+    limit: AtomicUsize,
+    opened: Instant,
 }
 
 /// The threads, and what they need as long as they are to live.
@@ -85,6 +95,8 @@ enum Threads {
     },
     Started {
         parts: Sender<Part>,
+        given: Receiver<Part>,
+        give: Give,
         readers: Vec<JoinHandle<()>>,
     },
     Closed,
@@ -132,13 +144,13 @@ impl Room {
 }
 
 impl ReadStage {
-    /// A stage without threads so far. Of `parts` parts that there can be none is ever kept from
-    /// being sent.
-    pub(crate) fn new(recipe: &Arc<Recipe>, run: &Arc<Run>, parts: usize) -> Arc<Self> {
+    /// A stage without threads so far, with room for `parts` parts: as many as there can be.
+    pub(crate) fn new(recipe: &Arc<Recipe>, run: &Arc<Run>, parts: usize, follow: Following) -> Arc<Self> {
         let bound = run.scratch.plan().ahead;
-        let room = Room { bound, held: 0, out: 0, idle: Vec::with_capacity(READERS), kept: 0, usual: 0, closed: false };
+        let room = Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false };
         Arc::new(ReadStage {
             waits: Waits::new(),
+            follow,
             recipe: recipe.clone(),
             run: run.clone(),
             parts,
@@ -146,6 +158,9 @@ impl ReadStage {
             freed: Condvar::new(),
             turn: Mutex::default(),
             threads: Mutex::new(Threads::Closed),
+            depth: Mutex::new(Depth::new()),
+            limit: AtomicUsize::new(FIRST_READERS),
+            opened: Instant::now(),
         })
     }
 
@@ -181,35 +196,62 @@ impl ReadStage {
         // A logger of the user's may panic.
         drop(threads);
         if let Some(failed) = failed {
-            tracing::warn!("cannot start {READERS} threads that read ahead, continuing with those there are: {failed}");
+            tracing::warn!(
+                "cannot start {FIRST_READERS} threads that read ahead, continuing with those there are: {failed}"
+            );
         }
         part
     }
 
-    /// As many readers as can be started, and why not all.
+    /// Starts as many readers as possible. Returns the error of the first that cannot be started.
     fn start(self: &Arc<Self>, give: Give) -> (Threads, Option<std::io::Error>) {
         let (parts, given) = bounded(self.parts);
         let mut readers = Vec::new();
-        let mut failed = None;
-        for index in 0..READERS {
+        let failed = self.spawn(&mut readers, &given, &give);
+        if readers.is_empty() {
+            self.waits.never();
+            return (Threads::Closed, failed);
+        }
+        (Threads::Started { parts, given, give, readers }, failed)
+    }
+
+    /// Starts the readers up to the limit that are not running.
+    fn spawn(
+        self: &Arc<Self>,
+        readers: &mut Vec<JoinHandle<()>>,
+        given: &Receiver<Part>,
+        give: &Give,
+    ) -> Option<std::io::Error> {
+        for index in 0..self.limit.load(Ordering::Relaxed) {
+            if readers.get(index).is_some_and(|reader| !reader.is_finished()) {
+                continue;
+            }
             let (stage, given, give) = (self.clone(), given.clone(), give.clone());
             let thread = std::thread::Builder::new().name(format!("warpfeed-read-{index}")).spawn(move || {
                 source::reads_ahead();
                 stage.run(index, &given, &give);
             });
             match thread {
+                Ok(thread) if index < readers.len() => readers[index] = thread,
                 Ok(thread) => readers.push(thread),
-                Err(e) => {
-                    failed = Some(e);
-                    break;
-                }
+                Err(e) => return Some(e),
             }
         }
-        if readers.is_empty() {
-            self.waits.never();
-            return (Threads::Closed, failed);
+        None
+    }
+
+    /// A sample was read. Changes the number of readers if that helps.
+    fn count(self: &Arc<Self>, given: &Receiver<Part>) {
+        let waiting = !given.is_empty() && self.room().admits();
+        let now = nanos(Instant::now(), self.opened);
+        let changed = self.depth.lock().expect("nothing panics while holding it").read(now, waiting);
+        let Some(limit) = changed else { return };
+        self.limit.store(limit, Ordering::Relaxed);
+        // Without more threads nothing is gained, and the number goes back.
+        if let Threads::Started { given, give, readers, .. } = &mut *self.threads() {
+            let _ = self.spawn(readers, given, give);
         }
-        (Threads::Started { parts, readers }, failed)
+        tracing::debug!("up to {limit} threads read ahead");
     }
 
     /// Ends the readers. Workers must still take what these have.
@@ -217,7 +259,7 @@ impl ReadStage {
         self.room().closed = true;
         self.freed.notify_all();
         let threads = std::mem::replace(&mut *self.threads(), Threads::Closed);
-        if let Threads::Started { parts, readers } = threads {
+        if let Threads::Started { parts, readers, .. } = threads {
             drop(parts);
             for reader in readers {
                 // What can panic is caught around a part.
@@ -229,11 +271,13 @@ impl ReadStage {
 
     /// A reader's life.
     fn run(self: &Arc<Self>, index: usize, given: &Receiver<Part>, give: &Give) {
-        while let Some((part, mut fetched)) = self.next(given) {
+        while index < self.limit.load(Ordering::Relaxed)
+            && let Some((part, mut fetched)) = self.next(given)
+        {
             // The user's code is guarded where it is called. Should anything else panic, a logger
             // of the user's, the part still goes on its way, and the worker reads the rest.
             let _ = guarded(|| {
-                self.read(index, &part, &mut fetched);
+                self.read(index, given, &part, &mut fetched);
                 Ok(())
             });
             give(part, fetched);
@@ -266,7 +310,7 @@ impl ReadStage {
     }
 
     /// Reads the samples of `part` as far as there is room.
-    fn read(&self, index: usize, part: &Part, fetched: &mut Fetched) {
+    fn read(self: &Arc<Self>, index: usize, given: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
         let Some(shelf) = &mut fetched.shelf else { return };
         let counters = &self.run.counters;
         let mut watch = Watch::new();
@@ -279,6 +323,7 @@ impl ReadStage {
             counters.reads(index, id);
             let (ns, bytes) = shelf.read(id, self.recipe.retries, || self.run.tries_again(part.header().run));
             counters.has_read(index, ns, bytes);
+            self.count(given);
             if let Some(trace) = counters.tracing() {
                 let end = trace.at(std::time::Instant::now());
                 let key = shelf.sample(shelf.len() - 1).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));

@@ -52,6 +52,9 @@ pub struct MemoryPlan {
     /// How many of `scratch_bytes` are for samples that are read ahead where reads wait. Each
     /// reader thread may hold one more sample until it is decoded.
     pub ahead_bytes: usize,
+    /// How many of `scratch_bytes` the source may hold of samples that it fetches ahead
+    /// ([`Source::follow`](crate::source::Source::follow)).
+    pub source_bytes: usize,
 }
 
 impl fmt::Display for MemoryPlan {
@@ -81,6 +84,9 @@ impl fmt::Display for MemoryPlan {
         )?;
         if self.ahead_bytes > 0 {
             write!(f, " and {:.1} MiB to read ahead", mib(self.ahead_bytes))?;
+        }
+        if self.source_bytes > 0 {
+            write!(f, ", {:.1} MiB for what the source fetches ahead", mib(self.source_bytes))?;
         }
         Ok(())
     }

@@ -32,18 +32,25 @@ pub(crate) struct ScratchPlan {
     pub(crate) shared: usize,
     /// What threads that read for the workers may hold.
     pub(crate) ahead: usize,
+    /// Samples that the source fetches ahead itself.
+    pub(crate) source: usize,
 }
 
 impl ScratchPlan {
     /// As much as is of use to `workers` workers on `processors` processors.
     pub(crate) fn ample(workers: usize, processors: usize, fixed: usize) -> Self {
         let shared = processors.min(workers).saturating_mul(SHARED_EACH);
-        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD }
+        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0 }
     }
 
     /// The same where nothing is read ahead.
     pub(crate) fn without_readers(self) -> Self {
-        ScratchPlan { ahead: 0, ..self }
+        ScratchPlan { ahead: 0, source: 0, ..self }
+    }
+
+    /// The same with a source that would like to hold `bytes`.
+    pub(crate) fn with_source(self, bytes: usize) -> Self {
+        ScratchPlan { source: bytes, ..self }
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -51,6 +58,7 @@ impl ScratchPlan {
             .saturating_mul(self.fixed.saturating_add(self.own))
             .saturating_add(self.shared)
             .saturating_add(self.ahead)
+            .saturating_add(self.source)
     }
 
     /// The same within `bytes`, but never less than what each worker takes in any case.
@@ -59,10 +67,10 @@ impl ScratchPlan {
             return self;
         }
         let left = bytes.saturating_sub(self.workers.saturating_mul(self.fixed));
-        let ahead = self.ahead.min(left / 8);
-        let left = left - ahead;
+        let (ahead, source) = (self.ahead.min(left / 8), self.source.min(left / 4));
+        let left = left - ahead - source;
         let own = self.own.min(left / 2 / self.workers);
-        ScratchPlan { own, shared: self.shared.min(left - own * self.workers), ahead, ..self }
+        ScratchPlan { own, shared: self.shared.min(left - own * self.workers), ahead, source, ..self }
     }
 }
 
@@ -168,7 +176,7 @@ mod tests {
     use super::*;
 
     fn scratch(shared: usize) -> Scratch {
-        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0 })
+        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0, source: 0 })
     }
 
     #[test]
@@ -228,5 +236,8 @@ mod tests {
         let plan = ample.within(1 << 30);
         assert!(plan.own > 4 << 20 && plan.shared >= 256 << 20 && plan.ahead >= 32 << 20, "{plan:?}");
         assert_eq!(ScratchPlan::ample(3, 8, 0).within(0).total(), 0);
+        let plan = ample.with_source(1 << 40).within(1 << 30);
+        assert!(plan.total() <= 1 << 30 && plan.source > 200 << 20, "{plan:?}");
+        assert_eq!(ample.with_source(1 << 20).within(1 << 40).source, 1 << 20);
     }
 }

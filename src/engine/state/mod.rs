@@ -22,4 +22,4 @@ pub use monitor::Monitor;
 pub(crate) use monitor::Shared;
 pub use resume::Checkpoint;
 pub(crate) use resume::Position;
-pub(crate) use run::{READERS, Run};
+pub(crate) use run::{MOST_READERS, Run};

@@ -50,7 +50,7 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     /// Runs until the other end of `started` is dropped.
     pub(crate) fn run(self) {
-        let (mut picks, mut samples) = (Vec::new(), Vec::new());
+        let mut picks = Vec::new();
         let mut next_start = self.started.recv().ok();
         while let Some(Start { run, epoch, first, end }) = next_start.take() {
             if let Err(e) = self.check() {
@@ -63,7 +63,7 @@ impl Coordinator {
             }
             for number in first..end {
                 let wanted = self.run.is_wanted(run);
-                let picked = if wanted { self.pick(epoch, number, &mut picks, &mut samples) } else { Ok(()) };
+                let picked = if wanted { self.pick(epoch, number, &mut picks) } else { Ok(()) };
                 if wanted && picked.is_ok() && picks.is_empty() {
                     // Nobody asks any more.
                     break;
@@ -120,9 +120,8 @@ impl Coordinator {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Asks the order, which may be the user's, for the places of a batch, and tells the source of
-    /// its samples.
-    fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>, samples: &mut Vec<u64>) -> Result<()> {
+    /// Asks the order, which may be the user's, for the places of a batch.
+    fn pick(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) -> Result<()> {
         let len = self.recipe.source.len() as u64;
         guarded(|| {
             match &self.asked {
@@ -138,12 +137,6 @@ impl Coordinator {
                 p.sample
             )));
         }
-        samples.clear();
-        samples.extend(picks.iter().map(|pick| pick.sample));
-        guarded(|| {
-            self.recipe.source.upcoming(samples);
-            Ok(())
-        })
-        .map_err(|e| panicked(e, || format!("the source panicked when told of batch {number} of epoch {epoch}")))
+        Ok(())
     }
 }

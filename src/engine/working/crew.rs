@@ -154,7 +154,9 @@ impl Crew {
             }
             let leave = self.run.balance.device_now(self.run.counters.device_decode.ns());
             let Some(full) = worker.run(task, &self.stage.waits, leave) else { return Ok(()) };
-            if self.run.is_wanted(full.header().run) {
+            let header = full.header();
+            if self.run.is_wanted(header.run) {
+                self.stage.follow.done(header.epoch, header.number);
                 let _ = self.filled.send(Ok(full));
             } else {
                 let _ = self.free.send(full.release());

@@ -1,0 +1,113 @@
+//! Chooses the number of readers while they read.
+//!
+//! A read over a network takes as long with a thousand others in flight as alone, so more readers
+//! read more. A disk answers a bounded number of reads at a time, and more readers only wait longer.
+//! So the number doubles while parts wait for a reader. If that does not read a quarter more, the
+//! number goes back, and stays for some time.
+
+use crate::engine::state::MOST_READERS;
+
+/// Readers at first: disks give all they have at that depth (`benches/RESULTS.md`).
+pub(super) const FIRST_READERS: usize = 32;
+
+/// Minimum length of a window, in ns and in samples for each reader.
+const WINDOW_NS: u64 = 100_000_000;
+const WINDOW_SAMPLES: usize = 4;
+
+/// Gain below which twice the readers are not worth it.
+const GAIN: f64 = 1.25;
+
+/// Windows without another try after one that gained nothing.
+const REST: u32 = 32;
+
+/// The number of readers, and what they read in the current window.
+#[derive(Debug)]
+pub(super) struct Depth {
+    readers: usize,
+    since: u64,
+    samples: usize,
+    /// Samples after which a part was waiting for a reader.
+    waiting: usize,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    /// Tries twice the readers after so many more windows, if parts wait.
+    Rests(u32),
+    /// The number has doubled, at this rate before. Readers that were added have yet to read.
+    Begins(f64),
+    /// The next window shows whether it was worth it.
+    Tries(f64),
+}
+
+impl Depth {
+    pub(super) fn new() -> Self {
+        Depth { readers: FIRST_READERS, since: 0, samples: 0, waiting: 0, phase: Phase::Rests(0) }
+    }
+
+    /// Counts a sample that was read by `now`, in ns of any clock. `waiting` says whether a part
+    /// waits for a reader and has room. Returns the new number of readers, if it changes.
+    pub(super) fn read(&mut self, now: u64, waiting: bool) -> Option<usize> {
+        self.samples += 1;
+        self.waiting += usize::from(waiting);
+        let ns = now.saturating_sub(self.since);
+        if ns < WINDOW_NS || self.samples < WINDOW_SAMPLES * self.readers {
+            return None;
+        }
+        let rate = self.samples as f64 / ns as f64;
+        let short = 4 * self.waiting >= 3 * self.samples;
+        (self.since, self.samples, self.waiting) = (now, 0, 0);
+        let (phase, readers) = match self.phase {
+            Phase::Rests(0) if short && 2 * self.readers <= MOST_READERS => (Phase::Begins(rate), 2 * self.readers),
+            Phase::Rests(windows) => (Phase::Rests(windows.saturating_sub(1)), self.readers),
+            Phase::Begins(before) => (Phase::Tries(before), self.readers),
+            // Also if parts no longer wait: then the readers keep up.
+            Phase::Tries(before) if rate >= GAIN * before || !short => (Phase::Rests(0), self.readers),
+            Phase::Tries(_) => (Phase::Rests(REST), self.readers / 2),
+        };
+        let changed = readers != self.readers;
+        (self.phase, self.readers) = (phase, readers);
+        changed.then_some(readers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads `seconds` long, with `rate(readers)` samples a second. Returns all numbers of readers.
+    fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
+        let (mut now, mut readers, mut all) = (depth.since as f64, depth.readers, vec![depth.readers]);
+        let end = now + 1e9 * seconds;
+        while now < end {
+            now += 1e9 / rate(readers);
+            if let Some(new) = depth.read(now as u64, waiting) {
+                readers = new;
+                all.push(new);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_number_grows_while_latency_is_the_limit() {
+        let rate = |readers| readers as f64 / 0.05;
+        assert_eq!(run(&mut Depth::new(), 10.0, true, rate), [32, 64, 128, 256, 512]);
+    }
+
+    #[test]
+    fn a_storage_that_gives_no_more_keeps_the_number() {
+        let mut depth = Depth::new();
+        assert_eq!(run(&mut depth, 2.0, true, |_| 2000.0), [32, 64, 32]);
+        assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "it rests");
+        assert!(run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]), "and tries again");
+        let rate = |readers: usize| (readers as f64 / 0.05).min(3000.0);
+        assert_eq!(run(&mut Depth::new(), 5.0, true, rate), [32, 64, 128, 256, 128], "up to where it gives more");
+    }
+
+    #[test]
+    fn nothing_changes_while_no_part_waits() {
+        assert_eq!(run(&mut Depth::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
+    }
+}

@@ -1,0 +1,123 @@
+//! [`Lookahead`]: the reads that a loader is going to make. [`Follow`]: a source's side of it.
+
+use std::sync::Arc;
+
+/// A batch of a loader: batch `batch` of epoch `epoch`, both from 0. Places are sorted as they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place {
+    /// The epoch.
+    pub epoch: u64,
+    /// The batch in it.
+    pub batch: u64,
+}
+
+/// The order in which one loader reads a source: its own samples, batch after batch and epoch after
+/// epoch, as far ahead as the source wants to look.
+///
+/// The order is a function, not a queue: any place may be asked for at any time, and nothing is kept
+/// for it. [`Source::follow`](super::Source::follow) shows its use.
+#[derive(Clone)]
+pub struct Lookahead {
+    bytes: usize,
+    batches: Arc<dyn Fn(u64) -> u64 + Send + Sync>,
+    samples: Arc<dyn Fn(Place) -> Option<Vec<u64>> + Send + Sync>,
+}
+
+impl Lookahead {
+    /// An order with `batches(epoch)` batches in each epoch, and `samples(place)` in each of them.
+    /// A loader makes its own; this one is for tests of sources.
+    pub fn new(
+        bytes: usize,
+        batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
+        samples: impl Fn(Place) -> Option<Vec<u64>> + Send + Sync + 'static,
+    ) -> Self {
+        Lookahead { bytes, batches: Arc::new(batches), samples: Arc::new(samples) }
+    }
+
+    /// Bytes that the source may hold of samples that are not read yet. They are part of the
+    /// [memory plan](crate::MemoryPlan).
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The samples of the batch at `place`, in its order. A sample may come twice. `None` if there is
+    /// no such batch or the order fails, which is then an error of the batch.
+    pub fn samples(&self, place: Place) -> Option<Vec<u64>> {
+        (place.batch < (self.batches)(place.epoch)).then(|| (self.samples)(place))?
+    }
+
+    /// The place after `place`: the next batch of the epoch, or the first one of the next epoch.
+    pub fn after(&self, Place { epoch, batch }: Place) -> Place {
+        if batch + 1 < (self.batches)(epoch) {
+            Place { epoch, batch: batch + 1 }
+        } else {
+            Place { epoch: epoch + 1, batch: 0 }
+        }
+    }
+
+    /// All batches from `place` on, across the borders of epochs. Ends at an epoch without batches.
+    pub fn from(&self, place: Place) -> impl Iterator<Item = (Place, Vec<u64>)> + use<> {
+        let (order, mut next) = (self.clone(), place);
+        std::iter::from_fn(move || {
+            let (place, samples) = (next, order.samples(next)?);
+            next = order.after(place);
+            Some((place, samples))
+        })
+    }
+
+    /// The part of the order that `of` maps to samples of another source, which may hold `bytes`.
+    pub(super) fn part(&self, bytes: usize, of: impl Fn(u64) -> Option<u64> + Send + Sync + 'static) -> Self {
+        let all = self.samples.clone();
+        let samples = move |place| Some(all(place)?.into_iter().filter_map(&of).collect());
+        Lookahead { bytes, batches: self.batches.clone(), samples: Arc::new(samples) }
+    }
+}
+
+impl std::fmt::Debug for Lookahead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lookahead").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// What a source does as the reads of one loader progress. Dropping it cancels them all.
+///
+/// A loader calls these methods while its batches wait, so they should start work on other threads
+/// and return. Calls of different methods may overlap.
+pub trait Follow: Send + Sync {
+    /// Reads go on at `place`, in the order of the [`Lookahead`]. Samples before it are cancelled, and
+    /// so is everything that was fetched for another future. At the start of the epoch that was
+    /// expected, `place` is where the order would have continued anyway.
+    fn start(&self, place: Place);
+
+    /// Every sample of the batch at `place` was read.
+    fn done(&self, place: Place) {
+        let _ = place;
+    }
+
+    /// The epoch was broken off: the rest of its reads is cancelled until the next
+    /// [`start`](Follow::start). After an epoch that ran to its end nothing is called, so that the
+    /// next one can be fetched meanwhile.
+    fn stop(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(epoch: u64, batch: u64) -> Place {
+        Place { epoch, batch }
+    }
+
+    #[test]
+    fn the_order_goes_on_across_the_border_of_an_epoch_and_ends_where_epochs_are_empty() {
+        let batches = |epoch| if epoch < 3 { 2 - epoch % 2 } else { 0 };
+        let order = Lookahead::new(7, batches, |at| Some(vec![10 * at.epoch + at.batch, 5]));
+        let all: Vec<_> = order.from(place(0, 1)).collect();
+        let expected = [(place(0, 1), 1), (place(1, 0), 10), (place(2, 0), 20), (place(2, 1), 21)];
+        assert_eq!(all, expected.map(|(at, first)| (at, vec![first, 5])));
+        assert_eq!((order.samples(place(1, 1)), order.bytes()), (None, 7));
+        let part = order.part(3, |sample| sample.checked_sub(10));
+        let own: Vec<_> = part.from(place(0, 0)).map(|(_, samples)| samples).collect();
+        assert_eq!((own, part.bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
+    }
+}

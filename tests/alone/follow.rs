@@ -1,0 +1,358 @@
+//! Promise: a source that fetches ahead knows the order, across the borders of epochs. It has as many
+//! reads in flight as its bytes allow, whatever the number of threads. Its bytes are in the memory
+//! plan. Cancelled reads are released, and batches, errors and retries are the same as without it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::process::alone;
+use crate::support::{Content, Draw, Numbers, no_hang};
+use warpfeed::source::{Concat, Follow, Lookahead, Place, Sample, Source};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
+
+/// Bytes that a fetched sample is counted as.
+const SAMPLE: usize = 10_000;
+
+/// Numbers in a store: every read takes `latency`, and any number of them may be in flight. Its bytes
+/// are those of more samples than a loader reads at a time, so a loader never reads before a fetch.
+#[derive(Clone)]
+struct Store {
+    numbers: Numbers,
+    latency: Duration,
+    bytes: usize,
+    state: Arc<Mutex<State>>,
+    fails: fn(usize, usize) -> Result<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The batches that come next.
+    ahead: Option<Box<dyn Iterator<Item = (Place, Vec<u64>)> + Send>>,
+    /// The batch from which samples are fetched now, and those that are left.
+    place: Place,
+    samples: Vec<u64>,
+    bound: usize,
+    /// Samples that were asked for and are not read: where each is read, and when it arrives.
+    fetched: HashMap<u64, VecDeque<(Place, Instant)>>,
+    held: usize,
+    /// When the requests in flight are answered.
+    in_flight: VecDeque<Instant>,
+    requests: usize,
+    /// Samples that a reader waits for now.
+    waiting: usize,
+    most: usize,
+    most_in_flight: usize,
+    direct: usize,
+    cancelled: usize,
+    left_over: usize,
+    tries: HashMap<usize, usize>,
+}
+
+impl State {
+    /// Asks for samples while there is room.
+    fn fill(&mut self, latency: Duration) {
+        let now = Instant::now();
+        while (self.held + self.waiting + 1) * SAMPLE <= self.bound {
+            let Some(sample) = self.samples.pop() else {
+                let Some((place, mut samples)) = self.ahead.as_mut().and_then(|ahead| ahead.next()) else { break };
+                samples.reverse();
+                (self.place, self.samples) = (place, samples);
+                continue;
+            };
+            (self.requests, self.held) = (self.requests + 1, self.held + 1);
+            self.in_flight.push_back(now + latency);
+            self.fetched.entry(sample).or_default().push_back((self.place, now + latency));
+        }
+        while self.in_flight.front().is_some_and(|answered| *answered <= now) {
+            self.in_flight.pop_front();
+        }
+        self.most = self.most.max(self.held + self.waiting);
+        self.most_in_flight = self.most_in_flight.max(self.in_flight.len());
+    }
+
+    fn take(&mut self, sample: u64) -> Option<Instant> {
+        let (_, arrives) = self.fetched.get_mut(&sample)?.pop_front()?;
+        self.held -= 1;
+        Some(arrives)
+    }
+
+    /// Drops the samples that `keep` does not keep. Returns their number.
+    fn drop_all_but(&mut self, keep: impl Fn(Place) -> bool) -> usize {
+        let before = self.held;
+        self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));
+        self.fetched.retain(|_, all| !all.is_empty());
+        self.held = self.fetched.values().map(VecDeque::len).sum();
+        before - self.held
+    }
+}
+
+impl Store {
+    fn new(len: usize, latency_ms: u64, in_flight: usize) -> Self {
+        let (latency, bytes) = (Duration::from_millis(latency_ms), in_flight * SAMPLE);
+        Store { numbers: Numbers::new(len), latency, bytes, state: Arc::default(), fails: |_, _| Ok(()) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl Source for Store {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let mut state = self.state();
+        let found = state.take(index as u64);
+        state.waiting += usize::from(found.is_some());
+        state.direct += usize::from(found.is_none());
+        let arrives = found.unwrap_or_else(|| Instant::now() + self.latency);
+        drop(state);
+        sleep(arrives.saturating_duration_since(Instant::now()));
+        let mut state = self.state();
+        state.waiting -= usize::from(found.is_some());
+        state.fill(self.latency);
+        let tries = state.tries.entry(index).or_default();
+        *tries += 1;
+        (self.fails)(index, *tries)?;
+        drop(state);
+        self.numbers.read(index, scratch)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.state().bound = order.bytes();
+        Some(Box::new(Following { order, store: self.clone() }))
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+struct Following {
+    order: Lookahead,
+    store: Store,
+}
+
+impl Follow for Following {
+    fn start(&self, place: Place) {
+        let mut state = self.store.state();
+        state.cancelled += state.drop_all_but(|other| other >= place);
+        let next = state.fetched.values().flatten().map(|(place, _)| *place).min().unwrap_or(state.place);
+        if state.ahead.is_none() || next != place {
+            state.cancelled += state.drop_all_but(|_| false);
+            state.samples.clear();
+            state.ahead = Some(Box::new(self.order.from(place)));
+        }
+        state.fill(self.store.latency);
+    }
+
+    fn done(&self, place: Place) {
+        let mut state = self.store.state();
+        state.left_over += state.drop_all_but(|other| other != place);
+        state.fill(self.store.latency);
+    }
+
+    fn stop(&self) {
+        let mut state = self.store.state();
+        state.cancelled += state.drop_all_but(|_| false);
+        state.samples.clear();
+        state.ahead = None;
+    }
+}
+
+fn loader(source: impl Source + 'static) -> Loader {
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(16).prefetch(2).shuffle(3).workers(2)
+}
+
+fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<Content> {
+    batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect()
+}
+
+#[test]
+fn as_many_reads_are_in_flight_as_their_bytes_allow_and_batches_are_the_same() {
+    let _alone = alone();
+    no_hang(|| {
+        for (in_flight, batch, samples) in [(200, 20, 2_000), (2_000, 200, 20_000)] {
+            let store = Store::new(samples, 50, in_flight);
+            let labels = |source: Arc<dyn Source>| {
+                Loader::source(source).without("image").batch_size(batch).prefetch(3).shuffle(3).workers(2)
+            };
+            let mut batches = labels(Arc::new(store.clone())).host().unwrap();
+            let plan = batches.memory_plan();
+            assert_eq!(plan.source_bytes, in_flight * SAMPLE);
+            assert!(plan.scratch_bytes > plan.source_bytes && plan.to_string().contains("the source fetches ahead"));
+            let ids = |batches: &mut Batches<HostBatch>| -> Vec<Vec<u64>> {
+                batches.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect()
+            };
+            let begun = Instant::now();
+            let found = ids(&mut batches);
+            let rate = samples as f64 / begun.elapsed().as_secs_f64();
+            let state = store.state();
+            println!("{in_flight} in flight of 50 ms: {rate:.0} samples/s, {} at most in flight", state.most_in_flight);
+            assert_eq!((state.most, state.direct, state.left_over), (in_flight, 0, 0));
+            assert!(state.most_in_flight > in_flight * 9 / 10);
+            // Half of what the latency allows, and of what two busy processors deliver.
+            assert!(rate > (in_flight as f64 / 0.05 / 2.0).min(4_000.0), "{rate} samples/s");
+            drop(state);
+            assert_eq!(found, ids(&mut labels(Arc::new(Numbers::new(samples))).host().unwrap()));
+        }
+    });
+}
+
+#[test]
+fn the_next_epoch_is_fetched_while_one_ends() {
+    let _alone = alone();
+    no_hang(|| {
+        let store = Store::new(320, 200, 80);
+        let mut batches = loader(store.clone()).host().unwrap();
+        let mut plain = loader(Numbers::new(320)).host().unwrap();
+        for epoch in 0..3 {
+            let begun = Instant::now();
+            let mut first = None;
+            let found: Vec<_> = batches
+                .epoch(epoch)
+                .map(|batch| {
+                    first.get_or_insert_with(|| begun.elapsed());
+                    Content::from(&batch.unwrap())
+                })
+                .collect();
+            assert!(found == contents(&mut plain, epoch), "{epoch}");
+            // Its first samples were asked for before the last ones of the epoch before were read.
+            assert!(epoch == 0 || first.unwrap() < Duration::from_millis(150), "{first:?}");
+        }
+        let state = store.state();
+        assert_eq!((state.direct, state.cancelled, state.left_over), (0, 0, 0));
+        assert_eq!(state.requests, 3 * 320 + 80, "each sample once, and those of the epoch that would come");
+    });
+}
+
+#[test]
+fn cancelled_reads_are_released_and_another_place_is_followed_at_once() {
+    let _alone = alone();
+    no_hang(|| {
+        let store = Store::new(320, 20, 100);
+        let mut batches = loader(store.clone()).host().unwrap();
+        let mut plain = loader(Numbers::new(320)).host().unwrap();
+        for (epoch, taken) in [(0, 3), (0, 1), (5, 7)] {
+            let some: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert!(some[..] == contents(&mut plain, epoch)[..taken]);
+            let state = store.state();
+            assert!(state.fetched.is_empty() && state.cancelled > 0);
+        }
+        let state = batches.checkpoint();
+        drop(batches);
+        let mut batches = loader(store.clone()).resume(state).host().unwrap();
+        // Resuming reads some samples to compare them with those of the checkpoint.
+        store.state().direct = 0;
+        let rest = contents(&mut batches, 5);
+        assert!(rest[..] == contents(&mut plain, 5)[7..]);
+        let state = store.state();
+        assert_eq!((state.direct, state.left_over), (0, 0), "{} slots", batches.memory_plan().slots);
+        drop(state);
+        drop(batches);
+        assert_eq!(Arc::strong_count(&store.state), 1, "nothing follows any more");
+    });
+}
+
+#[test]
+fn errors_and_retries_are_those_of_reads() {
+    let _alone = alone();
+    no_hang(|| {
+        let fails = |index, tries| match (index, tries) {
+            (7, 1 | 2) => Err(Error::in_source("busy").transient()),
+            (9, _) => Err(Error::in_source("nine is lost")),
+            _ => Ok(()),
+        };
+        let store = Store { fails, ..Store::new(320, 5, 100) };
+        let mut batches = loader(store.clone()).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
+        let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
+        assert_eq!((valid, batches.stats().retries), (319, 2));
+        let faults: Vec<_> = batches.faults().iter().map(|f| (f.error.sample(), f.error.cause().to_owned())).collect();
+        assert_eq!(faults, [(Some(9), "nine is lost".to_owned())]);
+        assert_eq!(store.state().direct, 2, "a read that is repeated is not fetched ahead");
+    });
+}
+
+#[test]
+fn ranks_and_joined_sets_follow_their_own_samples() {
+    let _alone = alone();
+    no_hang(|| {
+        let stores = [Store::new(100, 10, 30), Store::new(60, 10, 60)];
+        let joined =
+            || Concat::new(stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Source>).collect()).unwrap();
+        let numbers = || {
+            let parts = [100, 60].map(|len| Arc::new(Numbers::new(len)) as Arc<dyn Source>);
+            Concat::new(parts.to_vec()).unwrap()
+        };
+        for rank in 0..2 {
+            let mut batches = loader(joined()).rank(rank, 2).host().unwrap();
+            assert_eq!(batches.memory_plan().source_bytes, 90 * SAMPLE);
+            let mut plain = loader(numbers()).rank(rank, 2).host().unwrap();
+            for epoch in 0..2 {
+                assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{rank}");
+            }
+            for (store, most) in stores.iter().zip([30, 60]) {
+                let mut state = store.state();
+                assert!(state.most <= most && state.requests > 0);
+                assert_eq!((state.direct, state.left_over), (0, 0));
+                *state = State::default();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_memory_limit_bounds_what_is_fetched_ahead() {
+    let _alone = alone();
+    no_hang(|| {
+        let store = Store::new(2_000, 1, 1 << 20);
+        let limit = 48 << 20;
+        let mut batches = loader(store.clone()).memory_limit(limit).host().unwrap();
+        let plan = batches.memory_plan();
+        assert!(plan.source_bytes > SAMPLE && plan.host_bytes + plan.scratch_bytes <= limit, "{plan:?}");
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let most = store.state().most;
+        assert!(most > 10 && most * SAMPLE <= plan.source_bytes, "{most} samples, {plan:?}");
+    });
+}
+
+#[test]
+fn a_source_that_panics_when_it_follows_is_an_error_of_the_first_batch() {
+    let _alone = alone();
+    struct Panics;
+    impl Source for Panics {
+        fn len(&self) -> usize {
+            100
+        }
+
+        fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            Ok(Sample::new("panics"))
+        }
+
+        fn follow(&self, _: Lookahead) -> Option<Box<dyn Follow>> {
+            Some(Box::new(Panics))
+        }
+    }
+    impl Follow for Panics {
+        fn start(&self, place: Place) {
+            assert_eq!(place.epoch, 0, "too far");
+        }
+
+        fn done(&self, _: Place) {
+            panic!("done");
+        }
+    }
+    no_hang(|| {
+        let mut batches = loader(Panics).without("image").unlabelled(true).host().unwrap();
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()), "a panic after a batch does not lose it");
+        let results: Vec<_> = batches.epoch(4).collect();
+        let e = results[0].as_ref().unwrap_err();
+        assert_eq!((results.len(), e.kind()), (1, ErrorKind::Panic));
+        assert!(e.to_string().contains("the source panicked when told of batch 0 of epoch 4"), "{e}");
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()));
+    });
+}
