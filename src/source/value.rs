@@ -134,8 +134,9 @@ pub struct Numbers<'a> {
 }
 
 /// The type of an array's elements.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Element {
+pub enum Element {
     U8,
     U16,
     U32,
@@ -166,28 +167,18 @@ impl Element {
     }
 }
 
-/// A number that [`Numbers`] can hold.
-pub trait Number: bytemuck::Pod + sealed::Typed {}
-
-mod sealed {
-    use super::Element;
-
-    pub trait Typed {
-        const ELEMENT: Type;
-    }
-
-    /// Keeps [`Element`] out of the interface.
-    pub struct Type(pub(super) Element);
+/// A number that [`Numbers`] can hold: an integer of up to 64 bits, `f32` or `f64`.
+pub trait Number: bytemuck::Pod {
+    /// The type's name, which cannot be written outside of the crate: so no other type is a `Number`.
+    #[doc(hidden)]
+    const ELEMENT: Element;
 }
 
 macro_rules! numbers {
     ($($number:ty: $element:ident),*) => {
-        $(
-            impl Number for $number {}
-            impl sealed::Typed for $number {
-                const ELEMENT: sealed::Type = sealed::Type(Element::$element);
-            }
-        )*
+        $(impl Number for $number {
+            const ELEMENT: Element = Element::$element;
+        })*
     };
 }
 
@@ -213,7 +204,7 @@ impl<'a> Numbers<'a> {
             *sides.get_mut(axis)? = u32::try_from(side).ok()?;
         }
         let size = shape.iter().try_fold(size_of::<T>(), |size, &side| size.checked_mul(side));
-        let sealed::Type(element) = T::ELEMENT;
+        let element = T::ELEMENT;
         (size == Some(bytes.len())).then_some(Numbers { bytes, shape: sides, element, axes: shape.len() as u8 })
     }
 
@@ -228,9 +219,8 @@ impl<'a> Numbers<'a> {
 
     /// The elements, if they have the type `T`.
     pub fn iter<T: Number>(&self) -> Option<impl Iterator<Item = T> + 'a> {
-        let sealed::Type(element) = T::ELEMENT;
         let elements = self.bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned);
-        (element == self.element).then_some(elements)
+        (T::ELEMENT == self.element).then_some(elements)
     }
 
     /// NumPy's letter of the elements' kind (`u`, `i` or `f`), their size in bytes, and all of them.
