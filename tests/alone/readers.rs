@@ -4,8 +4,8 @@
 //! while latency is the limit.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
