@@ -40,9 +40,9 @@ run() {
 
 for tool in ${TOOLS:-memcheck initcheck racecheck synccheck}; do
     run "$tool" kernels "$library" nvidia::decode_tests
-    run "$tool" loaders "$gpu" decode:: --skip whatever_files_hold
+    run "$tool" loaders "$gpu" decode:: --skip files_given_by_the_environment
     if [ -n "$damaged" ]; then
-        WARPFEED_DAMAGED=$damaged run "$tool" damaged "$gpu" decode::whatever_files_hold
+        WARPFEED_DAMAGED=$damaged run "$tool" damaged "$gpu" decode::files_given_by_the_environment
     fi
 done
 exit $failed

@@ -25,7 +25,7 @@ fn small(loader: Loader) -> Loader {
 }
 
 #[test]
-fn two_sets_that_number_a_class_differently_are_noticed_once() {
+fn two_sets_that_number_a_class_differently_cause_one_warning() {
     let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let train = folder(root.path(), "train", &["noticed-a", "noticed-b"]);

@@ -8,7 +8,7 @@ use crate::support::{self, Numbers, loader, no_hang};
 use warpfeed::ErrorKind;
 
 #[test]
-fn a_loader_in_a_forked_child_says_so() {
+fn a_loader_in_a_forked_child_is_an_error() {
     let _alone = alone();
     no_hang(|| {
         let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
@@ -38,7 +38,7 @@ fn a_loader_in_a_forked_child_says_so() {
 }
 
 #[test]
-fn a_decoder_in_a_forked_child_says_so() {
+fn a_decoder_in_a_forked_child_is_an_error() {
     let _alone = alone();
     no_hang(|| {
         let options = warpfeed::Loader::requests().codec(support::Draw).augment(warpfeed::Augment::train(16));
@@ -77,7 +77,7 @@ impl warpfeed::source::Source for Waits {
 }
 
 #[test]
-fn a_loader_whose_readers_are_at_work_can_be_dropped_in_a_forked_child() {
+fn a_loader_with_active_readers_can_be_dropped_in_a_forked_child() {
     let _alone = alone();
     no_hang(|| {
         let loader = warpfeed::Loader::source(Waits(Numbers::new(400))).codec(support::Draw);

@@ -7,7 +7,7 @@ use crate::support::{Numbers, loader, no_hang, wait_for_threads};
 use warpfeed::ErrorKind;
 
 #[test]
-fn a_number_of_workers_that_no_machine_has_is_refused() {
+fn an_unrealistic_number_of_workers_is_refused() {
     let _alone = alone();
     let processors = std::thread::available_parallelism().unwrap();
     for workers in [769, 100_000, usize::MAX] {
@@ -34,7 +34,7 @@ fn processor_time() -> i64 {
 /// each costs six times as much. With thousands of threads this would take seconds.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_most_workers_start_and_stop_within_seconds() {
+fn the_maximum_number_of_workers_starts_and_stops_within_seconds() {
     let _alone = alone();
     no_hang(|| {
         let each = |workers: usize| {

@@ -6,7 +6,7 @@ use crate::support::{self, Numbers, loader, no_hang};
 use warpfeed::{LastBatch, Loader};
 
 #[test]
-fn a_plain_for_loop_can_ask_for_state_and_statistics() {
+fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
     let _alone = alone();
     no_hang(|| {
         let open = || loader(Numbers::new(50)).batch_size(8).shuffle(3);
@@ -32,7 +32,7 @@ fn a_plain_for_loop_can_ask_for_state_and_statistics() {
 }
 
 #[test]
-fn another_thread_can_ask_too_and_the_handle_outlives_the_loader() {
+fn a_monitor_works_on_another_thread_and_outlives_the_loader() {
     let _alone = alone();
     no_hang(|| {
         let mut batches = loader(Numbers::new(400)).batch_size(8).host().unwrap();
@@ -56,7 +56,7 @@ fn another_thread_can_ask_too_and_the_handle_outlives_the_loader() {
 }
 
 #[test]
-fn counts_say_whether_they_are_of_the_source_or_of_an_epoch() {
+fn counts_state_whether_they_describe_the_source_or_an_epoch() {
     let _alone = alone();
     let open = |loader: Loader| loader.host().unwrap();
     let all = || loader(Numbers::new(50)).batch_size(8);

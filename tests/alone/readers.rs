@@ -46,7 +46,7 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
 }
 
 #[test]
-fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are_the_same() {
+fn a_blocking_source_has_more_reads_in_flight_than_workers_and_the_same_batches() {
     let _alone = alone();
     no_hang(|| {
         let (samples, processors) = (800, available_parallelism().unwrap().get());
@@ -78,7 +78,7 @@ fn a_source_that_waits_has_more_reads_under_way_than_workers_and_the_batches_are
 }
 
 #[test]
-fn a_source_that_does_not_wait_has_no_readers() {
+fn a_source_that_does_not_block_has_no_readers() {
     let _alone = alone();
     no_hang(|| {
         let mut batches = loader(Numbers::new(800)).workers(2).host().unwrap();
@@ -91,7 +91,7 @@ fn a_source_that_does_not_wait_has_no_readers() {
 }
 
 #[test]
-fn one_slow_sample_brings_no_readers() {
+fn one_slow_sample_starts_no_readers() {
     let _alone = alone();
     no_hang(|| {
         let slow = |index| if index == 7 { waits(100)(index) } else { Ok(()) };
@@ -102,7 +102,7 @@ fn one_slow_sample_brings_no_readers() {
 }
 
 #[test]
-fn readers_rest_when_reads_wait_no_more_and_come_back() {
+fn readers_rest_while_reads_do_not_block_and_resume_when_they_do() {
     let _alone = alone();
     no_hang(|| {
         let slow = Arc::new(AtomicBool::new(true));
@@ -178,7 +178,7 @@ impl Codec for Counts {
 }
 
 #[test]
-fn what_is_read_and_not_decoded_is_bounded_in_bytes() {
+fn bytes_that_are_read_but_not_decoded_are_bounded() {
     let _alone = alone();
     const MIB: usize = 1 << 20;
     no_hang(|| {
@@ -212,7 +212,7 @@ fn what_is_read_and_not_decoded_is_bounded_in_bytes() {
 }
 
 #[test]
-fn errors_panics_and_retries_are_those_of_workers() {
+fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
     let _alone = alone();
     no_hang(|| {
         let tries = Arc::new(AtomicUsize::new(0));
@@ -242,7 +242,7 @@ fn errors_panics_and_retries_are_those_of_workers() {
 }
 
 #[test]
-fn breaking_off_and_dropping_end_readers_in_the_middle_of_their_reads() {
+fn cancelling_and_dropping_end_readers_in_the_middle_of_a_read() {
     let _alone = alone();
     no_hang(|| {
         for round in 0..20 {

@@ -144,7 +144,7 @@ fn soak(length: Duration) {
 
     // glibc creates and keeps separate heaps for new threads over thousands of loaders, which would
     // hide leaks. In a process in which all threads share one heap, nothing may grow.
-    let status = child!(loaders_that_come_and_go)
+    let status = child!(open_and_close_loaders)
         .env("MALLOC_ARENA_MAX", "1")
         .env("REOPEN_SECONDS", (length.as_secs_f64() / 4.0).to_string())
         .status();
@@ -165,7 +165,7 @@ fn allocated() -> usize {
 #[test]
 #[ignore = "started by another test"]
 #[cfg(target_env = "gnu")]
-fn loaders_that_come_and_go() {
+fn open_and_close_loaders() {
     let _alone = alone();
     let Some(seconds) = std::env::var("REOPEN_SECONDS").ok().and_then(|v| v.parse().ok()) else { return };
     let root = tempfile::tempdir().unwrap();

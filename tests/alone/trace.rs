@@ -94,7 +94,7 @@ fn batches_of(row: &[Value]) -> BTreeSet<u64> {
 }
 
 #[test]
-fn a_window_has_a_row_for_each_who_works() {
+fn a_trace_window_has_a_row_for_each_active_thread() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
@@ -133,7 +133,7 @@ fn a_window_has_a_row_for_each_who_works() {
 }
 
 #[test]
-fn the_file_is_whole_when_the_loader_is_dropped_in_a_window() {
+fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
@@ -149,7 +149,7 @@ fn the_file_is_whole_when_the_loader_is_dropped_in_a_window() {
 }
 
 #[test]
-fn the_file_is_whole_while_a_monitor_outlives_the_loader() {
+fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
@@ -168,7 +168,7 @@ fn the_file_is_whole_while_a_monitor_outlives_the_loader() {
 }
 
 #[test]
-fn windows_repeat_as_often_as_they_are_asked_to() {
+fn windows_repeat_as_often_as_requested() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
@@ -182,7 +182,7 @@ fn windows_repeat_as_often_as_they_are_asked_to() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_written_is_an_error_of_opening() {
+fn a_trace_that_cannot_be_written_is_an_error_when_opening() {
     let _alone = alone();
     let schedule = Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 };
     let e = loader(Numbers::new(9)).trace("/nowhere/trace.json", schedule).host().unwrap_err();
@@ -207,7 +207,7 @@ fn a_traced_batch_is_the_same_batch() {
 }
 
 #[test]
-fn a_loader_that_is_refused_leaves_an_older_trace_alone() {
+fn a_loader_that_fails_to_open_keeps_the_previous_trace() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");

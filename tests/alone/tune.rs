@@ -65,7 +65,7 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
 }
 
 #[test]
-fn the_least_that_a_limit_leaves_room_for_is_one_batch_ahead() {
+fn the_smallest_plan_has_one_batch_ahead() {
     let _alone = alone();
     let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
     // Each of the two workers has scratch memory for one 16x16 image.
@@ -84,7 +84,7 @@ fn the_least_that_a_limit_leaves_room_for_is_one_batch_ahead() {
 }
 
 #[test]
-fn what_was_set_stays() {
+fn explicit_settings_do_not_change() {
     let _alone = alone();
     no_hang(|| {
         let mut batches = loader(400, Duration::from_millis(1)).workers(2).prefetch(2).host().unwrap();
@@ -103,7 +103,7 @@ fn what_was_set_stays() {
 /// Reruns this test in a process that may have few threads, as a user with no other processes.
 #[cfg(target_os = "linux")]
 #[test]
-fn where_threads_are_short_the_loader_goes_on_with_those_it_has() {
+fn a_loader_that_cannot_start_more_threads_continues_with_those_it_has() {
     let _alone = alone();
     const INSIDE: &str = "WARPFEED_TEST_FEW_THREADS";
     if std::env::var_os(INSIDE).is_some() {
@@ -131,7 +131,7 @@ fn where_threads_are_short_the_loader_goes_on_with_those_it_has() {
     let root = tempfile::tempdir().unwrap();
     let program = root.path().join("tune");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    let test = child!(where_threads_are_short_the_loader_goes_on_with_those_it_has);
+    let test = child!(a_loader_that_cannot_start_more_threads_continues_with_those_it_has);
     std::fs::copy(test.get_program(), &program).unwrap();
     std::fs::set_permissions(root.path(), open).unwrap();
     // The limit applies to the program that `prlimit` executes, and counts all processes of that

@@ -186,7 +186,7 @@ impl Kind for Slow {
 }
 
 #[test]
-fn a_field_that_computes_is_a_stage_of_its_name_and_a_limit_with_pictures_and_without() {
+fn a_slow_user_defined_field_is_a_limit_named_for_it_with_and_without_pictures() {
     let _alone = alone();
     let workers = processors();
     for pictures in [true, false] {
@@ -235,7 +235,7 @@ fn a_slow_consumer_is_step_bound() {
 }
 
 #[test]
-fn uneven_steps_over_few_slots_are_named() {
+fn uneven_steps_with_few_slots_are_named() {
     let _alone = alone();
     // A batch takes 8 ms; of nine steps one takes 100 ms, so that 27 ms of work fit into it, and
     // the others none.
@@ -258,7 +258,7 @@ fn one_slow_sample_is_named() {
 }
 
 #[test]
-fn the_starts_of_short_epochs_are_named() {
+fn the_start_of_short_epochs_is_named() {
     let _alone = alone();
     // 12 ms for the first batch of each epoch of one batch, and 30 ms of step.
     named(

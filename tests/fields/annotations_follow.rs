@@ -133,7 +133,7 @@ fn names_the_option<T>(result: Result<T>) {
 }
 
 #[test]
-fn coco_annotations_of_the_stored_picture_are_turned_as_by_torchvision() {
+fn coco_annotations_of_the_stored_picture_turn_as_in_torchvision() {
     for case in cases() {
         let (root, json) = case.coco(case.stored);
         let load = |path: &Path, follow| {
@@ -181,7 +181,7 @@ fn annotations_of_a_picture_of_another_size_are_an_error_with_both_sizes() {
 }
 
 #[test]
-fn a_crop_that_sees_boxes_sees_the_turned_ones() {
+fn a_crop_that_depends_on_boxes_uses_the_turned_ones() {
     for case in cases().iter().filter(|case| case.tag == 6) {
         let (_root, json) = case.coco(case.stored);
         let loader = Loader::new(&json).augment(Augment::iou_crop(32, 32)).without("label").batch_size(1).repeat(40);
@@ -229,7 +229,7 @@ fn yolo_declares_no_size_so_the_option_decides() {
 }
 
 #[test]
-fn pascal_voc_is_turned_with_its_boxes_and_its_mask() {
+fn boxes_and_masks_of_pascal_voc_turn_with_the_picture() {
     for case in cases() {
         let [width, height] = case.stored;
         // VOC counts pixels from 1.
@@ -331,7 +331,7 @@ fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_program_that_looks_at_annotations_gets_the_same_errors() {
+fn inspecting_annotations_gives_the_same_errors() {
     let sample = |size: &str| {
         let sample = OwnedSample::new("a").field("boxes.txt", "0 0 4 3").field("boxes.image_size.txt", size);
         Annotations::read(&sample.as_sample().unwrap(), Size::new(20, 10))

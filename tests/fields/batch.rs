@@ -53,7 +53,7 @@ fn every_dtype_and_layout_holds_the_normalised_pixels() {
 }
 
 #[test]
-fn normalize_makes_floats_and_bytes_are_the_default() {
+fn normalize_gives_floats_and_the_default_is_bytes() {
     let dtype = |loader| first(loader).images().dtype();
     assert_eq!(dtype(loader(Numbers::new(7))), Dtype::U8);
     assert_eq!(dtype(loader(Numbers::new(7)).normalize(Normalize::IMAGENET)), Dtype::F32);
@@ -61,7 +61,7 @@ fn normalize_makes_floats_and_bytes_are_the_default() {
 }
 
 #[test]
-fn labels_ids_and_keys_stand_beside_the_images() {
+fn labels_ids_and_keys_belong_to_their_images() {
     let batch = first(loader(Numbers::new(20)).order(warpfeed::order::Shuffled::new(20, 3)));
     let ids: Vec<u64> = batch.ids().collect();
     assert_eq!(batch.labels().unwrap(), ids.iter().map(|id| *id as i64 % 10).collect::<Vec<_>>());
@@ -235,7 +235,7 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
 }
 
 #[test]
-fn soft_labels_that_cannot_be_are_errors() {
+fn impossible_soft_labels_are_errors() {
     let open = |classes, smoothing| loader(Numbers::new(20)).soft_labels(classes, smoothing);
     let refused = |loader: Loader| loader.host().err().unwrap().to_string();
     assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): at least one class is needed");
@@ -248,7 +248,7 @@ fn soft_labels_that_cannot_be_are_errors() {
 
 /// A label names one picture, and a mixed picture shows two.
 #[test]
-fn mixing_without_soft_labels_is_refused_and_says_the_ways_out() {
+fn mixing_without_soft_labels_is_refused_with_the_alternatives() {
     let open = |mix| loader(Numbers::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
     for mix in [Mix::mixup(0.4), Mix::cutmix(1.0), Mix::either(0.4, 1.0).probability(0.1)] {
         let e = open(mix.clone()).host().err().unwrap();
@@ -280,7 +280,7 @@ fn a_batch_of_one_is_not_mixed() {
 
 /// Pixels that are yet to be mixed are stored in the slot's own bytes.
 #[test]
-fn a_mixed_batch_takes_no_more_memory_than_another() {
+fn mixing_takes_no_additional_memory() {
     for dtype in DTYPES {
         let open = || loader(Numbers::new(20)).without("label").dtype(dtype);
         let plan = |augment| open().augment(augment).host().unwrap().memory_plan();
@@ -291,7 +291,7 @@ fn a_mixed_batch_takes_no_more_memory_than_another() {
 
 /// A replacement sample is mixed like any other sample, including its erased rectangle.
 #[test]
-fn a_stand_in_is_mixed_with_what_was_erased_in_it() {
+fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
     struct Holes;
     impl Codec for Holes {
         fn format(&self) -> Format {

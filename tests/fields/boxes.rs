@@ -178,7 +178,7 @@ fn set() -> (Vec<Truth>, Memory) {
 }
 
 #[test]
-fn boxes_and_what_belongs_to_them_follow_the_picture() {
+fn boxes_and_their_annotations_follow_the_picture() {
     no_hang(|| {
         let (truths, source) = set();
         for augment in augments() {
@@ -208,7 +208,7 @@ fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
 }
 
 #[test]
-fn they_are_the_same_for_any_workers_and_prefetch_and_from_anywhere() {
+fn boxes_are_the_same_for_any_workers_prefetch_and_starting_point() {
     no_hang(|| {
         let (_, source) = set();
         for augment in [Augment::iou_crop(24, 24).flip(0.5), Augment::scale_jitter(40, 0.3, 2.0)] {
@@ -265,7 +265,7 @@ fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
 }
 
 #[test]
-fn every_format_is_read_and_written_in_pixels_and_in_parts() {
+fn every_box_format_is_read_and_written_in_pixels_and_relative_units() {
     no_hang(|| {
         let formats = [
             (BoxFormat::Xyxy, [10.0_f32, 5.0, 30.0, 10.0]),
@@ -351,7 +351,7 @@ fn a_bad_box_is_an_error_with_both_numbers() {
 }
 
 #[test]
-fn what_belongs_to_boxes_must_be_as_many() {
+fn annotations_of_boxes_must_match_their_number() {
     no_hang(|| {
         let two = ("boxes.json", "[[0,0,5,5],[0,0,5,5]]");
         let cause = |field, boxes| fails(&[two, field], boxes).cause().to_owned();

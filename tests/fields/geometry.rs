@@ -138,7 +138,7 @@ fn boxes_are_clipped_and_dropped_as_by_torchvision() {
 }
 
 #[test]
-fn points_go_where_torchvision_takes_them() {
+fn points_are_where_torchvision_puts_them() {
     for case in cases() {
         let plan = case.plan();
         for ((ours, theirs), shown) in points().into_iter().zip(&case.points).zip(&case.shown) {
@@ -155,7 +155,7 @@ fn points_go_where_torchvision_takes_them() {
 }
 
 #[test]
-fn augmentations_without_chance_do_what_torchvision_does() {
+fn deterministic_augmentations_equal_those_of_torchvision() {
     let mut tried = 0;
     for case in cases().iter().filter(|case| case.augment.is_some()) {
         let plan = case.augment().plan(PICTURE, &mut Rng::new(0, 0, 0)).unwrap();
@@ -170,7 +170,7 @@ fn augmentations_without_chance_do_what_torchvision_does() {
 }
 
 #[test]
-fn maps_of_floats_are_those_of_torchvision() {
+fn maps_of_floats_equal_those_of_torchvision() {
     let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
     let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).map(move |x| (x, y)));
     // Like `source_flow` of `make.py`.
@@ -227,7 +227,7 @@ fn a_letterbox_has_the_pixels_of_torchvision() {
 }
 
 #[test]
-fn every_plan_is_its_steps_one_after_the_other() {
+fn every_plan_equals_its_steps_in_sequence() {
     let pixels = picture();
     let mut reached = [0; 4];
     for sample in 0..300 {
@@ -283,7 +283,7 @@ const MANY: Moments =
     (0.1596, [(172.292, 44.365), (140.229, 28.422), (29.499, 29.83), (17.526, 18.821), (9.221, 2.383)]);
 
 #[test]
-fn iou_crops_have_the_moments_of_torchvisions() {
+fn iou_crops_have_the_moments_of_torchvision() {
     for ((share, expected), count) in [(FEW, 3), (MANY, 14)] {
         let boxes: Vec<[f32; 4]> = boxes()[..count].iter().map(|of| of.map(|v| v as f32)).collect();
         let augment = Augment::iou_crop(64, 64);

@@ -33,7 +33,7 @@ fn exact(path: &Path) -> Loader {
 }
 
 #[test]
-fn a_set_without_labels_loads_and_only_reading_labels_is_an_error() {
+fn a_set_without_labels_loads_but_reading_labels_is_an_error() {
     let flat = tempfile::tempdir().unwrap();
     for name in ["a.png", "b.png", "c.png"] {
         std::fs::write(flat.path().join(name), picture()).unwrap();
@@ -47,7 +47,7 @@ fn a_set_without_labels_loads_and_only_reading_labels_is_an_error() {
 }
 
 #[test]
-fn a_loader_that_was_told_delivers_minus_one() {
+fn missing_labels_are_minus_one_on_request() {
     let none = first(set(&[None; 4]).unlabelled(true)).unwrap();
     assert_eq!(none.labels().unwrap(), [-1; 4]);
     assert_eq!(none.field("label").unwrap().as_i64().unwrap(), [-1; 4]);
@@ -56,7 +56,7 @@ fn a_loader_that_was_told_delivers_minus_one() {
 }
 
 #[test]
-fn a_label_that_is_missing_among_others_names_the_sample() {
+fn a_missing_label_is_an_error_that_names_the_sample() {
     let e = first(set(&[Some(0), Some(1), None, Some(3)])).unwrap_err();
     assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(2), Some("set/2")));
     assert!(e.cause().contains("no label") && e.cause().contains("unlabelled(true)"), "{e}");
@@ -64,7 +64,7 @@ fn a_label_that_is_missing_among_others_names_the_sample() {
 
 /// A tar with one `cls` missing, and an LMDB with one label missing.
 #[test]
-fn a_label_that_is_missing_in_a_file_names_the_file() {
+fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let tar = folder.path().join("set.tar");
     let mut file = std::fs::File::create(&tar).unwrap();
@@ -112,7 +112,7 @@ fn tar_member(name: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_sample_without_a_label_is_skipped_as_one_that_cannot_be_decoded() {
+fn a_sample_without_a_label_is_skipped_like_one_that_cannot_be_decoded() {
     let mut batches =
         set(&[Some(0), None, Some(2), Some(3)]).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
@@ -151,7 +151,7 @@ fn soft_labels_need_a_label_for_each_sample() {
 
 /// Whether labels are present is tracked per batch, also when a slot is reused.
 #[test]
-fn each_batch_says_for_itself_whether_it_has_labels() {
+fn each_batch_tracks_whether_it_has_labels() {
     let labels: Vec<_> = (0..24).map(|i| (i / 4 % 2 == 1).then_some(i)).collect();
     let mut batches = set(&labels).workers(2).prefetch(1).host().unwrap();
     for epoch in 0..2 {
@@ -163,7 +163,7 @@ fn each_batch_says_for_itself_whether_it_has_labels() {
 }
 
 #[test]
-fn labels_that_are_there_are_read_as_before() {
+fn present_labels_are_read_unchanged() {
     let batch = first(loader(Numbers::new(20)).dtype(Dtype::F32)).unwrap();
     assert_eq!(batch.labels().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
 }

@@ -143,7 +143,7 @@ fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill
 }
 
 #[test]
-fn every_pixel_is_the_nearest_one_however_the_mask_is_stored() {
+fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
     no_hang(|| {
         let sizes: Vec<Size> = (0..36).map(|i| Size::new(20 + (i * 17 + i * i) % 90, 19 + (i * 23) % 70)).collect();
         for dtype in [Dtype::U16, Dtype::I32, Dtype::I64] {
@@ -331,7 +331,7 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
 }
 
 #[test]
-fn a_damaged_png_is_an_error_wherever_it_is_damaged_and_whatever_the_crop() {
+fn damage_anywhere_in_a_png_mask_is_an_error_for_every_crop() {
     no_hang(|| {
         let size = Size::new(23, 19);
         let whole = png(&values(size, 8, 3), size, STORED[0], 3);
@@ -359,7 +359,7 @@ fn a_damaged_png_is_an_error_wherever_it_is_damaged_and_whatever_the_crop() {
 }
 
 #[test]
-fn what_a_mask_cannot_follow_is_refused_at_opening() {
+fn augmentations_that_masks_cannot_follow_are_refused_when_opening() {
     let source = || Memory::new(vec![OwnedSample::new("x").field("rgb.npy", picture(Size::new(16, 16)))]);
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     let loader = || Loader::source(source()).field("mask", Mask::new(Dtype::U8));

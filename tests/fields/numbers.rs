@@ -71,7 +71,7 @@ fn rows_of_different_lengths_are_padded_and_counted() {
 }
 
 #[test]
-fn more_rows_than_there_is_room_for_are_an_error_unless_they_are_cut() {
+fn too_many_rows_are_an_error_unless_truncated() {
     let rows = || Rows::new(Dtype::I64, [], 4);
     let e = loader().field("tokens", rows()).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.sample(), e.cause()), (Some(5), "field \"tokens\" has 5 rows, the loader has room for 4"));
@@ -111,7 +111,7 @@ fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
 }
 
 #[test]
-fn pictures_are_found_by_name_and_mixed_each_with_its_own() {
+fn pictures_are_found_by_name_and_mixed_separately() {
     no_hang(|| {
         let mix = warpfeed::transform::Mix::mixup(0.4);
         let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).without("label");
@@ -148,7 +148,7 @@ fn a_loader_without_a_picture_decodes_nothing() {
 }
 
 #[test]
-fn the_limit_on_a_samples_bytes_holds_without_a_picture_too() {
+fn the_byte_limit_of_a_sample_also_applies_without_a_picture() {
     let rows = || Rows::new(Dtype::I64, [], 6);
     // Sample n has two pictures, 8 * n bytes of tokens and n bytes of text.
     let limit = 2 * picture(16, 0).len() as u64 + 9;
@@ -159,7 +159,7 @@ fn the_limit_on_a_samples_bytes_holds_without_a_picture_too() {
 }
 
 #[test]
-fn the_end_of_a_fields_name_says_how_its_numbers_are_written() {
+fn the_suffix_of_a_field_name_determines_the_format_of_its_numbers() {
     let npy = |descr: &str, shape: &str, data: Vec<u8>| {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
         [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &data].concat()
@@ -222,7 +222,7 @@ impl Kind for Region {
 }
 
 #[test]
-fn a_kind_of_ones_own_sees_the_plan_of_the_picture() {
+fn a_user_defined_kind_receives_the_plan_of_the_picture() {
     no_hang(|| {
         let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
         for batch in all(loader.shuffle(4)) {
@@ -400,7 +400,7 @@ fn a_kinds_memory_is_taken_from_the_memory_plan() {
 }
 
 #[test]
-fn a_sample_without_a_field_is_an_error_or_is_replaced_with_all_its_fields() {
+fn a_sample_without_a_field_is_an_error_or_replaced_as_a_whole() {
     no_hang(|| {
         let some = |n: u64| if n == 3 { OwnedSample::new("3").field("rgb.npy", picture(16, 3)) } else { sample(n) };
         let source = Memory::new((0..50).map(some).collect());
@@ -418,7 +418,7 @@ fn a_sample_without_a_field_is_an_error_or_is_replaced_with_all_its_fields() {
 }
 
 #[test]
-fn what_cannot_be_a_batch_is_refused() {
+fn impossible_batches_are_refused() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(refused(loader().without("image").without("label")).contains("every field is left out"));
     assert!(refused(loader().without("depth")).contains("without(\"depth\")"));

@@ -22,7 +22,7 @@ use warpfeed::{Augment, CudaBatch, Dtype, ErrorKind, Layout, Loader, Normalize};
 const PROBE: &str = include_str!("../../examples/kernels/probe.ptx");
 
 #[test]
-fn batches_on_the_device_are_those_of_the_host() {
+fn batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
     let source = Arc::new(Pictures::new(101, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
@@ -60,7 +60,7 @@ fn batches_on_the_device_are_those_of_the_host() {
 
 /// MixUp and CutMix over erased and normalised pictures, and the rows of their labels.
 #[test]
-fn mixed_batches_on_the_device_are_those_of_the_host() {
+fn mixed_batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
     // The last batch is one sample, which has no partner.
     let source = Arc::new(Pictures::new(97, 40));
@@ -102,7 +102,7 @@ fn mixed_batches_on_the_device_are_those_of_the_host() {
 
 /// Pictures are not converted here, but the rows are computed.
 #[test]
-fn rows_of_shares_stand_beside_pictures_that_are_copied() {
+fn soft_labels_belong_to_pictures_that_are_copied_unconverted() {
     let Some(stream) = stream() else { return };
     let source = Arc::new(Pictures::new(40, 32));
     let open = || loader(&source, Augment::pass_through(32, 32)).soft_labels(10, 0.1);
@@ -126,7 +126,7 @@ fn rows_of_shares_stand_beside_pictures_that_are_copied() {
 
 /// The counterpart of `tests/fields/numbers.rs` for a device.
 #[test]
-fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host() {
+fn several_pictures_or_none_and_rows_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
     let bmps = [Pictures::new(40, 40).bmps, Pictures::new(80, 40).bmps.split_off(40)];
     let sample = |i: usize| {
@@ -166,7 +166,7 @@ fn several_pictures_or_none_and_rows_are_on_the_device_what_they_are_on_the_host
 
 /// Masks, boxes, their columns and points are computed on the host, for any type.
 #[test]
-fn masks_boxes_and_points_are_on_the_device_what_they_are_on_the_host() {
+fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
     let pictures = Pictures::new(40, 40).bmps;
     let sample = |i: usize| {
@@ -211,7 +211,7 @@ fn masks_boxes_and_points_are_on_the_device_what_they_are_on_the_host() {
 
 /// The counterpart of `tests/fields/labels.rs` for a device.
 #[test]
-fn labels_that_are_not_there_are_an_error_on_the_device() {
+fn missing_labels_are_an_error_on_the_device() {
     let Some(stream) = stream() else { return };
     let sample = |i: usize, picture: &Vec<u8>| OwnedSample::new(format!("flat/{i}")).field("bmp", picture.clone());
     let pictures = Pictures::new(8, 32).bmps;

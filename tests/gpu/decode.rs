@@ -102,7 +102,7 @@ fn augments() -> [(&'static str, Augment); 5] {
 }
 
 #[test]
-fn the_device_decodes_every_kind_to_the_bits_of_the_host() {
+fn the_device_decodes_every_kind_of_jpeg_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     for damaged in [false, true] {
         let pictures = drawn(if sanitize() { 48 } else { 192 }, damaged);
@@ -118,7 +118,7 @@ fn the_device_decodes_every_kind_to_the_bits_of_the_host() {
 }
 
 #[test]
-fn what_the_device_decodes_it_also_erases_mixes_and_normalises() {
+fn pictures_decoded_by_the_device_are_erased_mixed_and_normalised() {
     let Some(stream) = stream() else { return };
     let pictures = drawn(128, true);
     for dtype in DTYPES {
@@ -169,7 +169,7 @@ fn transforms_of_your_own_keep_decoding_on_the_workers_and_the_log_says_so() {
 }
 
 #[test]
-fn faults_and_stand_ins_are_the_same() {
+fn faults_and_replacements_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
     let mut pictures = drawn(96, true);
     for n in [5, 40, 77] {
@@ -186,7 +186,7 @@ fn faults_and_stand_ins_are_the_same() {
 
 /// `WARPFEED_DAMAGED`. Sound pictures lie between the files, so that no batch fails as a whole.
 #[test]
-fn whatever_files_hold_the_device_gives_what_the_host_gives() {
+fn files_given_by_the_environment_decode_as_on_the_host() {
     let Some(stream) = stream() else { return };
     let Ok(folder) = std::env::var("WARPFEED_DAMAGED") else {
         eprintln!("skipped: WARPFEED_DAMAGED names no folder");
@@ -207,7 +207,7 @@ fn whatever_files_hold_the_device_gives_what_the_host_gives() {
 
 /// `WARPFEED_PHOTOS` and `WARPFEED_BATCHES`.
 #[test]
-fn photographs_are_the_same_whatever_the_balance() {
+fn photographs_are_the_same_for_every_share_decoded_by_the_device() {
     let Some(stream) = stream() else { return };
     let Ok(paths) = std::env::var("WARPFEED_PHOTOS") else {
         eprintln!("skipped: WARPFEED_PHOTOS names no data set");

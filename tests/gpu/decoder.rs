@@ -253,7 +253,7 @@ fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
 }
 
 #[test]
-fn a_decoder_may_be_dropped_while_work_is_under_way_and_batches_stay_valid() {
+fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
     fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
         let pictures = drawn(8);
         let expected = of_loader(&pictures, pixels).concat();
@@ -280,7 +280,7 @@ fn a_decoder_may_be_dropped_while_work_is_under_way_and_batches_stay_valid() {
 }
 
 #[test]
-fn a_request_that_finds_every_batch_held_is_an_error_and_the_next_ones_are_answered() {
+fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered() {
     fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
         let decoder = open(pixels(Loader::requests()).prefetch(1).timeout(Duration::from_millis(200)));
         let pictures = drawn(3);
@@ -367,7 +367,7 @@ fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
 }
 
 #[test]
-fn of_ten_thousand_requests_those_that_are_dropped_are_not_decoded() {
+fn cancelled_requests_among_ten_thousand_are_not_decoded() {
     const COUNT: usize = 10_000;
     fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
         let (decoder, held) = all_held(&open, COUNT);
@@ -416,7 +416,7 @@ fn of_ten_thousand_requests_those_that_are_dropped_are_not_decoded() {
 }
 
 #[test]
-fn a_picture_that_is_too_large_is_let_go_at_once_and_is_an_error_at_its_place() {
+fn a_picture_that_is_too_large_is_released_at_once_and_is_an_error_in_its_place() {
     fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
         let decoder = open(pixels(Loader::requests()).max_sample_bytes(100_000));
         let (small, large) = (dot(3), Dot(vec![0; 100_001].into(), Arc::default()));
@@ -432,7 +432,7 @@ fn a_picture_that_is_too_large_is_let_go_at_once_and_is_an_error_at_its_place() 
 }
 
 #[test]
-fn a_waker_that_panics_hangs_nobody() {
+fn a_waker_that_panics_does_not_cause_a_hang() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -464,7 +464,7 @@ fn a_waker_that_panics_hangs_nobody() {
 }
 
 #[test]
-fn plan_and_verdict_are_those_of_a_server() {
+fn the_memory_plan_and_verdict_describe_a_server() {
     let decoder = pixels(Loader::requests()).decoder().unwrap();
     let plan = decoder.memory_plan();
     assert_eq!((plan.ahead_bytes, plan.device_slots), (0, 0));
@@ -512,7 +512,7 @@ fn an_answer_is_awaited_as_a_future() {
 }
 
 #[test]
-fn a_panic_of_the_users_code_is_an_error_of_its_picture() {
+fn a_panic_in_user_code_is_an_error_of_its_picture() {
     #[derive(Clone)]
     struct Bytes(Vec<u8>, bool);
     impl AsRef<[u8]> for Bytes {
@@ -531,7 +531,7 @@ fn a_panic_of_the_users_code_is_an_error_of_its_picture() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused() {
+fn impossible_requests_are_refused() {
     let decoder = pixels(Loader::requests()).on_error(OnError::Skip { max_skipped: 0 }).decoder().unwrap();
     assert_eq!(decoder.max_batch(), 8);
     let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();

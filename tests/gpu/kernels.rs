@@ -177,7 +177,7 @@ fn every_colour_is_jittered_to_the_bits_of_the_host() {
 }
 
 #[test]
-fn more_samples_than_a_grid_has_rows() {
+fn kernels_process_more_samples_than_a_grid_has_rows() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
     let own = Stream::new(&context).unwrap();

@@ -91,7 +91,7 @@ fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
 }
 
 #[test]
-fn the_committed_ptx_is_what_the_source_gives() {
+fn the_committed_ptx_equals_the_compiled_source() {
     let Some(library) = nvrtc() else { return };
     let (mut major, mut minor) = (0, 0);
     // SAFETY: nvrtcVersion writes two integers (nvrtc.h).

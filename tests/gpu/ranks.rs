@@ -55,7 +55,7 @@ fn device_run(loader: Loader, stream: &Arc<CudaStream>) -> Vec<Seen> {
 /// Every rank, assigned to the devices round-robin, gets its share of the host's batches. A run
 /// started with one world size can be resumed with another.
 #[test]
-fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
+fn ranks_and_resumed_runs_on_devices_deliver_the_batches_of_the_host() {
     let Some(first) = stream() else { return };
     let mut streams = vec![first];
     streams.extend((1..devices()).map(|ordinal| cuda::stream(ordinal).unwrap()));
@@ -98,7 +98,7 @@ fn ranks_and_resumed_runs_on_devices_have_the_batches_of_the_host() {
 /// prints what it saw.
 #[test]
 #[ignore = "started by another test"]
-fn a_rank_on_its_own_device() {
+fn run_one_rank_on_its_device() {
     use cuda::cudarc::driver::sys;
     let Some(rank) = Rank::from_env().unwrap() else { return };
     let ordinal = rank.local_rank.unwrap();
@@ -134,7 +134,7 @@ fn a_rank_on_its_own_device() {
 }
 
 #[test]
-fn each_rank_uses_the_device_of_its_local_rank_alone() {
+fn each_rank_uses_only_the_device_of_its_local_rank() {
     let Some(_stream) = stream() else { return };
     let world = devices();
     if world < 2 {
@@ -142,7 +142,7 @@ fn each_rank_uses_the_device_of_its_local_rank_alone() {
     }
     let source = Arc::new(Pictures::new(101, 40));
     let start = |rank: usize| {
-        child!(a_rank_on_its_own_device)
+        child!(run_one_rank_on_its_device)
             .envs(["RANK", "LOCAL_RANK"].map(|name| (name, rank.to_string())))
             .envs(["WORLD_SIZE", "LOCAL_WORLD_SIZE"].map(|name| (name, world.to_string())))
             .stdout(std::process::Stdio::piped())

@@ -61,7 +61,7 @@ fn streams() -> Option<[Arc<CudaStream>; 3]> {
 }
 
 #[test]
-fn ordinary_memory_is_right_in_any_case() {
+fn pageable_memory_is_never_torn() {
     let _alone = alone();
     let Some(streams) = streams() else { return };
     assert_eq!(torn(batches(500).min(1000), &streams[..1], false, |batch, _| drop(batch)), 0);
@@ -75,7 +75,7 @@ fn no_batch_is_torn_on_the_consumers_stream() {
 }
 
 #[test]
-fn no_batch_is_torn_on_a_stream_that_the_loader_has_never_seen() {
+fn no_batch_is_torn_on_a_stream_unknown_to_the_loader() {
     let _alone = alone();
     let Some(streams) = streams() else { return };
     assert_eq!(torn(batches(500), &streams[1..2], true, |batch, _| drop(batch)), 0);
@@ -114,7 +114,7 @@ fn no_batch_is_torn_when_it_is_released_on_its_stream() {
 }
 
 #[test]
-fn a_batch_that_outlives_its_loader_stays_whole() {
+fn a_batch_that_outlives_its_loader_stays_intact() {
     let _alone = alone();
     let Some([stream, ..]) = streams() else { return };
     let probe = Probe::new(&stream);

@@ -46,7 +46,7 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
 }
 
 #[test]
-fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
+fn next_during_a_capture_is_an_error_and_both_continue() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     // cudarc's own events would become part of the graph.
@@ -75,7 +75,7 @@ fn next_during_a_capture_is_an_error_and_capture_and_loader_go_on() {
 }
 
 #[test]
-fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
+fn page_locked_batches_may_be_dropped_and_received_during_a_capture() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
@@ -115,7 +115,7 @@ fn page_locked_batches_may_be_dropped_and_taken_during_a_capture() {
 /// Every slot waits for the capture to end, which only this thread can do, so waiting for a batch
 /// would hang.
 #[test]
-fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
+fn exhausting_the_slots_during_a_capture_is_an_error_and_not_a_hang() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
@@ -138,7 +138,7 @@ fn asking_in_a_capture_for_more_than_there_is_is_an_error_and_no_hang() {
 }
 
 #[test]
-fn an_error_that_the_program_left_is_its_own() {
+fn an_earlier_error_of_the_program_is_not_reported_by_the_loader() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -163,7 +163,7 @@ fn current() -> Option<usize> {
 }
 
 #[test]
-fn the_current_device_of_a_thread_stays_what_it_was() {
+fn the_current_device_of_a_thread_does_not_change() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     let mut places = vec![0];
@@ -237,7 +237,7 @@ fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
 
 /// If dropping waited for the stream, this would hang: the dropping thread opens the gate.
 #[test]
-fn dropping_a_loader_waits_for_no_work_of_the_programs() {
+fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
     let probe = Probe::new(&stream);

@@ -60,7 +60,7 @@ fn row(document: &Value, tid: u64) -> Vec<(u64, f64, f64)> {
 }
 
 #[test]
-fn copies_are_drawn_under_the_steps_they_ran_under() {
+fn copies_appear_under_the_steps_that_they_overlapped() {
     let _alone = alone();
     let stream = match cuda::stream(0) {
         Ok(stream) => stream,

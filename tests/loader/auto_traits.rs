@@ -28,7 +28,7 @@ macro_rules! is_sync {
 }
 
 #[test]
-fn what_users_hold_may_go_to_other_threads() {
+fn types_that_users_hold_may_go_to_other_threads() {
     both::<warpfeed::Loader>();
     both::<warpfeed::HostBatch>();
     both::<warpfeed::BatchInfo>();
@@ -121,7 +121,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
 }
 
 #[test]
-fn what_is_measured_and_written_may_go_to_other_threads() {
+fn statistics_and_writers_may_go_to_other_threads() {
     both::<trace::Interval>();
     both::<trace::Limit>();
     both::<trace::ProcessStats>();
@@ -150,7 +150,7 @@ fn what_is_measured_and_written_may_go_to_other_threads() {
 
 /// All workers share the types that users implement.
 #[test]
-fn the_traits_of_the_users_are_shared() {
+fn traits_that_users_implement_are_send_and_sync() {
     fn shared<T: Send + Sync + ?Sized>() {}
     shared::<dyn decode::Codec>();
     shared::<dyn order::Order>();
@@ -164,7 +164,7 @@ fn the_traits_of_the_users_are_shared() {
 
 #[cfg(feature = "cuda")]
 #[test]
-fn what_is_on_a_device_may_go_to_other_threads() {
+fn device_types_may_go_to_other_threads() {
     use warpfeed::device::{CudaBatch, DlManagedTensorVersioned, DlTensor, DlpackTensor, Tensor};
     both::<CudaBatch>();
     both::<warpfeed::cuda::internal::SampleOps>();

@@ -19,7 +19,7 @@ fn settled(value: impl Fn() -> usize) -> usize {
 }
 
 #[test]
-fn no_more_is_read_than_the_slots_hold() {
+fn reads_stop_when_the_slots_are_full() {
     let source = Numbers::new(10_000);
     let mut batches = loader(source.clone()).batch_size(10).workers(3).prefetch(2).host().unwrap();
     assert_eq!(batches.memory_plan().slots, 4);
@@ -33,7 +33,7 @@ fn no_more_is_read_than_the_slots_hold() {
 }
 
 #[test]
-fn debug_says_what_the_plan_says() {
+fn debug_shows_the_memory_plan() {
     for prefetch in [0, 3] {
         let batches = loader(Numbers::new(100)).prefetch(prefetch).host().unwrap();
         let plan = batches.memory_plan();
@@ -86,7 +86,7 @@ fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
 }
 
 #[test]
-fn a_loader_in_a_for_loop_goes_on_after_a_timeout_too() {
+fn a_loader_in_a_for_loop_continues_after_a_timeout() {
     no_hang(|| {
         let wait = Duration::from_millis(50);
         let mut batches = loader(Numbers::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
@@ -143,7 +143,7 @@ fn too_little_memory_for_one_batch_ahead_names_the_batch_that_fits() {
 }
 
 #[test]
-fn a_plan_beyond_the_limit_is_refused_with_the_knobs() {
+fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
     let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().memory_plan();
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
     // A worker's image is part of the plan.
@@ -169,7 +169,7 @@ fn a_plan_beyond_the_limit_is_refused_with_the_knobs() {
 }
 
 #[test]
-fn pinned_without_a_driver_falls_back_and_the_plan_says_so() {
+fn pinned_without_a_driver_falls_back_to_pageable_memory() {
     let batches = loader(Numbers::new(10)).pinned(true).host().unwrap();
     let plan = batches.memory_plan();
     assert!(plan.pinned_bytes == 0 || plan.pinned_bytes == plan.host_bytes, "{plan:?}");
@@ -178,7 +178,7 @@ fn pinned_without_a_driver_falls_back_and_the_plan_says_so() {
 }
 
 #[test]
-fn memory_that_cannot_be_had_is_an_error_and_not_an_abort() {
+fn failed_allocations_are_errors_and_not_aborts() {
     let e = loader(Numbers::new(10)).batch_size(1 << 44).memory_limit(usize::MAX).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
     assert!(e.to_string().contains("lower batch_size or prefetch"), "{e}");
@@ -186,7 +186,7 @@ fn memory_that_cannot_be_had_is_an_error_and_not_an_abort() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated() {
+fn a_plan_above_the_available_memory_is_refused_before_anything_is_allocated() {
     let available = || {
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
         let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
@@ -214,7 +214,7 @@ fn a_plan_of_more_than_the_machine_has_is_refused_before_anything_is_allocated()
 }
 
 #[test]
-fn a_plan_that_cannot_be_counted_is_refused() {
+fn a_plan_that_overflows_is_refused() {
     for limited in [loader(Numbers::new(10)), loader(Numbers::new(10)).memory_limit(usize::MAX)] {
         let e = limited.prefetch(usize::MAX).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Memory);

@@ -7,7 +7,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
 #[test]
-fn debug_reads_as_display_since_main_prints_it() {
+fn debug_of_an_error_equals_display() {
     let e = Loader::new("/no/such/folder").host().unwrap_err();
     assert_eq!(format!("{e:?}"), e.to_string());
     assert!(format!("Error: {e:?}").starts_with("Error: /no/such/folder: io: "), "{e:?}");
@@ -16,7 +16,7 @@ fn debug_reads_as_display_since_main_prints_it() {
 }
 
 #[test]
-fn the_systems_error_is_the_source() {
+fn the_operating_systems_error_is_the_source() {
     let e = Loader::new("/no/such/folder").host().unwrap_err();
     let system = e.source().and_then(|source| source.downcast_ref::<io::Error>()).unwrap();
     assert_eq!((system.kind(), system.raw_os_error()), (io::ErrorKind::NotFound, e.os_code()));
@@ -30,7 +30,7 @@ fn the_systems_error_is_the_source() {
 
 /// The message that README.md and the front page of the documentation show.
 #[test]
-fn a_picture_that_ends_early_is_named_with_its_file_and_where_it_ends() {
+fn a_truncated_picture_is_an_error_with_its_file_and_position() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("n01440764");
     std::fs::create_dir(&folder).unwrap();
@@ -74,7 +74,7 @@ impl Source for Remote {
 }
 
 #[test]
-fn an_error_of_the_users_comes_back_as_it_was() {
+fn an_error_of_user_code_is_returned_unchanged() {
     let e = Loader::source(Remote).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap_err();
     assert_eq!(e.to_string(), "sample 0: source: the store says status 403");
     assert_eq!(e.source().and_then(|source| source.downcast_ref::<Refused>()).map(|refused| refused.0), Some(403));

@@ -41,7 +41,7 @@ impl Codec for Faulty {
 }
 
 #[test]
-fn the_first_bad_sample_in_order_is_named_whatever_the_workers() {
+fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     no_hang(|| {
         for workers in [1, 4] {
             for _ in 0..20 {
@@ -63,7 +63,7 @@ fn the_first_bad_sample_in_order_is_named_whatever_the_workers() {
 }
 
 #[test]
-fn a_panic_in_the_users_code_is_an_error_that_names_the_sample() {
+fn a_panic_in_user_code_is_an_error_that_names_the_sample() {
     quiet();
     no_hang(|| {
         let bad = Faulty { bad: |n| n == 13, panic: true };
@@ -79,7 +79,7 @@ fn a_panic_in_the_users_code_is_an_error_that_names_the_sample() {
 }
 
 #[test]
-fn skipped_samples_are_listed_and_replaced_by_sound_ones() {
+fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
     let bad = || Faulty { bad: |n| n % 10 == 0, panic: false };
     let policy = OnError::Skip { max_skipped: 1000 };
     let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
@@ -125,7 +125,7 @@ fn more_failures_than_allowed_are_an_error() {
 }
 
 #[test]
-fn an_order_that_errs_is_an_error_and_not_a_hang() {
+fn an_error_of_the_order_is_an_error_and_not_a_hang() {
     quiet();
     struct Wild(bool);
     impl Order for Wild {
@@ -151,7 +151,7 @@ fn an_order_that_errs_is_an_error_and_not_a_hang() {
 /// Results come in the order of the requests, including errors of the order, which are not reported
 /// earlier because of lookahead.
 #[test]
-fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
+fn an_error_of_the_order_arrives_in_sequence_for_any_workers_and_prefetch() {
     quiet();
     /// Fails in batch 10.
     struct Wild(bool);
@@ -189,7 +189,7 @@ fn an_error_of_the_order_comes_in_its_turn_whatever_the_workers_and_prefetch() {
 }
 
 #[test]
-fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
+fn an_order_that_panics_in_len_is_an_error() {
     quiet();
     struct Short;
     impl Order for Short {
@@ -217,7 +217,7 @@ fn an_order_that_panics_when_asked_for_a_length_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_bad_sample_counts_once_however_often_it_comes() {
+fn a_bad_sample_counts_once_however_often_it_occurs() {
     no_hang(|| {
         let bad = Faulty { bad: |n| n == 13, panic: false };
         let policy = OnError::Skip { max_skipped: 1 };
@@ -234,7 +234,7 @@ fn a_bad_sample_counts_once_however_often_it_comes() {
 }
 
 #[test]
-fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
+fn the_list_of_skipped_samples_is_bounded() {
     no_hang(|| {
         let bad = Faulty { bad: |n| n % 3 == 0, panic: false };
         let mut batches =
@@ -253,7 +253,7 @@ fn the_list_of_skipped_samples_does_not_grow_beyond_what_is_allowed() {
 
 /// An epoch without a batch would end at once, and so would a training run of 90 epochs.
 #[test]
-fn a_loader_without_a_batch_is_refused_with_what_to_change() {
+fn a_loader_without_a_batch_is_refused_with_advice() {
     let refused = |loader: Loader, words: &[&str]| {
         let e = loader.host().map(|_| "opened").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.to_string().contains(w)), "{e}");
@@ -298,7 +298,7 @@ fn a_loader_without_a_batch_is_refused_with_what_to_change() {
 /// A source may call its own error a timeout. That does not mean that the loader should keep
 /// waiting for the batch.
 #[test]
-fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
+fn a_timeout_error_of_the_source_ends_the_epoch_like_any_error() {
     struct Slow(Numbers);
     impl Source for Slow {
         fn len(&self) -> usize {
@@ -324,7 +324,7 @@ fn a_timeout_of_the_source_ends_the_epoch_as_any_error_does() {
 }
 
 #[test]
-fn options_that_cannot_work_are_refused_when_the_loader_is_opened() {
+fn impossible_options_are_refused_when_opening() {
     use warpfeed::{Dtype, Normalize};
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
@@ -370,7 +370,7 @@ fn one_cut_short(root: &Path) -> [PathBuf; 3] {
 }
 
 #[test]
-fn an_error_of_a_sample_names_the_file_to_open() {
+fn an_error_of_a_sample_names_its_file() {
     let root = tempfile::tempdir().unwrap();
     let files = one_cut_short(root.path());
     let sets = ["set", "x.tar", "x.lmdb"].map(|name| root.path().join(name));
@@ -394,7 +394,7 @@ fn an_error_of_a_sample_names_the_file_to_open() {
 }
 
 #[test]
-fn a_sample_without_the_label_that_balancing_needs_is_named_with_its_key_and_file() {
+fn a_missing_label_is_named_with_key_and_file_when_balancing() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("x.jpg"), jpeg()).unwrap();
     let e = Loader::new(root.path()).balanced().host().unwrap_err();
@@ -405,7 +405,7 @@ fn a_sample_without_the_label_that_balancing_needs_is_named_with_its_key_and_fil
 }
 
 #[test]
-fn a_source_that_panics_when_asked_for_a_file_does_not_hide_the_error() {
+fn a_source_that_panics_in_path_does_not_hide_the_error() {
     struct Lost;
     impl Source for Lost {
         fn len(&self) -> usize {
@@ -437,7 +437,7 @@ impl Order for Shrinks {
 }
 
 #[test]
-fn an_order_that_shrinks_under_an_epoch_is_an_error_and_no_shorter_epoch() {
+fn an_order_that_shrinks_during_an_epoch_is_an_error() {
     no_hang(|| {
         for times in 1..12 {
             for first in [0, 2] {

@@ -30,14 +30,14 @@ fn loaded() -> Vec<String> {
 
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
-fn on_the_host() {
+fn load_on_the_host() {
     println!("pixels {}", pixels(loader().host().unwrap().epoch(0)));
     assert_eq!(loaded(), [""; 0]);
 }
 
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
-fn on_a_device() {
+fn load_on_a_device() {
     let e = warpfeed::cuda::stream(0).err();
     println!("error {}", e.map_or("none".into(), |e| format!("{:?} {e}", e.kind())));
     println!("pixels {}", pixels(loader().pinned(true).host().unwrap().epoch(0)));
@@ -67,25 +67,25 @@ fn no_driver() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_host_path_looks_for_no_driver() {
+fn the_host_path_does_not_look_for_a_driver() {
     let expected = format!("pixels {}", pixels(loader().host().unwrap().epoch(0)));
-    let host = run(child!(on_the_host), None);
+    let host = run(child!(load_on_the_host), None);
     assert!(text(&host.stdout).contains(&expected), "{}", text(&host.stdout));
     let searched = text(&host.stderr);
     assert!(searched.contains("libc.so.6"), "the linker wrote nothing down: {searched}");
     assert!(!searched.contains(DRIVER), "{searched}");
     // The same watch sees the device path look for it.
-    assert!(text(&run(child!(on_a_device), None).stderr).contains(DRIVER));
+    assert!(text(&run(child!(load_on_a_device), None).stderr).contains(DRIVER));
 }
 
 #[test]
-fn without_a_driver_the_host_path_works_and_the_device_path_is_an_error() {
+fn only_the_device_path_fails_without_a_driver() {
     let expected = format!("pixels {}", pixels(loader().host().unwrap().epoch(0)));
     let folder = no_driver();
-    let host = run(child!(on_the_host), Some(folder.path()));
+    let host = run(child!(load_on_the_host), Some(folder.path()));
     assert!(text(&host.stdout).contains(&expected), "{}", text(&host.stdout));
     // Page-locked memory becomes ordinary memory, and the batches are the same.
-    let device = text(&run(child!(on_a_device), Some(folder.path())).stdout);
+    let device = text(&run(child!(load_on_a_device), Some(folder.path())).stdout);
     assert!(device.contains(&expected), "{device}");
     // The planted file is the one that was tried: a driver of this machine was not found behind it.
     let error = format!("error {:?} cuda: no NVIDIA driver found ({}", ErrorKind::Cuda, folder.path().display());

@@ -50,7 +50,7 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 /// Child process of the test below: an ordinary loader.
 #[test]
 #[ignore = "run by the test below, in a process of its own"]
-fn a_program() {
+fn load_batches_with_a_span() {
     for batch in loader(Numbers::new(70)).workers(2).host().unwrap().epoch(0) {
         let _forward = span("forward");
         batch.unwrap();
@@ -58,7 +58,7 @@ fn a_program() {
 }
 
 #[test]
-fn a_tool_is_given_the_ranges_of_every_thread() {
+fn a_tool_receives_the_ranges_of_every_thread() {
     let root = tempfile::tempdir().unwrap();
     let [source, library, calls] = ["tool.c", "libtool.so", "calls"].map(|name| root.path().join(name));
     std::fs::write(&source, TOOL).unwrap();
@@ -68,7 +68,7 @@ fn a_tool_is_given_the_ranges_of_every_thread() {
         return;
     }
     let program = |library: &std::path::Path| {
-        let mut child = child!(a_program);
+        let mut child = child!(load_batches_with_a_span);
         child.env("NVTX_INJECTION64_PATH", library).env("NVTX_TEST_CALLS", &calls).output().unwrap()
     };
     let out = program(&library);

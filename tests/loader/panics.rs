@@ -50,20 +50,23 @@ fn open(source: impl Source + 'static) -> Batches<HostBatch> {
 
 /// The panic hook belongs to the program, so the loader installs none.
 #[test]
-fn a_hundred_panics_are_a_hundred_errors_and_the_panic_hook_is_the_programs() {
-    let said = in_a_process(child!(a_hundred_panics_are_a_hundred_errors_and_the_panic_hook_is_the_programs), || {
-        let reports = Arc::new(AtomicUsize::new(0));
-        let counted = reports.clone();
-        std::panic::set_hook(Box::new(move |_| {
-            counted.fetch_add(1, SeqCst);
-        }));
-        let mut batches = open(Sixth(Numbers::new(600)));
-        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
-        let faults = batches.faults();
-        assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
-        assert!(faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some()));
-        assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook hears of each");
-    });
+fn a_hundred_panics_are_a_hundred_errors_and_leave_the_panic_hook_to_the_program() {
+    let said =
+        in_a_process(child!(a_hundred_panics_are_a_hundred_errors_and_leave_the_panic_hook_to_the_program), || {
+            let reports = Arc::new(AtomicUsize::new(0));
+            let counted = reports.clone();
+            std::panic::set_hook(Box::new(move |_| {
+                counted.fetch_add(1, SeqCst);
+            }));
+            let mut batches = open(Sixth(Numbers::new(600)));
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
+            let faults = batches.faults();
+            assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
+            assert!(
+                faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some())
+            );
+            assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook hears of each");
+        });
     assert!(said.is_none_or(|said| !said.contains("panics at")), "the loader prints nothing itself");
 }
 
@@ -110,8 +113,8 @@ impl Source for Countless {
 }
 
 #[test]
-fn a_thread_that_ends_by_a_panic_is_an_error_of_every_run() {
-    let said = in_a_process(child!(a_thread_that_ends_by_a_panic_is_an_error_of_every_run), || {
+fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
+    let said = in_a_process(child!(a_thread_that_ends_with_a_panic_is_an_error_of_every_run), || {
         let mut batches = open(Countless(Numbers::new(60)));
         for epoch in 0..5 {
             let mut epoch = batches.epoch(epoch);
@@ -160,8 +163,8 @@ impl Source for Shaky {
 }
 
 #[test]
-fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
-    let said = in_a_process(child!(a_panic_outside_of_what_is_guarded_is_an_error_of_the_run), || {
+fn a_panic_outside_guarded_code_is_an_error_of_the_run() {
+    let said = in_a_process(child!(a_panic_outside_guarded_code_is_an_error_of_the_run), || {
         let warnings = AtomicUsize::new(0);
         let logger = Logger(move |level: tracing::Level, own: bool| {
             assert!(!own || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0, "the logger panics");
@@ -183,8 +186,8 @@ fn a_panic_outside_of_what_is_guarded_is_an_error_of_the_run() {
 }
 
 #[test]
-fn a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped() {
-    in_a_process(child!(a_logger_may_ask_for_the_state_and_panic_where_samples_are_skipped), || {
+fn a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped() {
+    in_a_process(child!(a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped), || {
         let monitor = Arc::new(OnceLock::<Monitor>::new());
         let asked = monitor.clone();
         let logger = Logger(move |level: tracing::Level, own: bool| {

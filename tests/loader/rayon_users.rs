@@ -14,7 +14,7 @@ use warpfeed::order::Rng;
 use warpfeed::transform::ImageMut;
 
 #[test]
-fn a_par_iter_inside_a_transform_uses_several_threads_and_no_others() {
+fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
     no_hang(|| {
         let threads: &'static Mutex<HashSet<ThreadId>> = Box::leak(Box::default());
         let most: &'static AtomicUsize = Box::leak(Box::default());
@@ -42,7 +42,7 @@ fn a_par_iter_inside_a_transform_uses_several_threads_and_no_others() {
 }
 
 #[test]
-fn joins_scopes_and_broadcasts_inside_transforms_come_back() {
+fn joins_scopes_and_broadcasts_inside_transforms_return() {
     no_hang(|| {
         let nested = |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
             assert_eq!(rayon::broadcast(|context| context.num_threads()), [3; 3]);

@@ -39,7 +39,7 @@ fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_read_that_fails_for_a_moment_is_tried_again() {
+fn a_transient_read_error_is_retried() {
     no_hang(|| {
         let content = |loader: Loader| -> Vec<_> {
             loader.into_iter().map(|batch| support::Content::from(&batch.unwrap())).collect()
@@ -57,7 +57,7 @@ fn a_read_that_fails_for_a_moment_is_tried_again() {
 }
 
 #[test]
-fn one_failure_more_than_retries_is_the_error_itself() {
+fn the_last_error_is_returned_when_retries_run_out() {
     no_hang(|| {
         let (loader, left) = shaky(100, libc::EIO);
         let error = loader.retries(1).into_iter().find_map(Result::err).unwrap();
@@ -73,7 +73,7 @@ fn one_failure_more_than_retries_is_the_error_itself() {
 
 /// Opening also reads: labels for `balanced`, and a few samples for `resume`.
 #[test]
-fn reads_at_opening_are_tried_again_as_well() {
+fn reads_while_opening_are_retried_too() {
     no_hang(|| {
         let (loader, left) = shaky(3, libc::EIO);
         let ids: Vec<_> = loader.balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>()).collect();
@@ -98,14 +98,14 @@ fn loader_of(failures: usize) -> Loader {
 }
 
 #[test]
-fn what_will_not_go_away_is_not_tried_again() {
+fn permanent_errors_are_not_retried() {
     let (loader, left) = shaky(100, libc::ENOENT);
     assert!(loader.into_iter().any(|batch| batch.is_err()));
     assert_eq!(left.load(Ordering::SeqCst), 99);
 }
 
 #[test]
-fn so_many_that_a_batch_would_never_come_are_refused_when_opening() {
+fn excessive_retries_are_refused_when_opening() {
     for times in [1001, usize::MAX] {
         let e = shaky(0, libc::EIO).0.retries(times).host().unwrap_err();
         let cause = format!("retries({times}): at most 1000, which take a quarter of an hour a sample");

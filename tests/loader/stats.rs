@@ -51,7 +51,7 @@ fn every_stage_counts_every_sample_and_every_batch() {
 }
 
 #[test]
-fn the_difference_of_two_is_what_lies_between() {
+fn the_difference_of_two_statistics_covers_the_time_between() {
     let (first, all) = run(70, 3);
     let later = all.since(&first);
     assert_eq!((later.samples, later.batches, later.epochs, later.prepared), (140, 20, 2, 140));
@@ -75,7 +75,7 @@ impl Source for Sounding {
 }
 
 #[test]
-fn all_bytes_of_a_sample_are_read_and_all_slots_have_memory() {
+fn statistics_count_all_bytes_of_a_sample_and_the_memory_of_all_slots() {
     no_hang(|| {
         let loader = Loader::source(Sounding(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.host().unwrap();
@@ -109,7 +109,7 @@ impl Source for Halting {
 }
 
 #[test]
-fn a_sample_that_fails_has_the_time_it_took_and_its_neighbours_have_not() {
+fn a_failed_sample_is_charged_its_time_and_its_neighbours_are_not() {
     no_hang(|| {
         let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         // 5 ms, then 20, then 80 before the last try.
@@ -132,7 +132,7 @@ fn a_sample_that_fails_has_the_time_it_took_and_its_neighbours_have_not() {
 }
 
 #[test]
-fn time_before_between_and_after_epochs_is_not_the_loaders() {
+fn time_outside_epochs_is_not_counted() {
     no_hang(|| {
         let pause = || std::thread::sleep(Duration::from_millis(200));
         let mut batches = loader(Numbers::new(70)).workers(2).host().unwrap();
@@ -158,7 +158,7 @@ fn time_before_between_and_after_epochs_is_not_the_loaders() {
 }
 
 #[test]
-fn it_survives_json_and_reads_as_a_table() {
+fn statistics_survive_json_and_print_as_a_table() {
     let (_, stats) = run(30, 1);
     let json = serde_json::to_string(&stats).unwrap();
     assert_eq!(serde_json::from_str::<Stats>(&json).unwrap(), stats);
@@ -172,7 +172,7 @@ fn it_survives_json_and_reads_as_a_table() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_operating_system_is_asked() {
+fn statistics_include_figures_of_the_operating_system() {
     let (_, stats) = run(70, 2);
     let process = stats.process;
     assert!(process.minor_faults > 0 && process.cpu_seconds > 0.0, "{process:?}");

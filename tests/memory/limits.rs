@@ -35,7 +35,7 @@ fn error(loader: Loader) -> warpfeed::Error {
 }
 
 #[test]
-fn a_picture_of_more_pixels_than_the_limit_is_a_failed_sample() {
+fn a_picture_above_the_pixel_limit_is_a_failed_sample() {
     let _alone = alone();
     let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
     for (field, bytes) in [("png", picture(30, 20)), ("jpg", jpeg(30, 20)), ("rgb.npy", npy)] {
@@ -92,7 +92,7 @@ fn a_limit_above_the_default_admits_larger_pictures() {
 }
 
 #[test]
-fn the_limit_of_a_registry_holds_for_every_format() {
+fn the_pixel_limit_of_a_registry_applies_to_every_format() {
     let _alone = alone();
     let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
     for bytes in [picture(30, 20), jpeg(30, 20), npy] {
@@ -109,7 +109,7 @@ fn the_limit_of_a_registry_holds_for_every_format() {
 
 /// A user's codec may claim any size, and must then not be asked for pixels.
 #[test]
-fn the_limit_holds_for_a_codec_of_ones_own() {
+fn the_pixel_limit_applies_to_user_defined_codecs() {
     let _alone = alone();
     struct Boaster;
     impl Codec for Boaster {
@@ -128,7 +128,7 @@ fn the_limit_holds_for_a_codec_of_ones_own() {
 }
 
 #[test]
-fn a_sample_of_more_bytes_than_the_limit_is_refused_or_skipped() {
+fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     let _alone = alone();
     let (small, large) = (picture(4, 4), [picture(4, 4), vec![0; 10_000]].concat());
     let e = error(loader(&[("png", small.clone()), ("png", large.clone())]).max_sample_bytes(5000));
@@ -146,7 +146,7 @@ fn a_sample_of_more_bytes_than_the_limit_is_refused_or_skipped() {
 
 /// Small files that claim the largest picture that their format can express.
 #[test]
-fn a_bomb_is_refused_by_its_header() {
+fn a_decompression_bomb_is_refused_by_its_header() {
     let _alone = alone();
     let mut jpeg = jpeg(8, 8);
     let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();

@@ -105,7 +105,7 @@ fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
 }
 
 #[test]
-fn large_jpegs_stay_within_the_limit_and_leave_nothing_behind() {
+fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     let _alone = alone();
     no_hang(|| {
         let large = jpeg(LARGE, false);
@@ -133,7 +133,7 @@ fn large_jpegs_stay_within_the_limit_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_picture_larger_than_all_there_is_decodes_alone() {
+fn a_picture_larger_than_the_shared_scratch_decodes_alone() {
     let _alone = alone();
     no_hang(|| {
         let decoder = Huge::default();
@@ -149,7 +149,7 @@ fn a_picture_larger_than_all_there_is_decodes_alone() {
 }
 
 #[test]
-fn batches_are_the_same_whatever_workers_may_take() {
+fn batches_are_the_same_for_any_scratch_limit() {
     let _alone = alone();
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
@@ -170,7 +170,7 @@ fn batches_are_the_same_whatever_workers_may_take() {
 
 /// An estimate that is too small would let workers take more than the plan says.
 #[test]
-fn the_estimate_covers_what_the_decoders_take() {
+fn estimates_cover_the_memory_that_decoders_use() {
     let _alone = alone();
     let size = (1600, 1200);
     let picture = image::DynamicImage::ImageRgb8(image::RgbImage::new(size.0.into(), size.1.into()));
@@ -231,7 +231,7 @@ fn the_estimate_covers_what_the_decoders_take() {
 /// Damage shows only while a picture is decoded, and then all of its coefficients are kept until
 /// the last of them is there.
 #[test]
-fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
+fn a_damaged_picture_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();
     no_hang(|| {
         let mut damaged = jpeg((2400, 1800), false);
@@ -251,7 +251,7 @@ fn a_damaged_picture_leaves_no_more_than_a_workers_share() {
 /// without a device in `loader::cuda::tests::memory`.
 #[cfg(feature = "cuda")]
 #[test]
-fn encoded_bytes_for_a_device_stay_within_the_limit_and_leave_nothing_behind() {
+fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
     let _alone = alone();
     let stream = match warpfeed::cuda::stream(0) {
         Ok(stream) => stream,
@@ -314,7 +314,7 @@ fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
 }
 
 #[test]
-fn an_estimate_may_be_as_large_as_a_number_can_be() {
+fn an_estimate_may_be_the_largest_number() {
     let _alone = alone();
     no_hang(|| {
         let decoder = Claims { side: 600, ..Claims::default() };
@@ -324,7 +324,7 @@ fn an_estimate_may_be_as_large_as_a_number_can_be() {
 }
 
 #[test]
-fn small_pictures_are_estimated_where_memory_is_scarce() {
+fn small_pictures_are_estimated_when_memory_is_scarce() {
     let _alone = alone();
     no_hang(|| {
         let run = |limit: usize| {

@@ -270,7 +270,7 @@ fn balanced_draws_every_class_equally_often() {
 
 /// Every pair of choices that decide the order, with the calls in either order.
 #[test]
-fn choices_that_exclude_each_other_are_refused_together() {
+fn choices_that_exclude_each_other_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
     let choices: [Choice; 4] = [
         ("order", |l| l.order(Backwards(10))),
@@ -296,7 +296,7 @@ fn choices_that_exclude_each_other_are_refused_together() {
 }
 
 #[test]
-fn choices_that_cannot_work_are_refused() {
+fn impossible_choices_are_refused() {
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
         assert!(e.to_string().contains(words), "{e}");

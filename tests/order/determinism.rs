@@ -11,7 +11,7 @@ fn all(loader: Loader, epoch: u64) -> Vec<Content> {
 }
 
 #[test]
-fn any_workers_prefetch_and_batch_equal_the_sequential_reference() {
+fn batches_equal_the_sequential_reference_for_any_workers_prefetch_and_batch_size() {
     no_hang(|| {
         let source = Numbers::new(101);
         let augment = Augment::train(16);
@@ -52,7 +52,7 @@ fn an_epoch_can_be_entered_anywhere() {
 }
 
 #[test]
-fn a_configured_loader_goes_straight_into_for() {
+fn a_configured_loader_works_in_a_for_loop() {
     let source = Numbers::new(20);
     let mut seen = Vec::new();
     for batch in loader(source.clone()).workers(2).pinned(false).prefetch(4) {
@@ -74,7 +74,7 @@ fn the_last_batch_is_kept_dropped_or_padded() {
 
 /// The epoch has 2^40 samples: what takes time for each batch before the first one would not end.
 #[test]
-fn a_batch_far_into_an_epoch_comes_without_those_before_it() {
+fn a_batch_far_into_an_epoch_does_not_need_those_before_it() {
     no_hang(|| {
         let (source, first) = (Numbers::new(1 << 40), 100_000_000_000);
         let mut batches = loader(source.clone()).shuffle(9).workers(2).prefetch(2).host().unwrap();

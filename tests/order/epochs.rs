@@ -14,7 +14,7 @@ fn rest(epochs: &mut Epochs<HostBatch>) -> Vec<Content> {
 }
 
 #[test]
-fn owned_epochs_are_those_of_a_loop() {
+fn owned_epochs_equal_those_of_a_loop() {
     let mut batches = loader(Numbers::new(50)).shuffle(3).host().unwrap();
     let mut epochs = Epochs::new(loader(Numbers::new(50)).shuffle(3).host().unwrap());
     assert!(epochs.next(&mut || Some(WAIT)).is_none(), "no epoch has begun");
@@ -39,7 +39,7 @@ fn owned_epochs_are_those_of_a_loop() {
 }
 
 #[test]
-fn a_wait_that_is_given_up_loses_no_batch() {
+fn giving_up_a_wait_loses_no_batch() {
     no_hang(|| {
         let mut epochs = Epochs::new(loader(Numbers::new(50)).host().unwrap());
         epochs.begin(0);
@@ -62,7 +62,7 @@ fn a_wait_that_is_given_up_loses_no_batch() {
 }
 
 #[test]
-fn a_state_is_loaded_between_epochs() {
+fn a_checkpoint_can_be_loaded_between_epochs() {
     let open = || Epochs::new(loader(Numbers::new(50)).shuffle(3).host().unwrap());
     let mut run = open();
     run.begin(0);

@@ -96,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn batch_is_each_ranks_and_global_batch_is_that_of_all() {
+fn batch_size_is_per_rank_and_global_batch_size_is_for_all_ranks() {
     for rank in 0..3 {
         let per_rank = epoch(loader(Numbers::new(100)).shuffle(1).batch_size(7).rank(rank, 3), 0);
         assert!(per_rank == epoch(loader(Numbers::new(100)).shuffle(1).global_batch_size(21).rank(rank, 3), 0));
@@ -108,7 +108,7 @@ fn batch_is_each_ranks_and_global_batch_is_that_of_all() {
 }
 
 #[test]
-fn ranks_that_cannot_be_are_refused() {
+fn impossible_ranks_are_refused() {
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
@@ -122,17 +122,17 @@ fn ranks_that_cannot_be_are_refused() {
 }
 
 /// Prints the error of a process without a launcher, for
-/// [`real_processes_by_each_launchers_variables`].
+/// [`real_processes_find_their_rank_from_the_variables_of_each_launcher`].
 #[test]
 #[ignore = "started by another test"]
-fn one_process_without_a_launcher() {
+fn print_the_error_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// Child process of [`real_processes_by_each_launchers_variables`]: prints the samples of an epoch.
+/// Child process of [`real_processes_find_their_rank_from_the_variables_of_each_launcher`]: prints the samples of an epoch.
 #[test]
 #[ignore = "started by another test"]
-fn one_of_several_processes() {
+fn print_an_epoch_of_one_rank() {
     if Rank::from_env().unwrap().is_none() {
         return;
     }
@@ -145,7 +145,7 @@ fn one_of_several_processes() {
 }
 
 #[test]
-fn real_processes_by_each_launchers_variables() {
+fn real_processes_find_their_rank_from_the_variables_of_each_launcher() {
     let launchers = [
         ("RANK", "WORLD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -161,7 +161,8 @@ fn real_processes_by_each_launchers_variables() {
         command
     };
     let alone =
-        String::from_utf8(without_launcher(child!(one_process_without_a_launcher)).output().unwrap().stdout).unwrap();
+        String::from_utf8(without_launcher(child!(print_the_error_without_a_launcher)).output().unwrap().stdout)
+            .unwrap();
     for words in
         ["RANK and WORLD_SIZE (torchrun)", "OMPI_COMM_WORLD_RANK", "SLURM_NTASKS (SLURM)", "rank(rank, world_size)"]
     {
@@ -171,7 +172,7 @@ fn real_processes_by_each_launchers_variables() {
     let expected = epoch(loader(Numbers::new(103)).shuffle(5).global_batch_size(24), 1);
     for (world, (rank_name, world_name)) in WORLDS.into_iter().zip(launchers) {
         let start = |rank: usize| {
-            let mut command = without_launcher(child!(one_of_several_processes));
+            let mut command = without_launcher(child!(print_an_epoch_of_one_rank));
             command.env(rank_name, rank.to_string()).env(world_name, world.to_string()).spawn().unwrap()
         };
         let processes: Vec<_> = (0..world).map(start).collect();
@@ -200,8 +201,8 @@ fn real_processes_by_each_launchers_variables() {
 /// The process of a batch script, which `srun` did not start, would deliver one rank's share, and
 /// wait for the other ranks forever.
 #[test]
-fn a_batch_script_that_was_not_started_by_srun_is_no_rank() {
-    let mut command = child!(one_process_without_a_launcher);
+fn a_batch_script_that_srun_did_not_start_is_not_a_rank() {
+    let mut command = child!(print_the_error_without_a_launcher);
     for name in ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID"] {
         command.env_remove(name);
     }

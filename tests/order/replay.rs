@@ -7,7 +7,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, ErrorKind, Loader, Monitor, Result};
 
 #[test]
-fn the_same_batches_come_again_without_a_read() {
+fn a_replay_repeats_batches_without_reading() {
     no_hang(|| {
         let source = Numbers::new(70);
         let mut batches = loader(source.clone()).workers(2).prefetch(2).host().unwrap();
@@ -27,7 +27,7 @@ fn the_same_batches_come_again_without_a_read() {
 }
 
 #[test]
-fn a_resumed_loader_goes_on_where_it_was_after_a_replay() {
+fn a_resumed_loader_continues_where_it_was_after_a_replay() {
     no_hang(|| {
         let open = || loader(Numbers::new(70)).shuffle(2).workers(2).prefetch(2);
         let mut batches = open().host().unwrap();
@@ -51,7 +51,7 @@ fn a_resumed_loader_goes_on_where_it_was_after_a_replay() {
 }
 
 #[test]
-fn it_serves_what_there_is_and_refuses_what_does_not_fit() {
+fn a_replay_repeats_a_short_epoch_and_refuses_impossible_lengths() {
     no_hang(|| {
         let mut batches = loader(Numbers::new(10)).prefetch(4).host().unwrap();
         assert_eq!(batches.replay(5).unwrap().take(5).map(|b| b.len()).collect::<Vec<_>>(), [7, 3, 7, 3, 7]);
@@ -88,7 +88,7 @@ impl Source for Watches {
 }
 
 #[test]
-fn a_monitor_sees_the_run_stand_still_during_a_replay() {
+fn a_monitor_does_not_advance_during_a_replay() {
     no_hang(|| {
         let (monitor, seen) = (Arc::new(OnceLock::new()), Arc::default());
         let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), seen: Arc::clone(&seen) };

@@ -53,7 +53,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn from_any_point_on_any_workers_and_ranks(
+    fn a_run_resumes_from_any_point_on_any_workers_and_ranks(
         samples in 1usize..60,
         global in 3usize..20,
         last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn a_state_is_small_and_says_where_it_is() {
+fn a_checkpoint_is_small_and_states_its_position() {
     let mut batches = loader(Numbers::new(50)).shuffle(1).host().unwrap();
     let state = batches.checkpoint();
     assert_eq!((state.epoch(), state.batch(), batches.first_epoch()), (0, 0, 0));
@@ -120,7 +120,7 @@ fn a_state_is_small_and_says_where_it_is() {
 }
 
 #[test]
-fn the_first_epoch_stays_that_of_the_state() {
+fn the_first_epoch_after_resuming_is_that_of_the_checkpoint() {
     let mut batches = loader(Numbers::new(50)).host().unwrap();
     for _ in batches.epoch(4).take(3) {}
     assert_eq!(batches.first_epoch(), 0);
@@ -133,7 +133,7 @@ fn the_first_epoch_stays_that_of_the_state() {
 }
 
 #[test]
-fn a_resumed_loader_goes_straight_into_for() {
+fn a_resumed_loader_works_in_a_for_loop() {
     let mut batches = loader(Numbers::new(50)).shuffle(1).host().unwrap();
     for _ in batches.epoch(2).take(5) {}
     let numbers = loader(Numbers::new(50)).shuffle(1).resume(batches.checkpoint()).into_iter();
@@ -142,7 +142,7 @@ fn a_resumed_loader_goes_straight_into_for() {
 }
 
 #[test]
-fn a_failed_batch_is_tried_again() {
+fn a_failed_batch_is_retried_after_resuming() {
     let set = |bad: usize| {
         let sample = |i: usize| {
             let number = if i == bad { vec![] } else { (i as u64).to_le_bytes().to_vec() };
@@ -162,7 +162,7 @@ fn a_failed_batch_is_tried_again() {
 }
 
 #[test]
-fn another_loader_than_the_saved_one_is_refused_with_both_values() {
+fn a_loader_that_differs_from_the_saved_one_is_refused_with_both_values() {
     let numbers = || loader(Numbers::new(100)).batch_size(10);
     let mut batches = numbers().shuffle(5).host().unwrap();
     for _ in batches.epoch(1).take(4) {}
@@ -204,7 +204,7 @@ fn another_loader_than_the_saved_one_is_refused_with_both_values() {
 /// A damaged state is refused by `serde` or by the loader, or is another valid state. It never
 /// causes a panic or a hang.
 #[test]
-fn a_damaged_state_does_no_harm() {
+fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     let make = || loader(Numbers::new(100)).batch_size(10).shuffle(5).workers(1);
     let text = serde_json::to_string(&make().host().unwrap().checkpoint()).unwrap();
     let mut rng = Rng::new(1, 2, 3);
@@ -254,10 +254,10 @@ fn killed_loader() -> Loader {
     loader(Numbers::new(200)).shuffle(8).last_batch(LastBatch::Pad)
 }
 
-/// Child process of [`a_killed_process_goes_on_with_the_next_batch`].
+/// Child process of [`a_killed_process_resumes_with_the_next_batch`].
 #[test]
 #[ignore = "started by another test"]
-fn a_process_that_is_killed() {
+fn train_until_killed() {
     let Ok(path) = std::env::var("CHECKPOINT") else { return };
     let (path, workers) = (Path::new(&path), std::env::var("WORKERS").unwrap().parse().unwrap());
     let saved = Saved::read(path);
@@ -282,14 +282,14 @@ fn a_process_that_is_killed() {
 }
 
 #[test]
-fn a_killed_process_goes_on_with_the_next_batch() {
+fn a_killed_process_resumes_with_the_next_batch() {
     let expected = rest(killed_loader(), false);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint");
     let (mut rng, mut kills) = (Rng::new(7, 7, 7), 0);
     no_hang(|| {
         loop {
-            let mut process = child!(a_process_that_is_killed)
+            let mut process = child!(train_until_killed)
                 .env("CHECKPOINT", &path)
                 .env("WORKERS", (1 + rng.below(3)).to_string())
                 .stdout(Stdio::null())

@@ -12,7 +12,7 @@ fn ids(loader: Loader) -> Vec<u64> {
 }
 
 #[test]
-fn each_sample_is_in_one_part_and_a_seed_tells_which() {
+fn each_sample_is_in_one_part_which_depends_on_the_seed() {
     let split = |seed| loader(Numbers::new(500)).split([0.8, 0.2], seed).unwrap().map(ids);
     let [train, val] = split(42);
     assert_eq!((train.len(), val.len()), (400, 100));
@@ -22,7 +22,7 @@ fn each_sample_is_in_one_part_and_a_seed_tells_which() {
 }
 
 #[test]
-fn a_subset_is_what_is_split_and_parts_keep_the_options() {
+fn splitting_a_subset_keeps_its_options() {
     let [a, b] = loader(Numbers::new(500)).batch_size(7).subset((0..100).map(|i| 5 * i)).split([0.5, 0.5], 1).unwrap();
     let a = a.shuffle(9).host().unwrap();
     assert_eq!((a.source_len(), a.epoch_len(0), a.num_batches(0)), (500, 50, 8));
@@ -30,7 +30,7 @@ fn a_subset_is_what_is_split_and_parts_keep_the_options() {
 }
 
 #[test]
-fn classes_are_split_each_for_itself() {
+fn each_class_is_split_separately() {
     let sample = |i: u64| {
         let sample = OwnedSample::new(format!("{i}")).field("img", i.to_le_bytes());
         if i == 999 { sample } else { sample.label(i64::from(i.is_multiple_of(10))) }

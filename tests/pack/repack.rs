@@ -174,7 +174,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pixels_and_coefficients_are_those_of_the_original(
+    fn repacking_keeps_pixels_and_coefficients(
         options in options(), width in 1u16..200, height in 1u16..200, grey in any::<bool>()
     ) {
         let (color, channels) = if grey { (ColorType::Luma, 1) } else { (ColorType::Rgb, 3) };
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn files_of_another_encoder_keep_theirs_too(form in form()) {
+    fn repacking_keeps_pixels_and_coefficients_of_another_encoder(form in form()) {
         check(&form.jpeg());
     }
 
@@ -262,7 +262,7 @@ fn a_segment_is_an_eighth_of_a_row_and_has_32_to_64_pixels_of_it() {
 }
 
 #[test]
-fn tables_are_made_for_the_picture() {
+fn huffman_tables_are_made_for_the_picture() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
@@ -304,7 +304,7 @@ fn small_pictures_keep_the_standard_tables() {
 }
 
 #[test]
-fn what_pixels_depend_on_is_kept_and_the_rest_is_dropped() {
+fn only_segments_that_affect_pixels_are_kept() {
     let form = Form { width: 40, height: 24, ..PLAIN };
     // A little-endian directory of three entries, the second of which is the orientation, 6.
     let mut tiff = b"II\x2a\0\x08\0\0\0\x03\0".to_vec();
@@ -329,7 +329,7 @@ fn what_pixels_depend_on_is_kept_and_the_rest_is_dropped() {
 }
 
 #[test]
-fn what_cannot_be_repacked_says_why() {
+fn files_that_cannot_be_repacked_are_refused_with_the_reason() {
     let reason = |jpeg: &[u8]| repack_jpeg(jpeg, &mut Vec::new()).unwrap_err().cause().to_owned();
     let jpeg = PLAIN.jpeg();
     let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();

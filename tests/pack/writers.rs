@@ -137,7 +137,7 @@ fn the_files_do_not_depend_on_the_number_of_workers() {
 }
 
 #[test]
-fn keeping_bytes_keeps_them() {
+fn keep_bytes_stores_files_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let folder = folder(&root.path().join("images"));
     let report = Pack::new(&*folder).recode(Recode::KeepBytes).keep_bad(true).to(root.path().join("kept.tar")).unwrap();
@@ -146,7 +146,7 @@ fn keeping_bytes_keeps_them() {
 }
 
 #[test]
-fn a_broken_jpeg_is_stored_as_it_was_and_listed() {
+fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     let whole = jpeg(1, 64, 64, false);
     let cut = whole[..whole.len() / 2].to_vec();
     let set = Memory::new(vec![
@@ -181,7 +181,7 @@ fn two_of_four_are_bad() -> Memory {
 }
 
 #[test]
-fn what_does_not_decode_is_counted_and_named_and_nothing_is_packed() {
+fn images_that_do_not_decode_are_counted_and_named_and_nothing_is_packed() {
     let set = two_of_four_are_bad();
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::MaxSide(32), Recode::Raw(RawSize::Shorter(8))] {
@@ -209,7 +209,7 @@ fn what_does_not_decode_is_counted_and_named_and_nothing_is_packed() {
 }
 
 #[test]
-fn bad_images_are_kept_when_asked_and_the_report_adds_up() {
+fn bad_images_are_kept_on_request_and_the_report_adds_up() {
     let set = two_of_four_are_bad();
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::Quality { quality: 70, max_side: None }] {
@@ -224,7 +224,7 @@ fn bad_images_are_kept_when_asked_and_the_report_adds_up() {
 }
 
 #[test]
-fn tolerated_damage_is_listed_and_an_error_when_strict() {
+fn tolerated_damage_is_listed_or_an_error_when_strict() {
     let mut zeros = jpeg(1, 120, 120, false);
     let middle = zeros.len() / 2;
     zeros[middle..middle + 200].fill(0);
@@ -248,7 +248,7 @@ fn tolerated_damage_is_listed_and_an_error_when_strict() {
 }
 
 #[test]
-fn quality_makes_smaller_jpegs_of_everything() {
+fn quality_recodes_every_image_as_a_smaller_jpeg() {
     let root = tempfile::tempdir().unwrap();
     let folder = folder(&root.path().join("images"));
     let target = root.path().join("small.lmdb");
@@ -272,7 +272,7 @@ fn quality_makes_smaller_jpegs_of_everything() {
 }
 
 #[test]
-fn max_side_alone_leaves_the_smaller_ones_their_pixels() {
+fn max_side_keeps_the_pixels_of_smaller_images() {
     let set = Memory::new(vec![
         OwnedSample::new("small").field("jpg", jpeg(3, 100, 80, false)),
         OwnedSample::new("large").field("jpg", jpeg(4, 200, 150, false)),
@@ -330,7 +330,7 @@ fn nothing_is_replaced_unless_force_is_set() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused_before_anything_is_written() {
+fn impossible_options_are_refused_before_anything_is_written() {
     let root = tempfile::tempdir().unwrap();
     let set = Memory::new(vec![OwnedSample::new("a").field("jpg", "x")]);
     let refused = |recode: Recode, name: &str| {
@@ -369,7 +369,7 @@ impl Source for Fails {
 }
 
 #[test]
-fn a_sample_that_cannot_be_read_ends_it_and_leaves_nothing() {
+fn a_sample_that_cannot_be_read_ends_packing_and_leaves_nothing_behind() {
     let root = tempfile::tempdir().unwrap();
     for (name, panics) in [("x.lmdb", false), ("x.tar", false), ("x.lmdb", true), ("x.tar", true)] {
         let mut last = Progress::default();
@@ -399,7 +399,7 @@ impl Source for Slow {
 }
 
 #[test]
-fn killed_in_the_middle_it_leaves_nothing_of_the_targets_name() {
+fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
     const TARGET: &str = "WARPFEED_TEST_PACK_TARGET";
     if let Some(target) = std::env::var_os(TARGET) {
         // The process that is going to be killed.
@@ -411,7 +411,7 @@ fn killed_in_the_middle_it_leaves_nothing_of_the_targets_name() {
         let folder = root.path().join(name.replace('.', "-"));
         fs::create_dir(&folder).unwrap();
         let target = folder.join(name);
-        let mut child = child!(killed_in_the_middle_it_leaves_nothing_of_the_targets_name)
+        let mut child = child!(packing_that_is_killed_leaves_no_file_with_the_target_name)
             .env(TARGET, &target)
             .stdout(Stdio::null())
             .spawn()
@@ -463,7 +463,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
 }
 
 #[test]
-fn a_writer_of_ones_own_is_given_what_comes_before_the_first_bad_image_and_is_not_finished() {
+fn a_user_defined_writer_receives_samples_before_the_first_bad_image_and_is_not_finished() {
     struct Counts<'a>(&'a AtomicUsize);
     impl warpfeed::pack::Writer for Counts<'_> {
         fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {
@@ -515,7 +515,7 @@ fn tiny(pixels: u8) -> Vec<u8> {
 }
 
 #[test]
-fn pictures_of_a_codec_of_your_own_are_checked_and_recoded_by_it() {
+fn pictures_of_a_user_defined_codec_are_checked_and_recoded() {
     let root = tempfile::tempdir().unwrap();
     let sample = |key: &str, bytes: Vec<u8>| OwnedSample::new(key).field("tiny", bytes).label(0);
     let whole = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
@@ -560,7 +560,7 @@ impl Source for Shaky {
 }
 
 #[test]
-fn a_read_that_fails_for_a_moment_does_not_end_a_pack() {
+fn a_transient_read_error_does_not_end_packing() {
     let root = tempfile::tempdir().unwrap();
     let shaky = |failures: usize| {
         let sample = |n: u32| OwnedSample::new(format!("{n}")).field("jpg", jpeg(n, 40, 30, false)).label(0);

@@ -103,7 +103,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_codec_is_added_and_its_files_are_found_in_a_folder_beside_jpegs() {
+fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
     no_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
         // Without the codec, half of the files are not pictures.
@@ -197,7 +197,7 @@ impl Codec for Takeover {
 }
 
 #[test]
-fn a_codec_takes_a_format_over_and_the_latest_is_asked_first() {
+fn the_codec_added_last_takes_over_its_format() {
     let codecs = Codecs::new().with(Takeover(1)).with(Takeover(2));
     assert_eq!(whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
     let png = encoded(5, 9, 7, image::ImageFormat::Png);
@@ -218,7 +218,7 @@ fn a_codec_takes_a_format_over_and_the_latest_is_asked_first() {
 }
 
 #[test]
-fn a_registry_of_one_codec_knows_no_other() {
+fn a_registry_of_one_codec_has_no_other() {
     let codecs = Codecs::only(Ppm::default());
     assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert_eq!(codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(), "jpeg images are not supported");
@@ -230,7 +230,7 @@ fn a_registry_of_one_codec_knows_no_other() {
 }
 
 #[test]
-fn neighbours_of_several_codecs_are_decoded_in_one_call() {
+fn neighbouring_samples_of_several_codecs_are_decoded_in_one_call() {
     let codec = Ppm::default();
     let codecs = Codecs::new().with(codec.clone());
     let files = [
@@ -282,7 +282,7 @@ fn a_picture_may_be_decoded_more_than_once() {
 }
 
 #[test]
-fn a_region_that_is_not_inside_is_refused_by_every_codec() {
+fn every_codec_refuses_a_region_outside_the_picture() {
     let codecs = Codecs::new().with(Ppm::default());
     for bytes in [jpeg(0, 16, 9), encoded(0, 16, 9, image::ImageFormat::Png), ppm(0, 16, 9)] {
         let mut picture = codecs.open(&bytes).unwrap();
@@ -294,7 +294,7 @@ fn a_region_that_is_not_inside_is_refused_by_every_codec() {
 }
 
 #[test]
-fn the_handle_says_what_the_header_says() {
+fn an_open_picture_reports_its_header() {
     let codecs = Codecs::new().with(Ppm::default());
     let file = ppm(0, 16, 9);
     let info = codecs.open(&file).unwrap().info();
@@ -311,7 +311,7 @@ fn the_handle_says_what_the_header_says() {
 /// A codec needs one file and one line: formats are named only in the table of formats, in the
 /// registry and by their codecs.
 #[test]
-fn formats_are_named_in_the_table_and_by_their_codecs_alone() {
+fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let named = |path: &str| {
         let text = fs::read_to_string(src.join(path)).unwrap();

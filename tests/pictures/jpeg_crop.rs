@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn packed_a_crop_has_the_same_pixels(
+    fn a_crop_of_a_packed_jpeg_has_the_same_pixels(
         options in options(0..=0), progressive in any::<bool>(),
         width in 100u32..400, height in 8u32..70, boxes in prop::collection::vec(any::<[u16; 4]>(), 1..4),
     ) {
@@ -130,7 +130,7 @@ fn every_restart_interval_gives_the_same_pixels() {
 }
 
 #[test]
-fn one_scan_a_component_gives_the_same_pixels() {
+fn one_scan_per_component_gives_the_same_pixels() {
     for sampling in SAMPLINGS {
         for (width, height, restart) in [(91, 75, 0), (91, 75, 5), (17, 33, 1), (8, 8, 0), (1, 1, 0), (130, 9, 3)] {
             let options = Options { sampling, restart, ..Options::new(90, 1, 1) };

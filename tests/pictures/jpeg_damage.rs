@@ -72,7 +72,7 @@ fn a_file_that_ends_early_is_the_same_error_for_every_region() {
 }
 
 #[test]
-fn what_follows_a_whole_picture_does_not_matter() {
+fn bytes_after_a_complete_picture_are_ignored() {
     for (name, whole) in files() {
         let expected = decode(&whole, TOP).unwrap();
         let second = encoded(false, 0);
@@ -87,7 +87,7 @@ fn what_follows_a_whole_picture_does_not_matter() {
 }
 
 #[test]
-fn a_file_without_its_last_marker_has_its_pixels_and_is_told_of() {
+fn a_file_without_its_last_marker_decodes_and_is_reported() {
     for (name, whole) in files() {
         let cut = &whole[..whole.len() - 2];
         for region in [TOP, WHOLE] {
@@ -142,7 +142,7 @@ fn with_zeros(jpeg: &[u8], at: usize) -> Vec<u8> {
 }
 
 #[test]
-fn zeros_inside_are_tolerated_and_found() {
+fn zeroed_data_is_tolerated_and_found_by_check() {
     for (name, whole) in files() {
         let from = data(&whole);
         for at in (from + 100..whole.len() - 300).step_by(501) {
@@ -158,7 +158,7 @@ fn zeros_inside_are_tolerated_and_found() {
 }
 
 #[test]
-fn data_left_over_behind_the_last_mcu_are_found() {
+fn data_after_the_last_mcu_is_found() {
     for (name, whole) in [("plain", encoded(false, 0)), ("restarts", encoded(false, 7))] {
         let mut longer = whole.clone();
         longer.splice(whole.len() - 2..whole.len() - 2, [0x12; 30]);
@@ -185,7 +185,7 @@ fn loader(pictures: &[Vec<u8>]) -> Loader {
 }
 
 #[test]
-fn damage_that_decoding_meets_is_counted() {
+fn damage_met_while_decoding_is_counted() {
     let (_, whole) = files()[0].clone();
     let whole_picture = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, whole) in files() {

@@ -80,7 +80,7 @@ fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
 }
 
 #[test]
-fn pixels_are_those_of_libjpeg_byte_for_byte() {
+fn pixels_equal_those_of_libjpeg_byte_for_byte() {
     let (codecs, mut out) = (Codecs::new(), Pixels::new());
     for seed in 0..400 {
         let random = &mut Random(seed);

@@ -66,7 +66,7 @@ fn odd_sampling_factors_have_the_pixels_of_pillow() {
 }
 
 #[test]
-fn a_kind_that_is_not_decoded_is_refused_by_its_name() {
+fn an_unsupported_kind_of_jpeg_is_refused_by_name() {
     for (name, kind) in [
         ("arithmetic", "an arithmetic-coded JPEG"),
         ("arithmetic_progressive", "an arithmetic-coded JPEG"),

@@ -58,7 +58,7 @@ fn assert_near(name: &str, ours: &[u8], theirs: &[u8]) {
 }
 
 #[test]
-fn a_resized_crop_is_that_of_torchvision_and_pillow() {
+fn a_resized_crop_equals_that_of_torchvision_and_pillow() {
     let pixels = source();
     for (name, rect) in [
         ("shrink", Rect::new(0, 0, 233, 177)),
@@ -76,7 +76,7 @@ fn a_resized_crop_is_that_of_torchvision_and_pillow() {
 }
 
 #[test]
-fn evaluation_is_resize_and_centre_crop_of_torchvision_and_pillow() {
+fn evaluation_equals_resize_and_centre_crop_of_torchvision_and_pillow() {
     let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     let ours = run(&source(), &plan);
     for library in ["tensor", "pillow"] {
@@ -97,7 +97,7 @@ fn flips_mirror_and_change_nothing_else() {
 }
 
 #[test]
-fn a_part_of_the_picture_gives_the_pixels_of_the_whole() {
+fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
     let whole = source();
     let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     let Rect { x, y, width, height } = plan.region;
@@ -177,7 +177,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
 }
 
 #[test]
-fn random_boxes_have_the_moments_of_torchvisions() {
+fn random_crops_have_the_moments_of_torchvision() {
     // Means and deviations of area share, ln(ratio), and the position of the centre, over 200,000
     // boxes of torchvision's RandomResizedCrop.get_params for pictures of these sizes (`boxes.py`).
     for (width, height, expected) in TORCHVISION_BOXES {

@@ -353,7 +353,7 @@ fn found(all: &Crate) -> BTreeSet<String> {
 }
 
 #[test]
-fn modules_import_only_what_lies_upstream_and_folders_are_read_one_way() {
+fn modules_import_only_from_upstream_and_folders_have_one_direction() {
     let all = Crate::read(&src());
     let imports = all.imports().len();
     assert!(imports > 500, "only {imports} imports found: is this looking at the right files?");
@@ -362,7 +362,7 @@ fn modules_import_only_what_lies_upstream_and_folders_are_read_one_way() {
 }
 
 #[test]
-fn each_kind_of_offence_is_seen() {
+fn each_kind_of_violation_is_detected() {
     let src = tempfile::tempdir().unwrap();
     let write = |file: &str, text: &str| {
         let path = src.path().join(file);
@@ -403,7 +403,7 @@ fn each_kind_of_offence_is_seen() {
 
 /// Other modules use its types through `crate::cuda`, which determines the version.
 #[test]
-fn cudarc_is_named_in_the_cuda_room_alone() {
+fn only_the_cuda_module_names_cudarc() {
     let src = src();
     let files = rust_files(&src);
     let names = |file: &PathBuf| {

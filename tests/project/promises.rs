@@ -118,7 +118,7 @@ fn every_promise_names_tests_that_exist() {
 }
 
 #[test]
-fn each_kind_of_fault_is_seen() {
+fn each_kind_of_fault_is_detected() {
     let readme =
         "\n## What it promises\n\n- **One.** It is so.\n- **Two.** And so.\n\n## Else\n\n- **Three.** No promise.\n";
     let files = [

@@ -56,7 +56,7 @@ fn picture(seed: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_folder_and_what_is_packed_from_it() {
+fn a_folder_and_the_sets_packed_from_it_have_the_same_samples() {
     let root = tempfile::tempdir().unwrap();
     let images = root.path().join("images");
     let names = [
@@ -84,7 +84,7 @@ fn a_folder_and_what_is_packed_from_it() {
 }
 
 #[test]
-fn samples_of_many_fields_and_hostile_keys() {
+fn samples_with_many_fields_and_hostile_keys_are_the_same_in_every_source() {
     let long = "a long folder name/".repeat(20);
     let keys = [
         "plain",
@@ -151,7 +151,7 @@ fn one_database_can_be_open_several_times() {
 }
 
 #[test]
-fn nothing_is_overwritten_unless_forced_and_nothing_half_is_left() {
+fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
     let root = tempfile::tempdir().unwrap();
     let set = |n: usize| {
         Memory::new((0..n).map(|i| OwnedSample::new(i.to_string()).field("jpg", picture(n, 4000))).collect())
@@ -225,7 +225,7 @@ fn the_same_samples_give_the_same_bytes() {
 }
 
 #[test]
-fn what_a_target_cannot_hold_is_refused() {
+fn samples_that_a_target_cannot_hold_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let options = WriteOptions::default();
     let mut tar = TarWriter::create(root.path().join("x.tar"), &options).unwrap();
@@ -241,7 +241,7 @@ fn what_a_target_cannot_hold_is_refused() {
 }
 
 #[test]
-fn open_finds_out_what_it_is_by_content() {
+fn open_detects_the_kind_of_a_set_by_its_content() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let memory = Memory::new(vec![OwnedSample::new("a/1").field("png", *b"x").label(0)]);
@@ -297,7 +297,7 @@ fn open_finds_out_what_it_is_by_content() {
 
 /// The result of `open` is an ordinary source with all metadata of the set.
 #[test]
-fn a_shared_source_goes_into_a_loader_as_it_is() {
+fn a_loader_accepts_a_shared_source() {
     let root = tempfile::tempdir().unwrap();
     for class in ["cat", "dog"] {
         fs::create_dir(root.path().join(class)).unwrap();

@@ -53,7 +53,7 @@ fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
 }
 
 #[test]
-fn coco_gives_what_its_json_says() {
+fn coco_returns_the_content_of_its_json() {
     let root = coco_set(&coco());
     let source = open(root.path().join("annotations/instances_val.json")).unwrap();
     assert_eq!(
@@ -125,7 +125,7 @@ fn coco_without_masks_or_points_has_no_such_fields() {
 }
 
 #[test]
-fn coco_finds_its_pictures_or_takes_their_folder() {
+fn coco_finds_its_pictures_or_accepts_their_folder() {
     let json = json!({"images": [{"id": "x-1", "file_name": "a.png", "width": 20, "height": 10}]}).to_string();
     for (file, picture) in [
         ("annotations/instances_val.json", "val/a.png"),
@@ -150,7 +150,7 @@ fn coco_finds_its_pictures_or_takes_their_folder() {
 }
 
 #[test]
-fn a_bad_json_of_coco_is_an_error_with_its_place() {
+fn a_bad_coco_json_is_an_error_with_its_position() {
     let change = |pointer: &str, value: serde_json::Value| {
         let mut json = coco();
         *json.pointer_mut(pointer).unwrap() = value;
@@ -207,7 +207,7 @@ fn a_bad_json_of_coco_is_an_error_with_its_place() {
 }
 
 #[test]
-fn yolo_gives_what_its_label_files_say() {
+fn yolo_returns_the_content_of_its_label_files() {
     let root = set(&[
         ("data.yaml", "path: .\ntrain: images/train\nval: [val.txt]\nnames:\n  0: cat\n  1: dog\n"),
         ("val.txt", "./images/val/z.png\nimages/val/y.png\n"),
@@ -267,7 +267,7 @@ fn yolo_finds_the_folders_that_exporters_name() {
 }
 
 #[test]
-fn a_bad_set_of_yolo_is_an_error_with_file_and_line() {
+fn a_bad_yolo_set_is_an_error_with_file_and_line() {
     let yaml = "train: images\nnames: [a, b]\n";
     let root = set(&[
         ("data.yaml", yaml),
@@ -326,7 +326,7 @@ fn voc() -> tempfile::TempDir {
 }
 
 #[test]
-fn voc_gives_what_its_files_say() {
+fn voc_returns_the_content_of_its_files() {
     let root = voc();
     let at = |name: &str| root.path().join("VOC").join(name);
     let train = open(at("ImageSets/Main/train.txt")).unwrap();
@@ -360,7 +360,7 @@ fn voc_gives_what_its_files_say() {
 }
 
 #[test]
-fn a_bad_set_of_voc_is_an_error_with_file_and_line() {
+fn a_bad_voc_set_is_an_error_with_file_and_line() {
     let root = voc();
     let at = |name: &str| root.path().join("VOC").join(name);
     let all = open(at("")).unwrap();

@@ -77,7 +77,7 @@ fn the_list_numbers_every_set_alike() {
 }
 
 #[test]
-fn the_list_holds_before_a_batch_is_made() {
+fn the_list_applies_before_the_first_batch() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("axolotl", 4), ("cat", 40), ("dog", 8)]);
     let loader = || Loader::new(&set).classes(LIST);
@@ -133,7 +133,7 @@ fn a_class_that_is_not_in_the_list_is_an_error_that_names_it_or_is_skipped() {
 }
 
 #[test]
-fn numbers_of_a_set_without_names_are_places_in_the_list() {
+fn without_class_names_labels_are_indices_into_the_list() {
     let set = |labels: &[i64]| {
         let sample =
             |&label: &i64| OwnedSample::new(format!("{label}")).field("x", vec![0]).field("cls", label.to_string());
@@ -149,7 +149,7 @@ fn numbers_of_a_set_without_names_are_places_in_the_list() {
 }
 
 #[test]
-fn a_list_that_cannot_work_is_refused_with_its_place() {
+fn an_impossible_list_is_refused_with_the_position() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("cat", 1)]);
     let cause = |names: &[&str]| refused(Loader::new(&set).classes(names.iter().copied())).cause().to_owned();
@@ -202,7 +202,7 @@ fn pairs(classes: &[&str]) -> Arc<dyn Source> {
 }
 
 #[test]
-fn other_classes_of_a_sample_are_numbered_as_its_label() {
+fn other_classes_of_a_sample_are_numbered_like_its_label() {
     let others = |loader: Loader| {
         let loader = loader.without("image").field("other", Other).workers(1).batch_size(16);
         let batch = loader.into_iter().next().unwrap().unwrap();

@@ -88,7 +88,7 @@ fn a_tar_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn numbers_that_do_not_add_up_are_named_with_their_place() {
+fn contradictory_numbers_are_named_with_their_position() {
     let first = file("a.jpg", b"first");
     let cause = |members: &[Vec<u8>]| open_tar(&tar(members)).unwrap_err().cause().to_owned();
     let size =
@@ -121,7 +121,7 @@ fn numbers_that_do_not_add_up_are_named_with_their_place() {
 }
 
 #[test]
-fn members_that_no_sample_can_hold_are_refused() {
+fn members_that_do_not_fit_into_a_sample_are_refused() {
     let cause = |members: &[Vec<u8>]| open_tar(&tar(members)).unwrap_err().cause().to_owned();
     let pax = |data: &[u8]| vec![member("pax", b'x', data, |_| {}), file("a.jpg", b"1")];
     for (records, expected) in [
@@ -153,7 +153,7 @@ fn members_that_no_sample_can_hold_are_refused() {
 
 /// One bad sample among valid ones: with a duplicate field, or more than 16 fields.
 #[test]
-fn a_tar_sample_that_cannot_be_had_is_bad_alone() {
+fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
     let many = |n: usize| (0..n).map(|i| file(&format!("b.{i}"), b"x")).collect::<Vec<_>>();
     for (bad, words) in [
@@ -239,7 +239,7 @@ fn a_tar_that_shrinks_while_open_is_an_error_when_read() {
 }
 
 #[test]
-fn without_maps_an_lmdb_is_refused_with_a_way_out() {
+fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
     let root = tempfile::tempdir().unwrap();
     let path = put(&root, "x.mdb", &fixture("bare.mdb"));
     let e = Options::new().mmap(false).open(&path).err().unwrap();
@@ -249,7 +249,7 @@ fn without_maps_an_lmdb_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn a_stale_or_damaged_index_is_made_anew() {
+fn a_stale_or_damaged_index_is_rebuilt() {
     let root = tempfile::tempdir().unwrap();
     let large = vec![7; 17 << 20];
     let path = put(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
@@ -338,7 +338,7 @@ fn an_lmdb_file_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn what_is_no_lmdb_file_says_where() {
+fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
     let whole = fixture("bare.mdb");
     let changed = |at: usize, bytes: &[u8]| {
         let mut changed = whole.clone();
@@ -411,7 +411,7 @@ fn a_database_of_another_page_size_reads_the_same() {
 }
 
 #[test]
-fn a_value_that_is_no_sample_is_named_by_its_key() {
+fn a_value_that_is_not_a_sample_is_named_by_its_key() {
     let good: &[u8] = b"\x81\xa3jpg\xc4\x01x";
     let error = |value: &[u8]| -> Error {
         let source = open_lmdb(&handmade(4096, &[(b"000", good), (b"001", value), (b"002", good)])).unwrap();

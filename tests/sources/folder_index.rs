@@ -59,7 +59,7 @@ fn same(root: &Path) -> usize {
 }
 
 #[test]
-fn the_index_gives_what_a_listing_gives_and_is_made_anew_when_a_name_changes() {
+fn the_index_equals_a_listing_and_is_rebuilt_when_a_name_changes() {
     for files in [&["b/2.jpg", "a/x/1.png", "a/1.jpg", "c/no.txt"][..], &["2.jpg", "1.jpg"]] {
         let root = tree(files);
         assert!(!index(root.path()).exists());
@@ -83,7 +83,7 @@ fn the_index_gives_what_a_listing_gives_and_is_made_anew_when_a_name_changes() {
 }
 
 #[test]
-fn the_index_is_what_is_read_while_no_folder_has_changed() {
+fn only_the_index_is_read_while_no_folder_has_changed() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
     same(root.path());
     // Not allowed for users; it shows here that the files were not listed.
@@ -97,7 +97,7 @@ fn the_index_is_what_is_read_while_no_folder_has_changed() {
 }
 
 #[test]
-fn an_index_that_is_damaged_or_cannot_be_written_is_done_without() {
+fn a_damaged_or_unwritable_index_is_ignored() {
     let root = tree(&["a/1.jpg", "b/2.jpg"]);
     same(root.path());
     let bytes = fs::read(index(root.path())).unwrap();
@@ -116,7 +116,7 @@ fn an_index_that_is_damaged_or_cannot_be_written_is_done_without() {
 }
 
 #[test]
-fn a_folder_that_changed_just_now_is_not_kept() {
+fn a_folder_that_has_just_changed_is_not_indexed() {
     let root = tree(&["a/1.jpg", "b/2.jpg"]);
     add(root.path(), "b/3.jpg");
     same(root.path());

@@ -105,7 +105,7 @@ fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
 }
 
 #[test]
-fn kept_labels_stay_what_they_are_and_have_no_names_where_these_disagree() {
+fn kept_labels_do_not_change_and_conflicting_names_are_dropped() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
     let joined = Concat::keep_labels(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
@@ -139,7 +139,7 @@ fn a_label_without_a_name_is_an_error_of_its_sample_and_a_set_without_names_is_r
 }
 
 #[test]
-fn what_says_how_to_join_is_refused_where_nothing_is_joined_and_where_it_is_said_twice() {
+fn join_options_are_refused_without_a_join_or_when_given_twice() {
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");

@@ -28,7 +28,7 @@ fn jpeg(i: usize) -> Vec<u8> {
 }
 
 #[test]
-fn maps_that_python_wrote() {
+fn databases_written_by_python_are_read() {
     let root = tempfile::tempdir().unwrap();
     let source = open(fixture("msgpack_mdb", root.path())).unwrap();
     assert_eq!((source.kind(), source.len()), ("lmdb", 5), "metadata are no samples");
@@ -47,7 +47,7 @@ fn maps_that_python_wrote() {
 }
 
 #[test]
-fn bare_pictures_under_decimal_keys_come_in_the_order_of_their_numbers() {
+fn bare_pictures_under_decimal_keys_are_in_numerical_order() {
     let root = tempfile::tempdir().unwrap();
     let source = open(fixture("bare.mdb", root.path())).unwrap();
     assert_eq!(source.len(), 11);
@@ -60,7 +60,7 @@ fn bare_pictures_under_decimal_keys_come_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn keys_that_are_no_text_are_shown_in_hexadecimal() {
+fn keys_that_are_not_text_are_shown_in_hexadecimal() {
     let root = tempfile::tempdir().unwrap();
     let source = Lmdb::open(fixture("binary_keys.mdb", root.path())).unwrap();
     let mut scratch = Vec::new();
@@ -70,7 +70,7 @@ fn keys_that_are_no_text_are_shown_in_hexadecimal() {
 }
 
 #[test]
-fn a_layout_of_ones_own() {
+fn a_user_defined_value_format_is_read() {
     struct LastByteIsLabel;
     impl ValueFormat for LastByteIsLabel {
         fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> warpfeed::Result<Sample<'a>> {
@@ -147,7 +147,7 @@ fn keyed(root: &Path, keys: &[&str]) -> Lmdb {
 }
 
 #[test]
-fn keys_that_are_almost_padded_decimals_are_listed_and_none_is_lost() {
+fn keys_that_are_almost_padded_decimals_are_all_listed() {
     let root = tempfile::tempdir().unwrap();
     let sets: [&[&str]; 6] = [
         &["000", "0005", "002"],

@@ -64,7 +64,7 @@ fn reads(path: &Path) -> bool {
 }
 
 #[test]
-fn slots_that_are_all_taken_are_an_error_and_few_are_enough() {
+fn taken_reader_slots_are_an_error_and_one_free_slot_is_enough() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let all = holder(&path, SLOTS);
@@ -77,7 +77,7 @@ fn slots_that_are_all_taken_are_an_error_and_few_are_enough() {
 }
 
 #[test]
-fn slots_of_dead_processes_are_taken_over() {
+fn slots_of_dead_processes_are_reused() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     // While one process has the database open, the lock file is not recreated.

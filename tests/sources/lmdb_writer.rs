@@ -50,7 +50,7 @@ fn database(root: &tempfile::TempDir) -> PathBuf {
 /// transaction.
 #[test]
 #[ignore = "run by the other tests as a process of its own"]
-fn write_as_told() {
+fn write_on_command() {
     let Some(path) = std::env::var_os(PATH) else { return };
     let env = environment(Path::new(&path), LARGE_MAP);
     println!("\nready");
@@ -69,7 +69,7 @@ struct Writer {
 impl Writer {
     fn new(path: &Path) -> Self {
         let mut child =
-            child!(write_as_told).env(PATH, path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child!(write_on_command).env(PATH, path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut writer = Writer { child, out };
         writer.wait_for("ready");
@@ -120,7 +120,7 @@ fn rewrite(writer: &mut Writer, times: usize) {
 }
 
 #[test]
-fn a_writer_beside_a_loader_grows_the_file_by_what_it_writes_until_the_loader_is_dropped() {
+fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let mut writer = Writer::new(&path);
@@ -146,7 +146,7 @@ fn a_writer_beside_a_loader_grows_the_file_by_what_it_writes_until_the_loader_is
 }
 
 #[test]
-fn a_growth_limit_ends_the_epochs_of_a_loader_that_costs_a_writer_more() {
+fn epochs_end_when_the_file_exceeds_the_growth_limit() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let mut writer = Writer::new(&path);

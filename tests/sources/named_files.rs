@@ -24,7 +24,7 @@ fn pipe(path: &Path) {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_that_data_name_is_an_error() {
+fn a_pipe_named_by_a_data_set_is_an_error() {
     no_hang(|| {
         let is_refused = |e: Error| {
             assert!(e.to_string().contains("a pipe, a socket or a device, not a regular file"), "{e}");
@@ -82,7 +82,7 @@ fn a_pipe_that_data_name_is_an_error() {
 
 #[cfg(unix)]
 #[test]
-fn a_device_without_an_end_is_an_error() {
+fn an_endless_device_is_an_error() {
     let root = set(&[("t.csv", "path\n/dev/zero\n"), ("list.txt", "/dev/zero\n"), ("data.yaml", "train: list.txt\n")]);
     let table = TableOptions::new().picture("path").open(root.path().join("t.csv")).unwrap();
     assert!(first(&table).to_string().contains("a device, not a regular file"));
@@ -91,7 +91,7 @@ fn a_device_without_an_end_is_an_error() {
 }
 
 #[test]
-fn columns_that_nobody_named_stay_below_the_folder() {
+fn columns_without_an_option_stay_below_the_folder() {
     let elsewhere = set(&[("secret.png", "")]);
     let absolute = elsewhere.path().join("secret.png").display().to_string();
     let root = set(&[("in/a.png", ""), ("outside.png", "")]);
@@ -123,7 +123,7 @@ fn columns_that_nobody_named_stay_below_the_folder() {
 }
 
 #[test]
-fn a_column_of_pictures_under_another_name_is_hinted_at() {
+fn an_error_suggests_the_column_that_holds_pictures() {
     let root = set(&[("a.png", ""), ("t.csv", "photo\na.png\n"), ("img.csv", "img\na.png\n")]);
     let load = |name: &str| {
         let loader = Loader::new(root.path().join(name)).augment(Augment::pass_through(20, 10)).without("label");
@@ -138,7 +138,7 @@ fn a_column_of_pictures_under_another_name_is_hinted_at() {
 }
 
 #[test]
-fn a_quote_that_is_never_closed_refuses_the_table_with_its_line() {
+fn an_unclosed_quote_is_an_error_with_its_line() {
     for (text, line) in [
         ("x,y\n1,2\n3,\"4\n5,6\n", 3),
         ("x,y\n1,2\n\"a\",\"b\n5,6\n7,8", 3),
@@ -154,7 +154,7 @@ fn a_quote_that_is_never_closed_refuses_the_table_with_its_line() {
 }
 
 #[test]
-fn columns_without_number_are_refused_on_opening() {
+fn an_excessive_number_of_columns_is_refused_when_opening() {
     no_hang(|| {
         let keys: String = (0..200_000).map(|number| format!("{{\"k{number}\": 1}}\n")).collect();
         let root = set(&[("t.jsonl", &keys), ("t.csv", &"a,".repeat(2_000_000))]);
@@ -166,7 +166,7 @@ fn columns_without_number_are_refused_on_opening() {
 }
 
 #[test]
-fn values_nested_without_end_in_a_data_yaml_are_an_error() {
+fn deeply_nested_values_in_a_data_yaml_are_an_error() {
     for deep in ["- ".repeat(400_000), format!("names: {}", "[".repeat(100_000)), "? ".repeat(100_000)] {
         let root = set(&[("data.yaml", &deep)]);
         let e = refused(open(root.path().join("data.yaml")));
@@ -175,7 +175,7 @@ fn values_nested_without_end_in_a_data_yaml_are_an_error() {
 }
 
 #[test]
-fn files_of_a_folder_that_are_left_out_are_counted() {
+fn files_of_other_formats_in_a_folder_are_counted() {
     let root = set(&[("a/x.png", ""), ("a/y.ppm", "P6"), ("b/z.pgm", "P5"), ("b/x.png", ""), (".hidden", "x")]);
     let warnings = Warnings::default();
     let folder = tracing::subscriber::with_default(warnings.clone(), || Folder::open(root.path()).unwrap());

@@ -44,7 +44,7 @@ fn grey(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
 }
 
 #[test]
-fn a_set_that_is_replaced_or_removed_is_read_on_as_it_was_opened() {
+fn a_replaced_or_removed_set_is_still_read_as_it_was_opened() {
     for (name, write) in [("x.tar", tar as fn(&Path, u8)), ("x.lmdb", lmdb)] {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join(name);
@@ -64,7 +64,7 @@ fn a_set_that_is_replaced_or_removed_is_read_on_as_it_was_opened() {
 }
 
 #[test]
-fn a_shard_that_is_written_to_is_an_error_at_the_next_epoch() {
+fn a_modified_shard_is_an_error_at_the_next_epoch() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     tar(&path, 10);
@@ -90,7 +90,7 @@ fn a_shard_that_is_written_to_is_an_error_at_the_next_epoch() {
 }
 
 #[test]
-fn a_shard_that_grew_says_by_how_much_and_one_that_was_touched_says_when() {
+fn errors_of_modified_shards_state_the_growth_or_the_time() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     tar(&path, 10);
@@ -117,7 +117,7 @@ fn a_shard_that_grew_says_by_how_much_and_one_that_was_touched_says_when() {
 /// Each shard is checked by the worker that first reads from it in an epoch. Workers that read
 /// valid shards do not wait for the others.
 #[test]
-fn a_shard_that_is_written_to_ends_the_epoch_where_it_is_first_read() {
+fn a_modified_shard_ends_the_epoch_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();
     let [first, second] = ["0.tar", "1.tar"].map(|name| root.path().join(name));
     tar(&first, 10);
@@ -137,7 +137,7 @@ fn a_shard_that_is_written_to_ends_the_epoch_where_it_is_first_read() {
 
 /// With bad samples skipped, samples of a changed shard are still never delivered.
 #[test]
-fn no_sample_of_a_shard_that_is_written_to_is_delivered() {
+fn no_sample_of_a_modified_shard_is_delivered() {
     let root = tempfile::tempdir().unwrap();
     let [first, second] = ["0.tar", "1.tar"].map(|name| root.path().join(name));
     tar(&first, 10);

@@ -53,7 +53,7 @@ fn cause(path: &Path) -> String {
 }
 
 #[test]
-fn batches_are_those_of_the_folder_and_of_what_is_packed_from_the_table() {
+fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("set");
@@ -106,7 +106,7 @@ fn batches_are_those_of_the_folder_and_of_what_is_packed_from_the_table() {
 }
 
 #[test]
-fn columns_are_found_by_name_or_as_the_options_say() {
+fn columns_are_found_by_name_or_by_option() {
     let root = tempfile::tempdir().unwrap();
     for file in ["pictures/a/1.JPG", "pictures/2.png", "pictures/m1.png", "pictures/m2.npy"] {
         write(root.path(), file, file);
@@ -296,7 +296,7 @@ fn a_missing_file_is_skipped_and_listed_on_request() {
 }
 
 #[test]
-fn other_encodings_are_refused_with_the_line() {
+fn other_text_encodings_are_refused_with_the_line() {
     let root = tempfile::tempdir().unwrap();
     let cause = |bytes: &[u8]| cause(&write(root.path(), "t.csv", bytes));
     let utf16: Vec<u8> = "\u{feff}x,y\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -311,7 +311,7 @@ fn other_encodings_are_refused_with_the_line() {
 }
 
 #[test]
-fn a_mask_of_its_own_file_is_an_image_field() {
+fn a_mask_in_a_separate_file_is_an_image_field() {
     let root = tempfile::tempdir().unwrap();
     for (name, value) in [("a.png", 10), ("m.png", 90)] {
         image::RgbImage::from_pixel(8, 8, image::Rgb([value; 3])).save(root.path().join(name)).unwrap();
@@ -368,7 +368,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_cells_come_back(
+    fn drawn_cells_are_parsed_as_by_the_naive_parser(
         cells in prop::collection::vec(("[a-z\",\r\n é\t;]{0,6}", "[a-z\",\r\n]{0,6}"), 1..20),
         (always, mark, last) in (any::<bool>(), any::<bool>(), any::<bool>()),
         end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
@@ -387,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_in_json_comes_back(values in prop::collection::vec(any::<String>(), 1..10)) {
+    fn drawn_text_in_json_is_read_unchanged(values in prop::collection::vec(any::<String>(), 1..10)) {
         let values: Vec<String> = values.into_iter().map(|value| value.replace('\0', "")).collect();
         let lines: Vec<String> = values.iter().map(|value| serde_json::json!({ "v": value }).to_string()).collect();
         let root = tempfile::tempdir().unwrap();
@@ -396,7 +396,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_table_or_an_error(
+    fn drawn_bytes_are_a_table_or_an_error(
         bytes in prop::collection::vec(prop::sample::select(b"a1,;\t\"\r\n {}[]:\\\xc3\xa9\xff.\0".to_vec()), 0..120),
         name in prop::sample::select(vec!["t.csv", "t.tsv", "t.jsonl"]),
     ) {

@@ -33,7 +33,7 @@ fn has(program: &str, args: &[&str]) -> bool {
 }
 
 #[test]
-fn every_format_that_python_writes() {
+fn every_tar_format_of_python_is_read() {
     for format in ["gnu", "pax", "ustar"] {
         let source =
             Tar::open(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/{format}.tar"))).unwrap();
@@ -51,7 +51,7 @@ fn every_format_that_python_writes() {
 }
 
 #[test]
-fn every_format_that_gnu_tar_writes() {
+fn every_tar_format_of_gnu_tar_is_read() {
     if !has("tar", &["--version"]) {
         return;
     }

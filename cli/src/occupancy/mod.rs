@@ -4,7 +4,7 @@
 //! The calculation follows NVIDIA's published rules: the technical specifications per compute
 //! capability in the CUDA C++ Programming Guide, and the allocation granularities of the CUDA
 //! Occupancy Calculator. It does not need a GPU or a driver. On the H200 its result equals the
-//! driver's for every configuration of `tests/occupancy.rs`.
+//! driver's for every configuration of `tests/program/occupancy.rs`.
 //!
 //! 1. `limits`: the resources of a multiprocessor by compute capability: [`Limits`].
 //! 2. `table`: occupancy by block size, as text and as a plot: [`Table`].

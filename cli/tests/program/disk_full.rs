@@ -31,7 +31,7 @@ fn pack(target: &Path, most: u64) -> Output {
 }
 
 #[test]
-fn a_disk_that_is_full_while_packing_is_an_error_and_leaves_nothing() {
+fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
     for name in ["x.tar", "x.lmdb"] {
         // LMDB itself makes this of a write that ended early.
         let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
@@ -53,7 +53,7 @@ fn a_disk_that_is_full_while_packing_is_an_error_and_leaves_nothing() {
 
 /// A real file system that is full, mounted in a namespace of its own, where users may make one.
 #[test]
-fn a_file_system_that_is_full_is_an_error_and_leaves_nothing() {
+fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let root = tempfile::tempdir().unwrap();
     // Runs `script` with $1 = the file system, $2 = the program, $3 = the data set.

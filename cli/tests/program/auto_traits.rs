@@ -7,7 +7,7 @@ use warpfeed_cli::{occupancy, synth};
 fn both<T: Send + Sync + Debug>() {}
 
 #[test]
-fn what_is_drawn_and_calculated_may_go_to_other_threads() {
+fn the_library_types_are_send_sync_and_debug() {
     both::<synth::Synth>();
     both::<occupancy::Capability>();
     both::<occupancy::Factor>();

@@ -7,8 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-mod support;
-use support::{fails, json, ok, text, warpfeed};
+use crate::support::{fails, json, ok, text, warpfeed};
 
 /// A temporary tree with 12 pictures in three classes in `set`.
 fn tree() -> TempDir {
@@ -62,7 +61,7 @@ fn every_help_text_has_examples() {
 }
 
 #[test]
-fn a_wrong_command_line_is_exit_code_2() {
+fn a_wrong_command_line_exits_with_code_2() {
     let dir = TempDir::new().unwrap();
     for args in [
         &[][..],
@@ -87,7 +86,7 @@ fn a_wrong_command_line_is_exit_code_2() {
 }
 
 #[test]
-fn what_is_not_there_or_empty_is_named() {
+fn a_missing_or_empty_data_set_is_named() {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("empty")).unwrap();
     for command in ["inspect", "verify", "bench", "doctor"] {
@@ -116,7 +115,7 @@ fn synth_gives_the_same_bytes_for_the_same_options() {
 }
 
 #[test]
-fn the_set_that_ships_is_what_synth_draws() {
+fn synth_draws_the_set_in_the_repository() {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     if !shipped.exists() {
         return; // a published package leaves it out
@@ -298,7 +297,7 @@ fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
 }
 
 #[test]
-fn pack_goes_from_any_kind_to_any_kind() {
+fn pack_converts_any_kind_to_any_other() {
     let dir = tree();
     let shown = ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
     assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 kept"), "{shown}");
@@ -325,7 +324,7 @@ fn pack_goes_from_any_kind_to_any_kind() {
 }
 
 #[test]
-fn pack_treats_images_as_asked() {
+fn pack_recodes_images_as_requested() {
     let dir = tree();
     ok(dir.path(), &["pack", "--from", "set", "--to", "fast.lmdb"]);
     ok(dir.path(), &["pack", "--from", "set", "--to", "small.lmdb", "--max-side", "40"]);
@@ -342,7 +341,7 @@ fn pack_treats_images_as_asked() {
 }
 
 #[test]
-fn pack_refuses_what_would_lose_data() {
+fn pack_refuses_to_lose_data() {
     let dir = tree();
     ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb"]);
     let before = files(&dir.path().join("set.lmdb"));
@@ -366,7 +365,7 @@ fn pack_refuses_what_would_lose_data() {
 }
 
 #[test]
-fn pack_says_which_images_it_could_not_treat() {
+fn pack_lists_images_that_it_could_not_recode() {
     let dir = tree();
     let [_, cut] = spoil(&dir.path().join("set"));
     let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar", "--keep-bad"]);
@@ -459,7 +458,7 @@ fn a_report_is_one_file_that_needs_no_network() {
 }
 
 #[test]
-#[ignore = "takes 15 s: cargo test --test cli -- --ignored doctor"]
+#[ignore = "takes 15 s: cargo test --test program -- --ignored doctor"]
 fn doctor_ends_with_a_line_of_rust_and_one_of_python() {
     let dir = tree();
     let args = ["doctor", "set", "--batch-size", "4", "--size", "32"];
@@ -482,7 +481,7 @@ fn doctor_ends_with_a_line_of_rust_and_one_of_python() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let dir = tree();
     let mut child = Command::new(env!("CARGO_BIN_EXE_warpfeed"))
         .current_dir(dir.path())

@@ -3,11 +3,10 @@
 
 use std::fs;
 
-mod support;
-use support::{json, ok, text, warpfeed};
+use crate::support::{json, ok, text, warpfeed};
 
 #[test]
-fn every_command_opens_a_table_with_the_columns_and_classes_it_is_given() {
+fn every_command_opens_a_table_with_the_given_columns_and_classes() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     ok(dir, &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);

@@ -5,8 +5,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-mod support;
-use support::{json, ok, text, warpfeed};
+use crate::support::{json, ok, text, warpfeed};
 
 /// A drawn set with its truth is counted, checked and drawn by every command, packed or not.
 #[test]

@@ -39,7 +39,7 @@ fn shown(args: &[&str]) -> String {
 }
 
 #[test]
-fn a_bar_is_shown_on_a_terminal_alone() {
+fn a_progress_bar_is_shown_only_on_a_terminal() {
     let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let set = set.to_str().unwrap();
     let bench =

@@ -5,7 +5,7 @@ use warpfeed::cuda::cudarc::driver::sys::CUfunction_attribute;
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
 use warpfeed_cli::occupancy::{Capability, Limits, Usage};
 
-const PROBE: &str = include_str!("../../examples/kernels/probe.ptx");
+const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
 
 #[test]
 fn the_calculator_agrees_with_the_driver() {
