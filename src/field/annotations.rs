@@ -11,9 +11,9 @@ use crate::decode::Oriented;
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// What is annotated in the picture of one sample: its fields `boxes` with all that belongs to them,
-/// and its field `mask`. They are read and checked as [`Boxes`] and [`Mask`] do it, without a
-/// loader: for programs that look at a data set.
+/// Annotations of one sample's picture: its field `boxes` with their classes, masks and points, and
+/// its field `mask`. They are read and checked as by [`Boxes`] and [`Mask`], but without a loader,
+/// for programs that inspect a data set.
 ///
 /// ```
 /// use warpfeed::decode::Size;
@@ -28,7 +28,7 @@ use crate::source::Sample;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Annotations {
-    /// Whether the sample has a field `boxes`, if of no boxes.
+    /// Whether the sample has a field `boxes`, even without boxes.
     pub has_boxes: bool,
     /// Left, upper, right and lower edge of each box in pixels, clipped to the picture.
     pub boxes: Vec<[f32; 4]>,
@@ -47,15 +47,15 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Reads the annotations of a sample with this picture: [`Info::oriented`](crate::decode::Info),
-    /// or the [`Size`](crate::decode::Size) of one without an EXIF orientation. Every mask of a box
-    /// is drawn.
+    /// Reads the annotations of a sample with this picture:
+    /// [`Info::oriented`](crate::decode::Info), or the [`Size`](crate::decode::Size) of one without
+    /// an EXIF orientation. Every mask of a box is drawn.
     ///
     /// # Errors
     /// If an array has another shape or number of rows, a box lies outside the picture, a mask has
     /// another size, or the sample was annotated on a picture of another size. The message has both
-    /// numbers. If EXIF turns the picture and [`Oriented::annotated`] would have to say which picture
-    /// was annotated.
+    /// numbers. If EXIF turns the picture and [`Oriented::annotated`] would have to say which
+    /// picture was annotated.
     pub fn read(sample: &Sample<'_>, picture: impl Into<Oriented>) -> Result<Self> {
         let picture = picture.into();
         let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
@@ -117,8 +117,8 @@ impl Annotations {
         Ok(())
     }
 
-    /// The kind that takes all of what a sample with these annotations has: its class, its masks if
-    /// `masks`, its points. At most `most` boxes of a sample, which is cut to them.
+    /// Returns the kind that delivers these annotations: classes, points, and masks if `masks` is
+    /// set. It keeps the first `most` boxes of a sample.
     pub fn kind(&self, most: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(most).truncated();
         if !self.classes.is_empty() {

@@ -15,10 +15,10 @@ use crate::transform::Plan;
 /// The boxes of a sample, with their classes, masks and key points. They are cropped, resized and
 /// flipped with the picture.
 ///
-/// The batch field `boxes` is made of the sample's field `boxes` ([encoded](super) in any way), f32
-/// of shape (n, 4). By default a box is (x1, y1, x2, y2) in pixels of the picture. If the sample has
-/// a field `boxes.units.txt` with the text `relative`, numbers are parts of the picture's width and
-/// height. The arrays of the batch, with room for `most` boxes a sample:
+/// The batch field `boxes` reads the sample's field `boxes` in any [encoding](super), f32 of shape
+/// (n, 4). By default a box is (x1, y1, x2, y2) in pixels of the picture. If the sample has a field
+/// `boxes.units.txt` with the text `relative`, numbers are parts of the picture's width and height.
+/// The arrays of the batch have room for `most` boxes per sample:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
@@ -28,28 +28,30 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to what is shown of the picture. One of which nothing is left is dropped, and
-/// so is one without width or height. [`min_visible`](Boxes::min_visible) and
-/// [`min_size`](Boxes::min_size) drop more. What belongs to a dropped box goes with it; the others
-/// keep their order. [`HostBatch::counts`](crate::HostBatch::counts) says how many are left. Random
-/// erasing changes neither boxes nor masks. A device gets all arrays unchanged.
+/// Boxes are clipped to the visible part of the picture. Boxes that lose their whole area are
+/// dropped, as are boxes without width or height. [`min_visible`](Boxes::min_visible) and
+/// [`min_size`](Boxes::min_size) drop more. The class, mask and points of a dropped box are dropped
+/// with it. The other boxes keep their order. [`HostBatch::counts`](crate::HostBatch::counts)
+/// returns the number of remaining boxes. Random erasing does not change boxes or masks. A device
+/// gets all arrays unchanged.
 ///
-/// The class is numbered by [`Loader::classes`](crate::Loader::classes), if that is set.
+/// [`Loader::classes`](crate::Loader::classes) numbers the classes if it is set.
 ///
 /// Coordinates that are NaN or infinite, an x2 less than x1, and a box outside its picture are
-/// errors with both numbers. A box that reaches out by up to a hundredth of the picture's side, or
-/// by one pixel, is clipped: sets are rounded.
+/// errors with both numbers. Because data sets are rounded, a box that exceeds the picture by up to
+/// a hundredth of its side, or by one pixel, is clipped instead.
 ///
 /// # Pictures that EXIF turns
 ///
-/// The loader turns such a picture upright. Its boxes, masks and points were made on the stored
-/// picture or on the upright one. The size of the picture that was annotated tells: the text `width
-/// height` in the field `boxes.image_size.txt`, which [`Coco`](crate::source::Coco) and
-/// [`Voc`](crate::source::Voc) give. Annotations of the stored picture are turned with it; the places
-/// of [`flip_pairs`](Boxes::flip_pairs) change in a mirrored one. Where the size fits both, or there
-/// is none, [`Loader::annotations_follow`](crate::Loader::annotations_follow) says which one was
-/// annotated; without it, such a sample is an error. A size that fits neither is an error with both
-/// sizes, for upright pictures too: pictures that were resized need annotations that were.
+/// The loader turns such a picture upright. Its boxes, masks and points were annotated on the
+/// stored picture or on the upright one. The size of the annotated picture distinguishes the two:
+/// the text `width height` in the field `boxes.image_size.txt`, which [`Coco`](crate::source::Coco)
+/// and [`Voc`](crate::source::Voc) provide. Annotations of the stored picture are turned with it,
+/// and [`flip_pairs`](Boxes::flip_pairs) trade places if it is mirrored. If the size fits both
+/// pictures or is missing, [`Loader::annotations_follow`](crate::Loader::annotations_follow)
+/// decides. Without that option, such a sample is an error. A size that fits neither picture is an
+/// error with both sizes, for upright pictures too, because the annotations of a resized picture
+/// must be resized with it.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -81,7 +83,7 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// Boxes with room for `most` a sample. A sample with more is an error.
+    /// Room for `most` boxes per sample. A sample with more is an error.
     pub fn new(most: usize) -> Self {
         Boxes {
             most,
@@ -97,70 +99,71 @@ impl Boxes {
         }
     }
 
-    /// What the four numbers of a box are in the sample; corners by default.
+    /// Format of boxes in the sample; corners by default.
     #[must_use]
     pub fn from(mut self, format: BoxFormat) -> Self {
         self.reader.format = format;
         self
     }
 
-    /// Reads coordinates as parts of the picture's width and height, those of masks and points too.
+    /// Reads coordinates as parts of the picture's width and height, including those of masks and
+    /// points.
     #[must_use]
     pub fn relative(mut self) -> Self {
         self.reader.relative = true;
         self
     }
 
-    /// What the four numbers of a box are in the batch; corners by default.
+    /// Format of boxes in the batch; corners by default.
     #[must_use]
     pub fn to(mut self, format: BoxFormat) -> Self {
         self.to = format;
         self
     }
 
-    /// Delivers boxes in parts of the output's width and height. By default they are in pixels of
-    /// it. Points stay in pixels.
+    /// Delivers boxes as parts of the output's width and height instead of pixels. Points stay in
+    /// pixels.
     #[must_use]
     pub fn to_relative(mut self) -> Self {
         self.to_relative = true;
         self
     }
 
-    /// Drops a box if less than this share of its area is left, 0 to 1; 0 by default.
+    /// Drops boxes with less than this share of their area visible, 0 to 1; 0 by default.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
         self
     }
 
-    /// Drops a box whose width or height in the output is less than this, in pixels; 0 by default.
-    /// 1 is the default of torchvision's `SanitizeBoundingBoxes`.
+    /// Drops boxes with a smaller width or height in the output, in pixels; 0 by default. The
+    /// default of torchvision's `SanitizeBoundingBoxes` is 1.
     #[must_use]
     pub fn min_size(mut self, pixels: f64) -> Self {
         self.min_size = pixels;
         self
     }
 
-    /// Adds a number of each box: `name` becomes the array `<field>.<name>` of `dtype`. `class` is
-    /// an integer; [`Loader::classes`](crate::Loader::classes) numbers it.
+    /// Adds one number per box: the array `<field>.<name>` of `dtype`. The column `class` is an
+    /// integer, which [`Loader::classes`](crate::Loader::classes) numbers.
     #[must_use]
     pub fn column(mut self, name: impl Into<String>, dtype: Dtype) -> Self {
         self.columns.push(Column { name: name.into(), dtype });
         self
     }
 
-    /// Adds a mask of each box, 0 or 1 in each pixel of the output: COCO's polygons and run-length
-    /// codes with the bits of `pycocotools`, of which the nearest pixels are taken.
+    /// Adds a mask per box, 0 or 1 in each pixel of the output. COCO's polygons and run-length
+    /// codes are drawn with the bits of `pycocotools` and resized by nearest pixels.
     #[must_use]
     pub fn masks(mut self) -> Self {
         self.masks = true;
         self
     }
 
-    /// Adds `count` key points of each box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
+    /// Adds `count` key points per box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
     ///
-    /// A point that is not shown becomes (0, 0, 0), as COCO writes an unlabelled one. Where points
-    /// lie is as in [`Plan::point`].
+    /// A point outside the output becomes (0, 0, 0), which is an unlabelled point in COCO.
+    /// [`Plan::point`] defines the coordinates.
     #[must_use]
     pub fn points(mut self, count: usize) -> Self {
         let pairs = self.points.take().map(|points| points.pairs).unwrap_or_default();
@@ -168,15 +171,15 @@ impl Boxes {
         self
     }
 
-    /// Points that change places in a mirrored picture, such as the left and the right eye. A
-    /// picture that is flipped both ways is turned, and not mirrored.
+    /// Pairs of points that trade places in a mirrored picture, such as the left and the right eye.
+    /// A picture that is flipped both ways is turned, not mirrored.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.points.get_or_insert_default().pairs = pairs.into_iter().collect();
         self
     }
 
-    /// Takes the first `most` boxes that are left of a sample with more.
+    /// Keeps the first `most` remaining boxes of a sample with more, instead of an error.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -184,7 +187,7 @@ impl Boxes {
     }
 }
 
-/// A box that is left: its number in the sample, and its corners in the output.
+/// A remaining box: its number in the sample, and its corners in the output.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     index: usize,
@@ -289,7 +292,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-/// The name of a field that belongs to field `name`, written to `full`.
+/// Writes the name `name.end` to `full`.
 fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
     full.clear();
     full.extend([name, ".", end]);
@@ -297,8 +300,8 @@ fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Reads the sample's boxes and decides which are left. Returns the frame of its coordinates, and
-    /// what they are multiplied by to become pixels of it.
+    /// Reads the sample's boxes and selects the remaining ones. Returns the frame of their
+    /// coordinates, and the factors that convert them to pixels of it.
     fn keep(&self, name: &str, sample: &Sample<'_>, plan: &Plan, scratch: &mut Scratch) -> Result<(Frame, (f64, f64))> {
         let Scratch { corners, kept, numbers, .. } = scratch;
         corners.clear();
@@ -356,13 +359,13 @@ impl Boxes {
         if found != all {
             return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
         }
-        // Masks are drawn column by column, in the frame that they were made in.
+        // Masks are drawn column by column, in the frame in which they were annotated.
         let (shown, high) = (plan.shown(), frame.size().height as usize);
         let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
         for (to, kept) in masks.chunks_exact_mut(area).zip(kept) {
             segments.draw(kept.index, frame.size(), units, drawn).map_err(blame)?;
             to.fill(0);
-            // Nothing of a mask lies outside its columns, but much may lie outside its box.
+            // A mask may exceed its box.
             for x in shown.x..shown.x + shown.width {
                 let Some(column) = plan.column(x) else { continue };
                 let column = frame.across(column) as usize * across;

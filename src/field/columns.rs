@@ -1,14 +1,14 @@
-//! One number of each box.
+//! One number per box.
 
 use super::encoded;
 use crate::batch::Dtype;
 use crate::error::Result;
 use crate::source::Sample;
 
-/// The column that holds the numbers of classes.
+/// Name of the column with the numbers of classes.
 const CLASS: &str = "class";
 
-/// A number of each box, as the batch has it.
+/// A batch array with one number per box.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -16,8 +16,10 @@ pub(super) struct Column {
 }
 
 impl Column {
+    /// Checks the name and the type.
+    ///
     /// # Errors
-    /// Why it cannot be.
+    /// The cause in words.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         if ["", "count", "masks", "points", "units", "image_size"].contains(&&*self.name) {
             return Err(format!("a column called {:?}; that name is taken", self.name));
@@ -28,7 +30,7 @@ impl Column {
         }
     }
 
-    /// The bytes of a place without a box: -1 of signed integers, otherwise 0.
+    /// The bytes of the padding: -1 for signed integers, otherwise 0.
     fn padding(&self) -> u8 {
         let signed = self.dtype.integers().is_some_and(|(least, _)| least < 0);
         if signed { 0xff } else { 0 }
@@ -49,7 +51,7 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // The classes of a data set may be many, and few are left in the loader's list.
+        // Numbers of the data set's classes may not fit `dtype`, though the loader's numbers do.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {

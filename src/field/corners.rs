@@ -1,11 +1,11 @@
-//! What the numbers of a box mean.
+//! The numbers of a box.
 
 use super::encoded::{self, Encoded};
 use crate::decode::{Exif, Frame, Oriented, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 
-/// What the four numbers of a box are.
+/// Meaning of the four numbers of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BoxFormat {
     /// Left, upper, right and lower edge: (x1, y1, x2, y2).
@@ -57,12 +57,12 @@ impl BoxReader {
     }
 
     /// Appends the boxes of the sample's field `name` to `to`: (x1, y1, x2, y2) in pixels of the
-    /// upright picture, clipped to it. Returns the frame that the sample's coordinates count in, and
-    /// what they are multiplied by to become pixels of it. `numbers` is scratch.
+    /// upright picture, clipped to it. Returns the frame of the sample's coordinates, and the
+    /// factors that convert them to pixels of it. `numbers` is scratch.
     ///
     /// # Errors
-    /// If the field is not such an array, the sample declares another size than the picture's, and
-    /// for a box that is none, or lies outside the picture.
+    /// If the field is not an array of boxes, if the sample declares a size that is not the
+    /// picture's, and for an invalid box or one outside the picture.
     pub(super) fn read(
         self,
         name: &str,
@@ -78,7 +78,7 @@ impl BoxReader {
         if !(whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}; boxes are (n, 4)")));
         }
-        // Without boxes nothing needs to be turned, whichever picture was annotated.
+        // Without boxes it does not matter which picture was annotated.
         let picture = if numbers.is_empty() { picture.annotated(Some(Exif::Upright)) } else { picture };
         let frame = picture.frame(declared_size(name, sample)?).map_err(|e| field.blame(&e))?;
         let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
@@ -131,7 +131,7 @@ pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Si
     }
 }
 
-/// Whether the sample says that its coordinates are parts of the picture.
+/// Whether the sample declares its coordinates as parts of the picture's size.
 fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
     let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(have, _)| units(have)) {

@@ -1,5 +1,5 @@
-//! The numbers of a sample's field. A typed value has them. Otherwise the end of the field's name says
-//! how they are encoded.
+//! The numbers of a sample's field: a typed value, or bytes in the encoding that the ending of the
+//! field's name determines.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ use crate::decode::{Npy, Shape};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 
-/// The ends of names, in the order in which they are looked for.
+/// Endings of names, in the order of the search.
 const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
 /// Scratch of more bytes is freed after use.
@@ -40,7 +40,7 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    /// The field `name`, whose bytes have this `encoding` unless they are a typed value.
+    /// The field `name`. Bytes have this `encoding`; a typed value needs none.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
             Value::Bytes(_) => encoding,
@@ -65,16 +65,16 @@ fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     })
 }
 
-/// Whether the sample has the field `name`, however it is written.
+/// Whether the sample has the field `name` in any encoding.
 #[allow(dead_code)] // for kinds that take a field where there is one
 pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
     look(sample, name).is_some()
 }
 
-/// The field of `sample` that the batch field `name` is made of.
+/// Finds the field of `sample` for the batch field `name`.
 ///
 /// # Errors
-/// If the sample has none; the message lists those that it has.
+/// If the sample has no such field. The message lists the sample's fields.
 pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
     look(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }
@@ -103,7 +103,7 @@ impl Encoded<'_> {
     /// and with their shape. An array without a header is passed as it is, without a shape.
     ///
     /// # Errors
-    /// If the bytes are not such numbers. As `take`.
+    /// If the bytes are not such numbers, and the errors of `take`.
     pub(crate) fn with_numbers<R>(
         &self,
         dtype: Dtype,
@@ -120,7 +120,7 @@ impl Encoded<'_> {
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
-        // What panics or fails leaves no scratch behind, and the next call allocates it again.
+        // After a panic or an error the scratch is gone. The next call allocates it again.
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
@@ -142,17 +142,17 @@ impl Encoded<'_> {
         Error::in_source(format!("field {:?} {cause}", self.name))
     }
 
-    /// The same error, of this field.
+    /// Adds the field's name to an error.
     pub(crate) fn blame(&self, e: &Error) -> Error {
         Error::in_source(format!("field {:?}: {}", self.name, e.cause()))
     }
 
-    /// An error of number `place` of this field.
+    /// An error at number `place` of this field.
     fn at(&self, place: usize, cause: String) -> Error {
         self.error(format_args!("has {cause} as number {place}"))
     }
 
-    /// The array and its shape; its data has as many bytes as that takes.
+    /// Reads the array and its shape. The length of the data matches the shape.
     pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
         if let Value::Numbers(numbers) = self.value {
             return Ok((Npy::of(numbers), numbers.sides().collect()));
@@ -191,7 +191,7 @@ impl Encoded<'_> {
         Ok(shape.clone())
     }
 
-    /// Numbers with spaces, or a comma and spaces, between them.
+    /// Reads numbers that are separated by spaces or commas.
     fn text(&self, dtype: Dtype, to: &mut Vec<u8>) -> Result<Shape> {
         let text = std::str::from_utf8(self.bytes).map_err(|e| {
             let at = e.valid_up_to();
@@ -212,7 +212,7 @@ impl Encoded<'_> {
     }
 }
 
-/// Whether the array's data is an array of `dtype` as it is.
+/// Whether the array's data needs no conversion to `dtype`.
 fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',

@@ -51,10 +51,10 @@ impl Member {
     }
 }
 
-/// What the host leaves to a device.
+/// Work that the host leaves to a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Device {
-    /// Whether each image has one record per sample that says what the device does to it.
+    /// Whether each image has one record per sample with the device's operations.
     pub(crate) records: bool,
     /// Whether the device runs steps on pixels. It then has records.
     pub(crate) retouches: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Device {
     pub(crate) decoding: Option<Room>,
 }
 
-/// Room for what a device decodes, for each sample.
+/// Room for a picture that a device decodes, per sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// Encoded bytes.
@@ -146,7 +146,7 @@ impl Fields {
         if let Some((_, (field, _))) = twice {
             return Err(Error::config(format!("duplicate field {:?}", field.name)));
         }
-        // A device makes its rows of shares itself, so that they need not cross the bus.
+        // A device computes its own rows of shares, so they need not cross the bus.
         if device.is_some() {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
@@ -227,7 +227,7 @@ impl Fields {
         self.images.iter().filter(|image| image.mixed_here).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes what depends on the whole batch.
+    /// Writes the parts that depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);

@@ -58,7 +58,7 @@ impl Image {
     }
 }
 
-/// How to say that a file of the sample is its picture, if it has one whose name ends as pictures do.
+/// Suggests an option if one of the sample's files has the extension of a picture.
 fn hint(names: &[&str]) -> String {
     let picture =
         |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_picture(end))?.0.to_owned()));
@@ -71,7 +71,7 @@ fn hint(names: &[&str]) -> String {
     }
 }
 
-/// How all images of a loader are written.
+/// Format of all images of a loader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     pub(crate) size: Size,
@@ -81,7 +81,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// The array of an image, written so.
+    /// The array of an image in this format.
     pub(super) fn array(&self, mut image: Field) -> (Field, Role) {
         if self.layout == Layout::Nchw {
             image.shape.rotate_right(1);
@@ -130,8 +130,8 @@ impl ImageField {
         self.mixed_here && row.header().mixing.is_some()
     }
 
-    /// From decoded pixels to the finished `u8` image: in the batch itself if the batch takes `u8`
-    /// bytes, else in `image`.
+    /// Turns decoded pixels into the finished `u8` image. It is written to the batch if the batch
+    /// takes `u8` bytes, and otherwise to `image`.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -164,8 +164,8 @@ impl ImageField {
         self.decoding.is_some()
     }
 
-    /// Leaves a picture to the device: what it needs of it lies in `stream`, and `grid` describes
-    /// it. `false` if it has no room, or the device cannot do what `plan` says.
+    /// Leaves a picture to the device: `stream` has its entropy-coded data, and `grid` describes
+    /// it. Returns `false` if the device has no room, or cannot carry out `plan`.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
         let able = DecodeOps::takes(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
         let Some(decoding) = self.decoding.filter(|_| able) else { return false };
@@ -178,7 +178,7 @@ impl ImageField {
         true
     }
 
-    /// The place that the picture at `place` was left to the device for, if it was.
+    /// The place for which the picture at `place` was left to the device, if it was.
     #[cfg(feature = "cuda")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
@@ -201,7 +201,7 @@ impl ImageField {
         Ok(())
     }
 
-    /// Writes what a device does to the pixels.
+    /// Writes the device's operations on the pixels.
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
             let ops = SampleOps::new(&plan.drawn, self.is_retouched_there(plan));
@@ -209,7 +209,7 @@ impl ImageField {
         }
     }
 
-    /// Writes the finished image, unless it lies in the batch already, and runs the steps on values.
+    /// Writes the finished image, unless it is in the batch already, and runs the steps on values.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         if let Some(decoding) = self.decoding {

@@ -7,11 +7,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::Number;
 use crate::decode::{MAX_AXES, Shape};
 
-/// Gives the numbers of `bytes` to `put`, one after the other. Returns their shape: none of its
-/// lists may be longer or deeper than its neighbours.
+/// Calls `put` with each number in `bytes`. Returns their shape. Lists of one level must have the
+/// same length and depth.
 ///
 /// # Errors
-/// What is wrong with the text, with line and column; or what `put` says.
+/// The cause with line and column, or the error of `put`.
 pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result<(), String>) -> Result<Shape, String> {
     let mut lists = Lists { put, shape: Shape::new(), axes: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
@@ -20,12 +20,12 @@ pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result
     Ok(lists.shape)
 }
 
-/// What was read so far.
+/// State of the reader.
 struct Lists<F> {
     put: F,
     /// The lengths of the first lists.
     shape: Shape,
-    /// How deep the numbers lie; none until the first one.
+    /// Depth of the numbers; `None` before the first one.
     axes: Option<usize>,
     count: usize,
 }
@@ -84,7 +84,7 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
         if depth == MAX_AXES || lists.axes.is_some_and(|axes| axes == depth) {
             return Err(A::Error::custom(format_args!("a list within {depth} lists, where numbers are expected")));
         }
-        // The first list of a depth says the length of all.
+        // The first list of a level sets the length of all.
         let first = lists.shape.len() == depth;
         if first {
             lists.shape.push(0);

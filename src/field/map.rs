@@ -7,14 +7,14 @@ use crate::decode::{Frame, Shape, Size};
 use crate::error::{Error, Result};
 use crate::transform::{Plan, Planes};
 
-/// A map of floats in the coordinates of the sample's picture: depth, heat, optical flow. It is
-/// cropped, resized and flipped with the picture: (N, H, W) f32, or (N, H, W, C).
+/// Floats per pixel of the sample's picture: depth, heat, optical flow. The map is cropped, resized
+/// and flipped with the picture: (N, H, W) f32, or (N, H, W, C).
 ///
 /// The sample's field is an `.npy` of numbers of shape (height, width), or (height, width, C). The
 /// filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float image.
-/// [`nearest`](Map::nearest) is for maps with values that stand for none, which would be mixed with
-/// their neighbours. A device gets the map unchanged. Where EXIF turns the picture, the map's size
-/// says whether it is turned too, as for a [`Mask`](super::Mask).
+/// Use [`nearest`](Map::nearest) for maps in which a value marks missing data, because the filter
+/// would mix it with its neighbours. A device gets the map unchanged. If EXIF turns the picture,
+/// the map's size determines whether the map is turned too, as for a [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -35,18 +35,18 @@ pub struct Map {
 }
 
 impl Map {
-    /// One value a pixel.
+    /// One value per pixel.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `channels` values a pixel.
+    /// `channels` values per pixel.
     pub fn of_channels(channels: usize) -> Self {
         Map { channels: Some(channels), ..Self::default() }
     }
 
-    /// Optical flow: the displacement of each pixel to the right and down, in pixels. It is scaled
-    /// by the resize. A flip changes the sign of the displacement along it.
+    /// Optical flow: the displacement of each pixel to the right and down, in pixels. Resizing
+    /// scales it. A flip changes the sign of the displacement along its axis.
     pub fn flow() -> Self {
         Map { channels: Some(2), flow: true, ..Self::default() }
     }
@@ -58,7 +58,7 @@ impl Map {
         self
     }
 
-    /// The value where the picture does not cover the output; 0 by default.
+    /// Value outside the picture; 0 by default.
     #[must_use]
     pub fn fill(mut self, value: f32) -> Self {
         self.fill = value;
@@ -103,7 +103,8 @@ impl Map {
         let frame = frame.map_err(|e| field.blame(&e))?;
         let channels = rest.iter().product();
         let values = bytes.as_chunks::<4>().0;
-        // From the upper left pixel of the picture so many values to its right and its lower neighbour.
+        // Steps in `values` from a pixel to its right and its lower neighbour, as the picture shows
+        // them.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
@@ -131,7 +132,7 @@ impl Map {
         Ok(())
     }
 
-    /// Makes displacements in the frame those of the output.
+    /// Converts displacements from the frame to the output.
     fn turn(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };

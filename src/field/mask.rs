@@ -9,23 +9,24 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// A mask: one integer a pixel of the sample's picture, such as its class. It is cropped, resized
+/// A mask: one integer per pixel of the sample's picture, such as its class. It is cropped, resized
 /// and flipped with the picture, (N, H, W).
 ///
-/// The batch field `mask` is made of the sample's field `mask`, `mask.png` or `mask.npy`. A PNG is
-/// grey of 1 to 16 bits, or has a palette, whose indices are the values; interlaced or not. An
-/// `.npy` holds booleans or integers of shape (height, width). A PNG of RGB is refused: its colours
-/// are not classes. Other formats are refused too; most of them would not keep the values.
+/// The batch field `mask` reads the sample's field `mask`, `mask.png` or `mask.npy`. A PNG is grey
+/// with 1 to 16 bits, or has a palette, whose indices are the values. It may be interlaced. An
+/// `.npy` contains booleans or integers of shape (height, width). An RGB PNG is refused, because
+/// its colours are not classes. Other formats are refused because most of them do not keep the
+/// values.
 ///
-/// Resizing takes the nearest pixel, to the bit as torchvision's v2 does for a `Mask`
-/// (`InterpolationMode.NEAREST`). Values never mix. Random erasing, jitter and transforms of your
-/// own do not change the mask. What the picture does not cover has the value
-/// [`fill`](Mask::fill). A device gets the mask unchanged. A loader that mixes pictures
-/// ([`Augment::mix`](crate::Augment::mix)) refuses masks.
+/// Resizing takes the nearest pixel, bit for bit as torchvision's v2 does for a `Mask`
+/// (`InterpolationMode.NEAREST`). Values never mix. Random erasing, jitter and your own transforms
+/// do not change the mask. Pixels outside the picture have the value [`fill`](Mask::fill). A device
+/// gets the mask unchanged. A loader that mixes pictures ([`Augment::mix`](crate::Augment::mix))
+/// refuses masks.
 ///
-/// A mask has the size of its picture, stored or upright. Where EXIF turns the picture and both are
-/// the same, [`Loader::annotations_follow`](crate::Loader::annotations_follow) says which one the
-/// mask was made on.
+/// A mask has the size of its picture, stored or upright. If EXIF turns the picture and both have
+/// the same size, [`Loader::annotations_follow`](crate::Loader::annotations_follow) determines
+/// which one was annotated.
 ///
 /// ```no_run
 /// use warpfeed::field::Mask;
@@ -51,15 +52,14 @@ impl Mask {
         Mask { of: None, dtype, fill: 0, classes: None }
     }
 
-    /// The sample's field `name`, in place of one that is called as the batch's.
+    /// Reads the sample's field `name` instead of the one with the batch field's name.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());
         self
     }
 
-    /// The value where the picture does not cover the output ([`Augment::letterbox`]); 0 by
-    /// default.
+    /// Value outside the picture ([`Augment::letterbox`]); 0 by default.
     ///
     /// [`Augment::letterbox`]: crate::Augment::letterbox
     #[must_use]
@@ -68,15 +68,15 @@ impl Mask {
         self
     }
 
-    /// Makes a delivered value an error if it is not one of 0 to `classes` - 1. The value of
-    /// [`fill`](Mask::fill) is allowed, so that 255 may stand for pixels that do not count.
+    /// Makes values outside 0 to `classes` - 1 an error. The value of [`fill`](Mask::fill) is
+    /// allowed, so 255 can mark pixels to ignore.
     #[must_use]
     pub fn classes(mut self, classes: u32) -> Self {
         self.classes = Some(classes);
         self
     }
 
-    /// The sample's mask. Its first bytes say how it is written.
+    /// Finds the sample's mask. Its first bytes determine the format.
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
@@ -86,7 +86,7 @@ impl Mask {
         Ok(Encoded::new(name, value, Encoding::Npy))
     }
 
-    /// The least and the largest value that may be delivered, beside `fill`.
+    /// Least and greatest value that may be delivered, in addition to `fill`.
     fn range(&self) -> (i64, i64) {
         let (least, most) = self.dtype.integers().expect("checked when the loader was opened");
         match self.classes {

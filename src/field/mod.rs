@@ -1,39 +1,37 @@
-//! What a batch is made of: named fields, each of a kind.
+//! Named fields of a batch, each of a kind.
 //!
 //! 1. `kind`: [`Kind`], the trait of all kinds, for your own too.
 //! 2. `image`: [`Image`], a picture: decoded, cropped, resized and normalised.
 //! 3. `label`: [`Label`], the class as an integer, and as a row of shares.
 //! 4. `numbers`: [`Numbers`], an array of one shape.
-//! 5. `rows`: [`Rows`], a varying number of rows a sample, padded, with a count.
-//! 6. `mask`: [`Mask`], an integer a pixel; `sampler` takes its nearest pixels.
-//! 7. `boxes`: [`Boxes`], with what belongs to each: `corners` says what their numbers are,
-//!    `columns` reads one number of each, `segments` makes masks of COCO's outlines and run lengths.
-//! 8. `points`: [`Points`], key points of the picture; `skeleton`: a set of them.
-//! 9. [`Annotations`]: boxes, masks and points of one sample, for programs that look at a set.
-//! 10. `multi_hot`: [`MultiHot`], several labels a sample.
-//! 11. `fields`: all fields of a loader.
-//! 12. `encoded`: how the numbers of a field are written; `json`: lists of numbers; `number`: one
-//!     number and its conversion.
+//! 5. `rows`: [`Rows`], a varying number of rows per sample, padded, with a count.
+//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` takes the nearest pixels.
+//! 7. `map`: [`Map`], floats per pixel, such as depth.
+//! 8. `boxes`: [`Boxes`], with their classes, masks and key points. `corners` defines the formats
+//!    of boxes, `columns` reads one number per box, and `segments` draws COCO's outlines and run
+//!    lengths.
+//! 9. `points`: [`Points`], key points of the picture. `skeleton` is one set of points.
+//! 10. `annotations`: [`Annotations`], boxes, masks and points of one sample, without a loader.
+//! 11. `multi_hot`: [`MultiHot`], several labels per sample.
+//! 12. `fields`: all fields of a loader.
+//! 13. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
 //!
 //! Masks, boxes and points lie in the coordinates of the sample's picture and follow its crop,
 //! resize, flip and padding. They equal torchvision's v2 with `tv_tensors`.
 //!
-//! The end of a field's name says how its numbers are written, as in WebDataset:
+//! The ending of a field's name determines its encoding, as in WebDataset:
 //!
 //! | name | bytes |
 //! |---|---|
 //! | `x` | a little-endian array of the kind's type, without a header |
 //! | `x.npy` | a NumPy array of booleans, integers or floats, in C order |
 //! | `x.json` | JSON: a number, or nested lists of numbers |
-//! | `x.txt` | numbers as text, with spaces or commas between them |
+//! | `x.txt` | numbers as text, separated by spaces or commas |
 //!
-//! The batch field `x` takes the first of these that a sample has. A batch field whose own name
-//! ends so takes that field alone. Numbers are converted to the kind's type. A float is rounded to
-//! the nearest of its type. A number that an integer type cannot hold is an error. `true` and
-//! `false` are 1 and 0.
-//!
-//! The file of a kind says three things: how a sample's bytes become its part of the batch, what
-//! the plan of the augmentation means for it, and what a device does with it.
+//! The batch field `x` takes the first of these that a sample has. A batch field with such an
+//! ending in its own name takes only the field of that name. Numbers are converted to the kind's
+//! type. Floats are rounded to the nearest value. A number that an integer type cannot hold is an
+//! error. `true` and `false` are 1 and 0.
 //!
 //! A loader has two fields by default: `image`, the sample's picture, and `label`.
 //! [`Loader::field`](crate::Loader::field) adds a field or replaces one of these.

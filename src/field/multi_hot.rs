@@ -11,12 +11,13 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Several labels a sample, as a row with 1 at each of them and 0 elsewhere, (N, classes). It is
-/// what a binary cross entropy takes.
+/// Several labels per sample, as a row with 1 at each of them and 0 elsewhere, (N, classes): the
+/// target of a binary cross entropy.
 ///
-/// The sample's field lists the labels: text with commas between them (or another
-/// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. Each is the name of a
-/// class or its number. The augmentation does not change them. A device gets the rows unchanged.
+/// The sample's field lists the labels: text separated by commas (or another
+/// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. A label is the name
+/// of a class or its number. The augmentation does not change the rows. A device gets them
+/// unchanged.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -35,14 +36,14 @@ pub struct MultiHot {
     classes: usize,
     numbers: HashMap<String, usize>,
     dtype: Dtype,
-    /// 1 in that type.
+    /// The bytes of 1 in that type.
     one: Vec<u8>,
     separator: Option<char>,
     twice: Option<String>,
 }
 
 impl MultiHot {
-    /// Classes by name. A label is a name of the list, or the place of one.
+    /// Classes by name. A label is a name in the list, or its index.
     pub fn new(classes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let (mut numbers, mut count, mut twice) = (HashMap::new(), 0, None);
         for name in classes {
@@ -57,7 +58,7 @@ impl MultiHot {
         MultiHot { classes: count, numbers, dtype: Dtype::F32, one, separator: None, twice }
     }
 
-    /// So many classes without names. Labels are numbers, from 0.
+    /// Classes without names. Labels are numbers from 0 to `classes` - 1.
     pub fn numbered(classes: usize) -> Self {
         MultiHot { classes, ..Self::new([""; 0]) }
     }
@@ -71,15 +72,15 @@ impl MultiHot {
         self
     }
 
-    /// What stands between two labels of a text. A comma by default, and white space between
-    /// numbers without commas.
+    /// Character between two labels of a text. The default is a comma, or white space between
+    /// numbers.
     #[must_use]
     pub fn separator(mut self, separator: char) -> Self {
         self.separator = Some(separator);
         self
     }
 
-    /// The place of the class that `text` names.
+    /// Returns the index of the class that `text` names.
     fn place(&self, text: &str) -> Result<usize, String> {
         let classes = self.classes;
         match (self.numbers.get(text), text.parse::<i64>()) {
@@ -95,7 +96,7 @@ impl MultiHot {
         place.ok_or_else(|| format!("has the label {number}, the classes are 0 to {}", self.classes - 1))
     }
 
-    /// Gives the places of all labels of a text to `mark`.
+    /// Calls `mark` with the index of each label of a text.
     fn text(&self, text: &str, mut mark: impl FnMut(usize)) -> Result<(), String> {
         if text.trim().is_empty() {
             return Ok(());

@@ -9,7 +9,7 @@ use crate::batch::Dtype;
 pub(super) enum Number<'a> {
     Whole(i128),
     Float(f64),
-    /// Of the text that is a number.
+    /// The text of a number.
     Text(&'a str),
 }
 
@@ -34,7 +34,7 @@ impl Number<'_> {
 /// Appends `number` as an element of `dtype`.
 ///
 /// # Errors
-/// What the number is, and what the type cannot do with it.
+/// If the type cannot hold the number, or the text is not a number.
 pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut Vec<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => to.push(whole(number, dtype)?),
@@ -49,9 +49,9 @@ pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-/// `number` as an integer. A float that is an integer is one.
+/// Converts `number` to an integer. Floats with an integral value are accepted.
 fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
-    // Beyond 2^63 no float fits any of the types, and all are far within an i128.
+    // Floats beyond 2^64 fit none of the types, and the others fit an i128.
     let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let whole = match number {
         Number::Whole(whole) => Some(whole),
@@ -78,7 +78,7 @@ fn double(number: Number<'_>) -> Result<f64, String> {
     }
 }
 
-/// 1 and 0 for the words that programs write for them.
+/// 1 for `true` and 0 for `false`, in the spellings of common programs.
 fn truth(text: &str) -> Option<i128> {
     match text {
         "true" | "True" | "TRUE" => Some(1),

@@ -4,13 +4,13 @@ use crate::batch::{Dtype, Field};
 use crate::decode::{Shape, Size};
 use crate::error::Result;
 
-/// An array that has the same shape in every sample: an embedding, a vector of attributes, a
-/// regression target.
+/// An array with the same shape in every sample: an embedding, a vector of attributes, a regression
+/// target.
 ///
 /// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
-/// `.npy`, `.json` or `.txt` field; see [encodings](super). The shape of an `.npy` or `.json` field
-/// is `shape`; one axis with as many numbers will do. The augmentation does not change it. A device
-/// gets it unchanged.
+/// `.npy`, `.json` or `.txt` field; see [encodings](super). An `.npy` or `.json` field has the
+/// shape `shape`, or one axis with the same number of elements. The augmentation does not change
+/// it. A device gets it unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::Numbers;
@@ -55,7 +55,7 @@ impl Kind for Numbers {
 }
 
 impl Numbers {
-    /// Checks that the array has the shape. One axis has as many numbers as the shape.
+    /// Checks the shape of the array. One axis with the same number of elements is accepted.
     fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
         match shape {
             None if found != expected => {

@@ -8,16 +8,17 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 
 /// Key points of the whole picture, such as the landmarks of a face: (N, K, 2) f32. They are
-/// cropped, resized and flipped with it. Those of boxes are [`Boxes::points`](super::Boxes::points).
+/// cropped, resized and flipped with it. For the points of boxes see
+/// [`Boxes::points`](super::Boxes::points).
 ///
-/// The sample's field is [encoded](super) in any way, f32 of shape (K, 2): x and y in pixels of the
-/// picture. A point that the crop left out keeps its coordinates, outside the output. Where points
-/// lie is as in [`Plan::point`]. A device gets them unchanged.
+/// The sample's field has any [encoding](super), f32 of shape (K, 2): x and y in pixels of the
+/// picture. A point outside the crop keeps its coordinates, outside the output. [`Plan::point`]
+/// defines the coordinates. A device gets the points unchanged.
 ///
-/// Points of a picture that EXIF turns are turned with it, if they were made on the stored one: see
-/// [`Boxes`](super::Boxes#pictures-that-exif-turns).
+/// If EXIF turns the picture, points that were annotated on the stored picture are turned with it:
+/// see [`Boxes`](super::Boxes#pictures-that-exif-turns).
 ///
-/// With [`visibility`](Points::visibility) they are (K, 3), in the sample and in the batch.
+/// With [`visibility`](Points::visibility) the shape is (K, 3), in the sample and in the batch.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -35,21 +36,21 @@ pub struct Points {
 }
 
 impl Points {
-    /// `count` points a sample.
+    /// `count` points per sample.
     pub fn new(count: usize) -> Self {
         Points { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false }
     }
 
-    /// Each point has a third number: 0 unlabelled, 1 hidden, 2 visible. A point that is not shown
-    /// becomes (0, 0, 0), as COCO writes an unlabelled one.
+    /// Adds a third number to each point: 0 unlabelled, 1 hidden, 2 visible. A point outside the
+    /// output becomes (0, 0, 0), which is an unlabelled point in COCO.
     #[must_use]
     pub fn visibility(mut self) -> Self {
         self.visibility = true;
         self
     }
 
-    /// Points that change places in a mirrored picture, such as the left and the right eye. A
-    /// picture that is flipped both ways is turned, and not mirrored.
+    /// Pairs of points that trade places in a mirrored picture, such as the left and the right eye.
+    /// A picture that is flipped both ways is turned, not mirrored.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.skeleton.pairs = pairs.into_iter().collect();

@@ -4,13 +4,15 @@ use crate::batch::{COUNT, Dtype, Element, Field};
 use crate::decode::{Shape, Size};
 use crate::error::{Error, Result};
 
-/// A varying number of rows a sample: tokens, points, boxes that no crop moves, any bytes.
+/// A varying number of rows per sample: tokens, points, any bytes.
 ///
 /// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
-/// `.txt` field of shape (n, row...); see [encodings](super). In the batch the field has room for `most` rows a sample, (N, most, ...). The rest is padding, zeros by default. A
-/// second array, `<name>.count`, i64 of (N), holds the number of rows of each sample;
+/// `.txt` field of shape (n, row...); see [encodings](super). In the batch the field has room for
+/// `most` rows per sample, (N, most, ...). The rest is padding, zeros by default. A second array,
+/// `<name>.count`, i64 of (N), contains the number of rows of each sample;
 /// [`HostBatch::counts`](crate::HostBatch::counts) returns it. The augmentation does not change the
-/// rows. A device gets both arrays unchanged.
+/// rows, so boxes that follow a crop are [`Boxes`](super::Boxes). A device gets both arrays
+/// unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::Rows;
@@ -35,17 +37,17 @@ pub struct Rows {
     most: usize,
     padding: Option<(Dtype, Vec<u8>)>,
     truncated: bool,
-    /// Whether the field's bytes are the rows, whatever its name says.
+    /// Whether the field's bytes are the rows, regardless of the name's ending.
     plain: bool,
 }
 
 impl Rows {
-    /// Rows of `dtype` and the shape `row` (`[]` for one number), at most `most` a sample.
+    /// Rows of `dtype` and the shape `row` (`[]` for one number), at most `most` per sample.
     pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
         Rows { dtype, row: row.into(), most, padding: None, truncated: false, plain: false }
     }
 
-    /// The field's own bytes, at most `most` a sample: text, or any file. An `.npy`, `.json` or
+    /// The bytes of the field, at most `most` per sample: text, or any file. An `.npy`, `.json` or
     /// `.txt` field is not decoded.
     pub fn bytes(most: usize) -> Self {
         Rows { plain: true, ..Self::new(Dtype::U8, [], most) }
@@ -102,7 +104,7 @@ impl Rows {
     fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, place: &mut Place<'_>) -> Result<()> {
         let to = place.bytes(0);
         let row = to.len() / self.most;
-        // One axis is rows one after the other.
+        // An array with one axis contains the rows in sequence.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
             return Err(field.error(format_args!("has the shape {shape:?}, the loader expects rows of {:?}", self.row)));
         }

@@ -1,4 +1,4 @@
-//! Takes the pixels of a mask that its plan shows, each the nearest one.
+//! Nearest-pixel sampling of a mask by its plan.
 
 use crate::batch::Element;
 use crate::decode::{Frame, Npy, Pass, Png, PngReader};
@@ -7,7 +7,7 @@ use crate::transform::Plan;
 
 /// An integer type of masks.
 pub(super) trait Integer: Element {
-    /// The value, which the type can hold.
+    /// Converts a value that the type can hold.
     fn of(value: i64) -> Self;
 }
 
@@ -23,15 +23,15 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// The part of a batch that a mask becomes, and the values that it may have.
+/// Destination of a mask in the batch, and its allowed values.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
-    /// How the mask lies to the upright picture.
+    /// Orientation of the mask relative to the upright picture.
     pub(super) frame: Frame,
     pub(super) to: &'a mut [T],
-    /// The value where there is no picture. It is allowed in the picture too.
+    /// Value outside the picture. It is allowed inside too.
     pub(super) fill: i64,
-    /// The least and the largest value beside it.
+    /// Least and greatest other value.
     pub(super) least: i64,
     pub(super) most: i64,
 }
@@ -39,14 +39,14 @@ pub(super) struct Plane<'a, T> {
 /// Scratch that is kept from mask to mask.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Columns of the output and where their values lie in a stored row; rows of the output if the
-    /// mask is transposed.
+    /// Columns of the output (rows if the mask is transposed), each with its position in a stored
+    /// row.
     columns: Vec<(u32, u32)>,
     reader: Option<PngReader>,
 }
 
 impl Sampler {
-    /// Takes the pixels of a PNG of the picture's size.
+    /// Samples a PNG of the picture's size.
     pub(super) fn png<T: Integer>(&mut self, png: &Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let Sampler { columns, reader } = self;
         let reader = reader.get_or_insert_with(PngReader::new);
@@ -77,7 +77,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Takes the elements of an array of the picture's size.
+    /// Samples an array of the picture's size.
     pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
@@ -111,15 +111,15 @@ fn element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
 }
 
 impl<'a, T: Integer> Plane<'a, T> {
-    /// Fills everything, if some of it is not covered by the picture.
+    /// Fills the destination if the picture does not cover all of it.
     fn fill_around(&mut self) {
         if self.plan.target.size() != self.plan.output {
             self.to.fill(T::of(self.fill));
         }
     }
 
-    /// The output's columns, each with the place along the mask that it shows; with `vertical`, the
-    /// output's rows. The places rise or fall.
+    /// The output's columns (rows if `vertical`), each with its position along the mask. The
+    /// positions rise or fall monotonically.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
         let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
@@ -128,7 +128,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// The columns that `pass` has: the output's, and their places in the pass's rows.
+    /// The output's columns that are in `pass`, each with its position in the pass's rows.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(at, column)| {
@@ -137,7 +137,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }));
     }
 
-    /// The rows that `pass` has: the output's, and their numbers in the pass, which never fall.
+    /// The output's rows that are in `pass`, each with its number in the pass. The numbers never
+    /// fall.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
         let mut ends = axis.clone();
@@ -148,8 +149,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Writes what a stored row becomes: row `at` of the output, or column `at` if the mask is
-    /// transposed. `value` gives the row's values, none of which is outside of `bounds`.
+    /// Writes row `at` of the output, or column `at` if the mask is transposed, from a stored row.
+    /// `value` returns the row's values, which are within `bounds`.
     fn row(&mut self, at: u32, columns: &[(u32, u32)], bounds: (i64, i64), value: impl Fn(u32) -> i64) -> Result<()> {
         let (width, shown) = (self.plan.output.width as usize, self.plan.shown());
         if self.frame.is_transposed() {

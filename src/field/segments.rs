@@ -1,16 +1,16 @@
-//! Outlines and run lengths of COCO to masks, with the bits of `pycocotools`.
+//! Draws COCO's outlines and run lengths as masks, with the bits of `pycocotools`.
 //!
 //! A segmentation is a list of polygons `[[x, y, x, y, ...], ...]`, a run-length code `{"size":
-//! [height, width], "counts": [...]}`, or one whose counts are packed into a text. Runs go down the
-//! columns, zeros first.
+//! [height, width], "counts": [...]}`, or a run-length code whose counts are packed into text. Runs
+//! follow the columns, zeros first.
 //!
-//! **A polygon's pixels.** COCO's rule draws the outline on a grid five times as fine and takes the
-//! pixels between the points where it crosses the middle of a column. Other libraries fill other
-//! pixels at the edge. This file follows the rule, so that a mask has the bits of
-//! `pycocotools.mask.decode`; `tests/fixtures/segments` holds some of them.
+//! **A polygon's pixels.** COCO's rule draws the outline on a grid five times as fine. It takes the
+//! pixels between the points where the outline crosses the middle of a column. Other libraries
+//! differ in pixels at the edge. This file follows the rule, so masks have the bits of
+//! `pycocotools.mask.decode`; `tests/fixtures/segments` has examples.
 //!
-//! **Bounds.** The crossings lie in a byte for each pixel, however many there are, and their number is
-//! bounded: a few edges, each as wide as the picture, would otherwise take minutes.
+//! **Bounds.** The memory for crossings is one byte per pixel. The number of crossings is bounded,
+//! because a few thousand edges as wide as the picture would otherwise take minutes.
 
 use std::fmt;
 
@@ -20,18 +20,19 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::source::Value;
 
-/// The grid of the outlines, in parts of a pixel.
+/// Steps of the outlines' grid per pixel.
 const FINE: f64 = 5.0;
-/// Farther from the picture a polygon's point is an error: in pixels.
+/// Greatest distance of a polygon's point from the origin, in pixels.
 const FAR: f64 = 1e6;
-/// Crossings of a segmentation's outlines with columns, on top of one a pixel.
+/// Least bound on the crossings of a segmentation's outlines with columns. The bound of a larger
+/// picture is its number of pixels.
 const MOST_CROSSINGS: u64 = 1 << 22;
 
-/// The segmentations of a sample's boxes. The memory is kept from sample to sample.
+/// The segmentations of a sample's boxes. The memory is reused from sample to sample.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     items: Vec<Item>,
-    /// Where each polygon ends in `points`.
+    /// End of each polygon in `points`.
     ends: Vec<usize>,
     /// x and y of all polygons.
     points: Vec<f64>,
@@ -40,23 +41,23 @@ pub(crate) struct Segments {
     crossings: Crossings,
 }
 
-/// Where the outline of one polygon crosses the columns.
+/// Points where the outline of one polygon crosses the columns.
 #[derive(Debug, Default)]
 struct Crossings {
-    /// A byte for each place of the mask and one behind it: 1 where the number of crossings is odd.
-    /// Zeros between two polygons.
+    /// One byte per pixel of the mask, and one after the last: 1 if the number of crossings is odd.
+    /// All are 0 between two polygons.
     odd: Vec<u8>,
-    /// The places that were touched: from the first to the last.
+    /// Range of the bytes that were changed.
     first: usize,
     last: usize,
-    /// Crossings that the segmentation may still have.
+    /// Number of crossings that the segmentation may still have.
     left: u64,
 }
 
 impl Crossings {
     /// Begins a segmentation of a mask of `area` pixels.
     fn begin(&mut self, area: usize) {
-        // A polygon that failed leaves its crossings. Otherwise all are zeros.
+        // After a polygon that failed, its crossings remain. Otherwise all bytes are 0.
         if self.first <= self.last {
             self.odd.fill(0);
         }
@@ -90,9 +91,9 @@ impl Crossings {
 enum Item {
     /// `null`.
     None,
-    /// So many polygons, from this one on.
+    /// A range of polygons: the first one and the count.
     Polygons(usize, usize),
-    /// A picture of this height and width, and a range of `runs`.
+    /// Height and width of the picture, and a range of `runs`.
     Runs([u64; 2], usize, usize),
 }
 
@@ -100,7 +101,7 @@ impl Segments {
     /// Reads a list of segmentations: the field `boxes.masks.json`. Returns their number.
     ///
     /// # Errors
-    /// If it is not such a list, with the line and the column.
+    /// If it is not such a list. The error has the line and the column.
     pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
         let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
         self.clear();
@@ -135,15 +136,17 @@ impl Segments {
         !matches!(self.items.get(index), None | Some(Item::None))
     }
 
-    /// Draws segmentation `index` of a picture of `size` into `mask`: a byte a pixel, 0 or 1,
-    /// **column by column**, so that the pixel (x, y) lies at `x * height + y`. The points of
-    /// polygons are multiplied by `scale` first: (1, 1), or the picture's size where they are
-    /// relative to it.
+    /// Draws segmentation `index` of a picture of `size` into `mask`, one byte per pixel, 0 or 1.
+    /// The order is **column by column**: the pixel (x, y) is at `x * height + y`. The points of
+    /// polygons are multiplied by `scale` first: (1, 1), or the picture's size if they are relative
+    /// to it.
     ///
     /// # Errors
-    /// If there is no such segmentation, a run-length code is of another size or has another number
-    /// of pixels, or a polygon is not one, or the outlines cross columns more often than the picture
-    /// has pixels and than some four million times.
+    /// - The segmentation is missing.
+    /// - A run-length code has another size or another number of pixels.
+    /// - A polygon has fewer than three points, or a point far outside the picture.
+    /// - The outlines cross columns more often than the bound allows: the number of the picture's
+    ///   pixels, but at least four million.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
@@ -188,8 +191,7 @@ impl Segments {
     }
 }
 
-/// Puts the places of the mask where the outline of a polygon crosses the middle of a column into
-/// `crossings`.
+/// Adds the points where the outline of a polygon crosses the middle of a column to `crossings`.
 fn cross(
     points: &[f64],
     (width, height): (usize, usize),
@@ -228,8 +230,8 @@ fn edge(
 ) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
     let flat = dx >= dy;
-    // Always drawn from the smaller coordinate of the longer direction, so that the two outlines
-    // that share an edge have the same points.
+    // Every edge is drawn from its smaller coordinate in the longer direction, so two outlines that
+    // share an edge have the same points.
     let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
     // The columns x with left <= 5x + 2 and 5x + 3 <= right.
@@ -248,7 +250,7 @@ fn edge(
         } else {
             let slope = (end.0 - start.0) as f64 / dy as f64;
             let x = |step: i64| (start.0 as f64 + slope * step as f64 + 0.5) as i64;
-            // The last step before the crossing: x is monotonous.
+            // The last step before the crossing. x is monotonic.
             let (mut before, mut after) = (0, dy);
             while after - before > 1 {
                 let step = before.midpoint(after);
@@ -403,8 +405,9 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Five bits a character from `0` on, low ones first, 32 where more follow, and the sign in the
-    /// last; from the fourth run on the difference to the last but one.
+    /// Reads COCO's text form. A character from `0` on has five bits, low ones first, plus 32 if
+    /// more follow; the last one has the sign. From the fourth run on, the number is the difference
+    /// from the last but one.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);
@@ -447,7 +450,7 @@ mod tests {
         runs.iter().zip([0, 1].into_iter().cycle()).flat_map(|(&run, value)| std::iter::repeat_n(value, run)).collect()
     }
 
-    /// Another file of `make.py` can be named by `WARPFEED_SEGMENTS`.
+    /// `WARPFEED_SEGMENTS` can name another file that `make.py` wrote.
     #[test]
     fn masks_have_the_bits_of_pycocotools() {
         let file = std::env::var("WARPFEED_SEGMENTS");
@@ -480,8 +483,8 @@ mod tests {
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Without a bound each edge takes memory and time for every column: 65 million here, and 1 MB of
-    /// JSON would be 25 times as much.
+    /// Without a bound each edge takes time for every column: 65 million steps here, and 25 times
+    /// as many for 1 MB of JSON.
     #[test]
     fn outlines_that_cross_more_often_than_the_picture_has_pixels_are_refused() {
         let zigzag = |edges: usize| {

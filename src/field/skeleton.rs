@@ -1,4 +1,4 @@
-//! A set of key points, and what a plan makes of it.
+//! A set of key points, and its place in the output.
 
 use super::encoded;
 use crate::decode::{Frame, Shape};
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// So many points, and those of them that change places in a mirrored picture.
+/// Number of points in a set, and the pairs that trade places in a mirrored picture.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Skeleton {
     pub(super) count: usize,
@@ -14,8 +14,10 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
+    /// Checks the number and the pairs.
+    ///
     /// # Errors
-    /// Why it cannot be.
+    /// The cause in words.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {
@@ -33,12 +35,13 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Reads `sets` sets of points from the sample's field `name` into `numbers`, or one without an
-    /// axis of its own. A point has `columns` numbers: x, y, and what follows. x and y are
-    /// multiplied by `units` to pixels of the frame, and become those of the upright picture.
+    /// Reads `sets` sets of points from the sample's field `name` into `numbers`. `None` reads one
+    /// set, without an axis for sets. A point has `columns` numbers, of which the first two are x
+    /// and y. They are multiplied by the units to pixels of the frame, and converted to the upright
+    /// picture.
     ///
     /// # Errors
-    /// If there are more or fewer, and for a point that is NaN or infinite.
+    /// If the number of points differs, and for a point that is NaN or infinite.
     pub(super) fn read(
         &self,
         name: &str,
@@ -66,8 +69,8 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Writes one set where the plan takes it. A point that is unlabelled, or not shown, is
-    /// (0, 0, 0).
+    /// Writes one set in the coordinates of the output. An unlabelled point, or one outside the
+    /// output, becomes (0, 0, 0).
     pub(super) fn place(&self, from: &[f32], plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
@@ -79,7 +82,7 @@ impl Skeleton {
         self.swap(plan, frame, to);
     }
 
-    /// Changes the places of pairs in a picture that is mirrored, by the plan or by EXIF.
+    /// Swaps the pairs if the plan or EXIF mirrors the picture.
     pub(super) fn swap<T>(&self, plan: &Plan, frame: Frame, points: &mut [T]) {
         if plan.flip ^ plan.vertical_flip ^ frame.is_mirrored() {
             self.pairs.iter().for_each(|&(a, b)| points.swap(a, b));

@@ -1,4 +1,4 @@
-//! Pictures that were decoded although they are damaged: their number, and their names in the log.
+//! Damaged pictures that were decoded: their number, and their names in the log.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::Error;
 
-/// Samples that the log names. Further ones are only counted.
+/// Maximum number of samples that the log names. Further ones are only counted.
 const MOST_NAMED: usize = 100;
 
 /// The damaged pictures of a loader.
@@ -17,8 +17,8 @@ pub(crate) struct Damaged {
 }
 
 impl Damaged {
-    /// Counts a damaged picture of `sample`. The log names each sample once; `found` says where and
-    /// how it is damaged.
+    /// Counts a damaged picture of `sample`. The log names each sample once; `found` describes the
+    /// damage and its position.
     pub(crate) fn note(&self, sample: u64, found: impl FnOnce() -> Error) {
         self.count.fetch_add(1, Relaxed);
         let Ok(mut named) = self.named.lock() else { return };
@@ -34,7 +34,7 @@ impl Damaged {
         }
     }
 
-    /// Pictures that were counted.
+    /// Number of damaged pictures.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
@@ -55,7 +55,7 @@ mod tests {
         }
         assert_eq!(damaged.count(), 450);
         assert_eq!(damaged.named.lock().unwrap().len(), MOST_NAMED + 1);
-        // Without a subscriber the log asks for no text.
+        // Without a subscriber the log does not request the text.
         assert!(named <= MOST_NAMED);
     }
 }

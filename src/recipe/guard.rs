@@ -1,4 +1,4 @@
-//! Panics as errors, also of reads that are retried.
+//! Turns panics into errors, and retries reads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,14 +16,14 @@ pub(crate) fn retried<T>(
 }
 
 /// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
-/// then reported the panic already.
+/// reported the panic by then.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    // What `f` can leave half done is scratch and the sample's own bytes; both are overwritten
+    // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
     // before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
-            // A value of the user's may panic again when it is dropped, where nobody catches it.
+            // Dropping a user's value may panic again, outside any guard.
             std::mem::forget(panic);
             "with a non-string payload".into()
         });

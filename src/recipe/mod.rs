@@ -1,9 +1,9 @@
-//! What is done to a sample, and to a complete batch. It is a function of (seed, epoch, sample). It
-//! knows no thread, and counts nothing but damaged pictures.
+//! The work on a sample and on a complete batch, as a function of (seed, epoch, sample). The recipe
+//! has no threads, and no counters except for damaged pictures.
 //!
 //! 1. `recipe`: [`Recipe`]: read, plan, decode, transform, write.
-//! 2. `guard`: panics as errors, also of reads that are retried.
-//! 3. `damage`: the pictures that were decoded although they are damaged.
+//! 2. `guard`: turns panics into errors, and retries reads.
+//! 3. `damage`: counts the damaged pictures that were decoded.
 
 mod damage;
 mod guard;

@@ -10,61 +10,61 @@ use crate::order::{Pick, Rng};
 use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Plan, Resizer, Transform};
 
-/// What is done to every sample. All workers share it.
+/// The steps for every sample. All workers share them.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) fields: Fields,
-    /// The picture that annotations were made on, where their size does not tell.
+    /// The picture that was annotated, if the size of the annotations does not tell.
     pub(crate) annotated: Option<Exif>,
     pub(crate) seed: u64,
     /// How often a sample is read again after a transient error.
     pub(crate) retries: usize,
-    /// The most bytes of a sample, all its fields together.
+    /// Maximum bytes of a sample, all its fields together.
     pub(crate) sample_bytes: u64,
-    /// Whether damage that decoders pass over is an error, wherever it is in the file.
+    /// Whether damage that decoders tolerate is an error.
     pub(crate) strict: bool,
-    /// The pictures that were decoded although they are damaged.
+    /// The damaged pictures that were decoded.
     pub(crate) damaged: Damaged,
-    /// Whether a sample that fails is replaced by another of its batch.
+    /// Whether a failed sample is replaced by another one of its batch.
     pub(crate) stand_in: bool,
-    /// Whether a sample that fails is black, and stays in its batch with its error.
+    /// Whether a failed sample stays in its batch, black, with its error.
     pub(crate) blank: bool,
 }
 
-/// An image of a sample: its header is read, and its plan is made.
+/// An image of a sample, with its header and its plan.
 pub(crate) struct Planned<'a> {
     /// The picture, until it is decoded.
     pub(crate) picture: Option<Picture<'a>>,
     pub(crate) plan: Plan,
-    /// The random numbers that follow those of the plan.
+    /// The generator after the plan took its numbers.
     pub(crate) rng: Rng,
 }
 
 impl Planned<'_> {
-    /// Its encoded bytes; 0 once it is decoded.
+    /// Number of its encoded bytes; 0 once it is decoded.
     pub(crate) fn encoded_bytes(&self) -> usize {
         self.picture.as_ref().map_or(0, |picture| picture.bytes().len())
     }
 }
 
 impl Recipe {
-    /// Reads sample `id`. A transient error is retried once for each further buffer, while `go_on`
-    /// agrees.
+    /// Reads sample `id`. After a transient error it tries again, once per further buffer, as long
+    /// as `go_on` returns true.
     pub(crate) fn read<'a>(
         &'a self,
         id: u64,
         buffers: &'a mut [Vec<u8>],
         go_on: impl FnMut() -> bool,
     ) -> Result<Sample<'a>> {
-        // What a try that failed was given stays lent to it.
+        // A failed attempt may still borrow its buffer.
         let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
-        retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one for each try")))
+        retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one per attempt")))
     }
 
-    /// The error of sample `id`.
+    /// Adds sample `id`, its key and its file to an error.
     pub(crate) fn blame(&self, id: u64, key: &str, error: Error) -> Error {
         source::blame(&*self.source, id as usize, key, error)
     }
@@ -91,7 +91,7 @@ impl Recipe {
         planned.map_err(|e| self.blame(pick.sample, sample.key(), e))
     }
 
-    /// Refuses a sample of more bytes than the limit, before anything is made of it.
+    /// Refuses a sample with more bytes than the limit.
     pub(crate) fn check_length(&self, sample: &Sample<'_>, pick: &Pick) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
@@ -101,10 +101,10 @@ impl Recipe {
         Ok(())
     }
 
-    /// Reads all of a picture for a strict loader.
+    /// Checks a whole picture for a strict loader.
     ///
     /// # Errors
-    /// If it does not decode, or is damaged anywhere.
+    /// If the picture does not decode, or is damaged anywhere.
     pub(crate) fn refuse_damage(picture: &mut Picture<'_>) -> Result<()> {
         guarded(|| match picture.check() {
             Condition::Sound => Ok(()),
@@ -113,14 +113,14 @@ impl Recipe {
         })
     }
 
-    /// Counts and names a picture of sample `id` if the decoder met damage in it.
+    /// Counts a picture of sample `id`, and logs its name, if the decoder found damage.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) {
         if let Some(what) = pixels.damage() {
             self.damaged.note(id, || self.blame(id, key, Error::decode(what)));
         }
     }
 
-    /// Decodes all jobs. If one panics, each is decoded alone to find it.
+    /// Decodes all jobs together. After a panic it decodes each alone, to find the cause.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let group = guarded(|| {
             decode::decode_group(jobs);
@@ -133,7 +133,7 @@ impl Recipe {
         }
     }
 
-    /// From decoded pixels to the finished image.
+    /// Turns decoded pixels into the finished image.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -189,16 +189,16 @@ impl Recipe {
     }
 }
 
-/// What a device left to the host.
+/// Repairs of pictures that a device left to the host.
 impl Recipe {
-    /// The sample whose pictures stand at `place` of a full batch: another one's if that stands in
-    /// for the sample there.
+    /// Returns the place of the sample whose pictures are at `place` of a full batch. It differs
+    /// from `place` if another sample replaces a failed one.
     #[cfg(feature = "cuda")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.fields.images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
     }
 
-    /// Finishes a batch again, of which the samples at `places` were decoded again.
+    /// Finishes a batch again after the samples at `places` were decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
         if self.stand_in {
             replace_faulty(full);
@@ -234,7 +234,7 @@ fn replace_faulty(full: &mut Full) {
         let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
-            // What a device decodes stays where it is: the donor's record names it.
+            // The device finds encoded data through the donor's record.
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }

@@ -1,6 +1,6 @@
-//! Spans, and the file of Chrome trace events they become.
+//! Spans, and their file of Chrome trace events.
 //!
-//! The format: <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>,
+//! The format is <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>,
 //! complete events (`"ph": "X"`) in a JSON object. After every window the file is a complete JSON
 //! document.
 
@@ -29,7 +29,7 @@ pub(super) const STEP: &str = "ProfilerStep#";
 /// Ends the document; the next window is written over it.
 const TAIL: &[u8] = b"\n]}\n";
 
-/// Where a span is drawn.
+/// Row of a span in the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
     /// A thread of the program; the consumer is one.
@@ -78,7 +78,7 @@ pub(crate) struct Args {
 struct Event {
     row: Row,
     name: Cow<'static, str>,
-    /// In ns after the trace was made.
+    /// In ns after the trace began.
     begin: u64,
     end: u64,
     args: Args,
@@ -102,11 +102,11 @@ struct Complete<'a> {
 pub(crate) struct Trace {
     /// Whether a window is open. Outside of windows a thread reads only this.
     on: AtomicBool,
-    /// Counts the windows, for clocks that are set anew in each.
+    /// Number of windows so far. The device's clock is set again in each.
     window: AtomicU64,
     zero: Instant,
-    /// One list a worker, then one a reader, so that they do not meet, and the last for all other
-    /// threads.
+    /// One list per worker, then one per reader, so they do not contend. All other threads share
+    /// the last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
     machine: Mutex<Machine>,
@@ -118,11 +118,11 @@ struct Machine {
     phase: Phase,
     /// Beginning of the window that is open or waits to be written.
     begin: u64,
-    /// Its end, and the number of batches after which it is written. The device's times arrive a
-    /// little later.
+    /// End of the window, and the number of batches after which it is written. The device's times
+    /// arrive a little later.
     closed: Option<(u64, u64)>,
     path: PathBuf,
-    /// None after it could not be written.
+    /// `None` after a failed write.
     file: Option<File>,
     /// Rows whose names are in the file.
     named: BTreeMap<Row, String>,
@@ -255,8 +255,8 @@ impl Trace {
         said(written);
     }
 
-    /// Takes the recorded spans and writes those in the closed window, if there is one. Returns what
-    /// is to be logged: the number of spans, or why tracing ends.
+    /// Takes the recorded spans and writes those in the closed window, if there is one. Returns the
+    /// message for the log: the number of spans, or the error that ends the trace.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();
@@ -282,7 +282,7 @@ impl Trace {
     }
 }
 
-/// Logs what came of writing. The logger is the user's: nothing is locked meanwhile.
+/// Logs the result of writing. No lock is held, because the logger is the user's code.
 fn said(written: Option<Result<(PathBuf, usize)>>) {
     match written {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
@@ -343,7 +343,7 @@ impl Event {
     fn complete(&self) -> Complete<'_> {
         let (pid, tid) = self.row.ids();
         let category = match self.row {
-            // What `record_function` gives.
+            // The category of PyTorch's `record_function`.
             Row::Thread(_) => "user_annotation",
             Row::Coordinator | Row::Worker(_) | Row::Reader(_) => "loader",
             _ => "device",
@@ -352,7 +352,7 @@ impl Event {
             (STEP, Some(batch)) => Cow::Owned(format!("{STEP}{batch}")),
             (name, _) => Cow::Borrowed(name),
         };
-        // Microseconds are read back to the nanosecond: 52 days of them fit an f64 exactly.
+        // An f64 holds 52 days of microseconds exact to the nanosecond.
         let micros = |ns: u64| ns as f64 / 1e3;
         let (ts, dur) = (micros(self.begin), micros(self.end - self.begin));
         Complete { name, cat: category, ph: "X", ts, dur, pid, tid, args: &self.args }

@@ -8,14 +8,14 @@ use super::nvtx;
 use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
 
-/// Stragglers that are kept.
+/// Number of stragglers that are kept.
 const STRAGGLERS: usize = 8;
 /// The consumer's wait, and the coordinator's, in traces.
 pub(crate) const WAIT: &str = "wait for a batch";
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
 /// Seconds after which a straggler counts for half as much.
 const HALF_LIFE: f64 = 30.0;
-/// Ready batches that are told apart.
+/// Length of the histogram of ready batches.
 const READY: usize = 64;
 
 /// One worker's sums. Each worker has its own cache lines, so counting causes no traffic between
@@ -44,7 +44,7 @@ pub(crate) struct ReaderCounters {
     since: AtomicU64,
 }
 
-/// The consumer's side, touched once a batch.
+/// The consumer's state, updated once per batch.
 struct Consumer {
     /// When the last batch was delivered, with its epoch and number. Cleared when an epoch begins,
     /// because the time between epochs is not a step.
@@ -52,7 +52,7 @@ struct Consumer {
     starting: bool,
     start_ns: u64,
     epochs: u64,
-    /// How often n batches were ready when one was asked for. The last entry counts all larger n.
+    /// Number of requests while n batches were ready. The last entry counts all larger n.
     ready: [u64; READY],
     timeline: Timeline,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Counters {
     batches: AtomicU64,
     retries: AtomicU64,
     samples: AtomicU64,
-    /// The consumer's waits on the host, a batch each; and the time it spent with the batch.
+    /// The consumer's waits on the host, one per batch, and its time with each batch.
     pub(crate) wait: Tally,
     step: Tally,
     /// The coordinator's waits for a free slot.
@@ -79,8 +79,7 @@ pub(crate) struct Counters {
     pub(crate) device_decode: Tally,
     pub(crate) stall: Tally,
     consumer: Mutex<Consumer>,
-    /// The threshold above which a sample is a straggler. It rises until few samples exceed it and
-    /// falls with time.
+    /// Threshold of a straggler. It rises until few samples exceed it and falls with time.
     slow_ns: AtomicU64,
     slowest: Mutex<Vec<Slow>>,
     trace: OnceLock<Arc<Trace>>,
@@ -121,12 +120,12 @@ impl Counters {
         }
     }
 
-    /// Traces from now on.
+    /// Sets the trace.
     pub(crate) fn trace_to(&self, trace: Arc<Trace>) {
         assert!(self.trace.set(trace).is_ok(), "a loader has one trace");
     }
 
-    /// Ends the trace: its file is complete.
+    /// Ends the trace and completes its file.
     pub(crate) fn end_trace(&self) {
         if let Some(trace) = self.trace() {
             trace.end();
@@ -147,7 +146,7 @@ impl Counters {
         &self.workers[index]
     }
 
-    /// Reader `index` begins to read `sample`.
+    /// Notes that reader `index` begins to read `sample`.
     pub(crate) fn reads(&self, index: usize, sample: u64) {
         let reader = &self.readers[index];
         reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
@@ -155,7 +154,7 @@ impl Counters {
         nvtx::push(Stage::Read.name());
     }
 
-    /// Reader `index` has read its sample, of `bytes` bytes, in `ns`.
+    /// Counts a read of reader `index`: `bytes` bytes in `ns`.
     pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
         self.readers[index].sample.store(0, Relaxed);
@@ -166,13 +165,13 @@ impl Counters {
         self.consumer.lock().expect("nothing panics while holding it")
     }
 
-    /// An epoch begins.
+    /// Notes that an epoch begins.
     pub(crate) fn begin(&self) {
         let mut consumer = self.consumer();
         (consumer.delivered, consumer.starting) = (None, true);
     }
 
-    /// The consumer asks for a batch while `ready` are. Returns the time.
+    /// Notes that the consumer requests a batch while `ready` are ready. Returns the time.
     pub(crate) fn asked(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
@@ -187,11 +186,11 @@ impl Counters {
         drop(consumer);
         let Some(trace) = self.trace() else { return now };
         trace.step(self.batches.load(Relaxed), now);
-        // At the end of a window the trace is written; that time is not a wait for a batch.
+        // Writing the trace at the end of a window is not a wait for a batch.
         Instant::now()
     }
 
-    /// The consumer got the batch it asked for at `asked`: number `batch` of `epoch`.
+    /// Notes that the consumer received batch `batch` of `epoch`, which it requested at `asked`.
     pub(crate) fn delivered(&self, epoch: u64, batch: u64, samples: usize, asked: Instant) {
         let now = Instant::now();
         let waited = nanos(now, asked);
@@ -216,7 +215,7 @@ impl Counters {
         });
     }
 
-    /// The coordinator waited since `since` for the slot of batch `batch` of `epoch`.
+    /// Counts the coordinator's wait since `since` for the slot of batch `batch` of `epoch`.
     pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant) {
         let now = Instant::now();
         self.slot.add(nanos(now, since), 0);
@@ -231,7 +230,7 @@ impl Counters {
         &self.fields[number]
     }
 
-    /// A sample took `ns` in each stage. `slowest` is the number of the field that took longest.
+    /// Notes a sample's time in each stage. `slowest` is the number of the field that took longest.
     pub(crate) fn sample_took(&self, ns: StageMap<u64>, slowest: usize, sample: u64, key: &str) {
         let total: u64 = ns.values().sum();
         if total > self.slow_ns.load(Relaxed) {
@@ -268,7 +267,7 @@ impl Counters {
         self.slow_ns.store(fade(&mut slowest, at), Relaxed);
     }
 
-    /// A sample is read again after a transient error.
+    /// Counts a repeated read after a transient error.
     pub(crate) fn retried(&self) {
         self.retries.fetch_add(1, Relaxed);
     }
@@ -294,12 +293,12 @@ impl Counters {
         workers.chain(self.readers.iter().enumerate().filter_map(reads)).collect()
     }
 
-    /// Batches delivered.
+    /// Number of batches delivered.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.load(Relaxed)
     }
 
-    /// Samples in them.
+    /// Number of samples delivered.
     pub(crate) fn samples(&self) -> u64 {
         self.samples.load(Relaxed)
     }
@@ -309,8 +308,8 @@ impl Counters {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
-    /// All statistics except those that only the loader knows: its memory, its workers and batches
-    /// ahead in use, and the time of its epochs.
+    /// Returns the statistics. The loader adds its memory, its workers and batches ahead in use,
+    /// and the time of its epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
@@ -394,17 +393,17 @@ impl WorkerCounters {
         self.stages[stage].add_time(ns);
     }
 
-    /// A sample is a JPEG without restart markers.
+    /// Counts a JPEG without restart markers.
     pub(crate) fn plain_jpeg(&self) {
         self.plain_jpegs.store(self.plain_jpegs.load(Relaxed) + 1, Relaxed);
     }
 
-    /// A picture is left to the device.
+    /// Counts a picture that is left to the device.
     pub(crate) fn left_to_device(&self) {
         self.left_to_device.store(self.left_to_device.load(Relaxed) + 1, Relaxed);
     }
 
-    /// A sample is done.
+    /// Counts a prepared sample.
     pub(crate) fn sample(&self) {
         // Only the worker writes its sums, so a load and a store are enough. Others read.
         self.samples.store(self.samples.load(Relaxed) + 1, Relaxed);
@@ -423,9 +422,9 @@ impl WorkerCounters {
     }
 }
 
-/// Keeps the stragglers that count most at `now`. Returns the threshold in ns.
+/// Keeps the stragglers with the greatest weight at `now`. Returns the threshold in ns.
 ///
-/// A straggler counts half after every [`HALF_LIFE`]. So a slow start does not hide later
+/// The weight of a straggler halves every [`HALF_LIFE`], so a slow start does not hide later
 /// stragglers.
 fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
     slowest.sort_by(|a, b| b.counts(now).total_cmp(&a.counts(now)));
@@ -436,19 +435,19 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 /// One of the slowest samples.
 struct Slow {
     of: Straggler,
-    /// When it took its longest time, in seconds after the loader was opened. It may have been less
-    /// slow again later.
+    /// Moment of its longest time, in seconds after the loader was opened. Later times may be
+    /// shorter.
     longest_at: f64,
 }
 
 impl Slow {
-    /// The weight of its longest time at `now`.
+    /// Weight of its longest time at `now`.
     fn counts(&self, now: f64) -> f64 {
         self.of.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }
 }
 
-/// From `start` to `end`, in ns.
+/// Time from `start` to `end`, in ns.
 pub(crate) fn nanos(end: Instant, start: Instant) -> u64 {
     end.duration_since(start).as_nanos() as u64
 }

@@ -1,12 +1,12 @@
 use serde::{Deserialize, Serialize};
 
-/// A wait below this share of the time is too short to matter.
+/// Minimum share of the time that the consumer waits before the loader is the limit.
 pub(super) const STALLED: f64 = 0.05;
-/// Workers that are busy for this share of the time are saturated.
+/// Minimum busy share of saturated workers.
 pub(super) const SATURATED: f64 = 0.75;
-/// A copy or convert stream that is busy for this share of the time is saturated.
+/// Minimum busy share of a saturated copy or convert stream.
 pub(super) const STREAM_SATURATED: f64 = 0.8;
-/// The verdict needs at least this many batches.
+/// Minimum number of batches for a verdict.
 pub(super) const LEAST_BATCHES: u64 = 4;
 
 /// The stage that limits a loader.
@@ -14,7 +14,7 @@ pub(super) const LEAST_BATCHES: u64 = 4;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Limit {
-    /// The consumer. It hardly waits.
+    /// The consumer, which hardly waits.
     Step,
     /// Reading samples.
     Read,
@@ -38,16 +38,16 @@ pub enum Limit {
     Slots,
     /// One or a few samples that take very long.
     Straggler,
-    /// The beginnings of epochs.
+    /// The starts of epochs.
     EpochStart,
     /// The numbers show no single cause.
     Unclear,
 }
 
-/// A limit in a few words, and the lines behind it.
+/// A limit, its headline, and the lines of evidence and advice.
 pub(super) type Judgement = (Limit, String, Vec<String>);
 
-/// A share of 0 to 1 in whole percent. Two clocks may make it a little more than 1.
+/// Converts a share of 0 to 1 to whole percent. Differences between clocks may exceed 1 slightly.
 pub(super) fn percent(share: f64) -> u32 {
     (100.0 * share.clamp(0.0, 1.0)).round() as u32
 }

@@ -1,15 +1,16 @@
-//! How the loader spent its time.
+//! Where the loader's time goes: counters, statistics, verdicts and traces.
 //!
 //! 1. `stage`: [`Stage`], a step of a worker's work on a sample, and [`StageMap`], one value per
 //!    stage. A field that computes has a stage of its own.
 //! 2. `tally`: count, sum and histogram of one stage, written by one thread. [`StageStats`] is the
 //!    result.
-//! 3. `counters`: the running sums of workers, coordinator, ring and consumer. They are always on.
+//! 3. `counters`: the running sums of workers, coordinator, ring and consumer. They are always
+//!    active.
 //! 4. `timeline`: [`Interval`], the run cut into equal intervals.
 //! 5. `process`: [`ProcessStats`], the operating system's counts.
 //! 6. `stats`: [`Stats`], all numbers together, with the slowest samples.
-//! 7. `limit`: [`Limit`], the stage that limits a loader; `serving`: the judgement of a decoder;
-//!    `verdict`: [`Verdict`], the judgement of a loader, with what would lift the limit.
+//! 7. `limit`: [`Limit`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
+//!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
 //! 9. `chrome`: the spans of the traced batches, and their file of Chrome trace events.
 //! 10. `span`: [`span()`], the program's own spans in that file.

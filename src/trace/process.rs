@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What the operating system counts for this process. On systems other than Unix all counts are 0.
+//! The operating system's counts for this process. On systems other than Unix all counts are 0.
 //!
 //! **Invariants**
 //! 1. `getrusage` fills the whole structure it is given when it returns 0.
@@ -27,7 +27,7 @@ pub struct ProcessStats {
     pub anonymous_bytes: Option<u64>,
 }
 
-/// What every Unix counts.
+/// Counts of every Unix.
 #[derive(Default)]
 struct Usage {
     cpu_seconds: f64,
@@ -59,7 +59,7 @@ fn usage() -> Usage {
 pub(crate) struct ThreadUsage {
     /// Processor time in ns.
     pub(crate) cpu_ns: u64,
-    /// How often it gave its processor away to wait, plus its page faults that waited for a medium.
+    /// Number of voluntary context switches, plus page faults that waited for storage.
     pub(crate) waits: u64,
 }
 

@@ -1,7 +1,7 @@
 use crate::error::{Error, Result};
 
-/// Which batches are traced, as in `torch.profiler.schedule`: the last `active` of every `wait +
-/// warmup + active` batches, `repeat` times.
+/// Selects the batches to trace, as `torch.profiler.schedule` does: the last `active` of every
+/// `wait + warmup + active` batches, `repeat` times.
 ///
 /// The count runs over the loader's life, from the first batch of its first epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Schedule {
     pub repeat: u64,
 }
 
-/// Where a batch lies in the schedule.
+/// Position of a batch in the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Off,

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use super::nvtx;
 
-/// Windows that are open in this process.
+/// Number of open windows in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
 
 /// Receives the program's spans.
 pub(super) trait Listener: Send + Sync {
-    /// A span of this thread has ended.
+    /// Receives a span of the calling thread after its end.
     fn heard(&self, name: &'static str, start: Instant, end: Instant);
 }
 
@@ -46,7 +46,7 @@ impl Drop for Span {
     fn drop(&mut self) {
         let Some(start) = self.start else { return };
         let end = Instant::now();
-        // Writing happens elsewhere. Nothing here can panic while the lock is held.
+        // The lock is held only to collect the listeners.
         let listeners: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.heard(self.name, start, end));
     }
@@ -71,7 +71,7 @@ pub(super) fn closed() {
     OPEN.fetch_sub(1, Relaxed);
 }
 
-/// A number for this thread.
+/// Returns a number that identifies the calling thread.
 pub(super) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local!(static THIS: u64 = NEXT.fetch_add(1, Relaxed));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Interval, ProcessStats, Stage, StageStats};
 
-/// What a loader did in its epochs since it was opened. [`since`](Stats::since) gives the
+/// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
 /// difference between two `Stats`.
 ///
 /// Counting is always on and costs about 60 ns per stage and sample. [`verdict`](Stats::verdict)
@@ -27,8 +27,8 @@ pub struct Stats {
     /// Processors that this process may use. Processors shared with other ranks count by this
     /// rank's share.
     pub processors: usize,
-    /// Batches made ahead of the consumer. If the number is [automatic](crate::Loader::prefetch),
-    /// this is its current value.
+    /// Number of batches ahead of the consumer. If it is [automatic](crate::Loader::prefetch), this
+    /// is its current value.
     pub prefetch: usize,
     /// With automatic `prefetch`, the maximum it may reach; otherwise equal to
     /// [`prefetch`](Stats::prefetch).
@@ -57,11 +57,11 @@ pub struct Stats {
     /// Pictures that workers left to the device; see
     /// [`Loader::decode_on`](crate::Loader::decode_on).
     pub decoded_on_device: u64,
-    /// Pictures that were decoded although they are damaged, each time they were decoded. A decoder
-    /// sees the damage that it meets in the part of the file that a crop needs;
-    /// [`Loader::strict`](crate::Loader::strict) looks at all of it, and makes damage an error.
+    /// Number of times a damaged picture was decoded. A decoder finds only damage in the part of
+    /// the file that a crop needs. [`Loader::strict`](crate::Loader::strict) checks the whole file,
+    /// and makes damage an error.
     pub damaged: u64,
-    /// How often a sample was read again after a transient error; see
+    /// Number of reads that were repeated after a transient error; see
     /// [`Loader::retries`](crate::Loader::retries).
     pub retries: u64,
     /// Seconds the consumer waited for batches on the host.
@@ -70,12 +70,12 @@ pub struct Stats {
     pub epochs: u64,
     /// The part of the wait that was for the first batches of epochs, in seconds.
     pub start_seconds: f64,
-    /// A worker's reading of a sample, and the choice of its crop. A memory-mapped page that comes
-    /// from the disk counts where it is first touched, which may be in decoding. For a sample that
-    /// was read [ahead](Stats::ahead) only the choice of the crop counts.
+    /// Reading a sample and choosing its crop. The time of loading a memory-mapped page from the
+    /// disk counts in the stage that first touches it, which may be decoding. For a sample that was
+    /// read [ahead](Stats::ahead), only choosing the crop counts.
     pub read: StageStats,
-    /// Reading by separate threads, which start when reads are seen to wait. The times of parallel
-    /// reads are added up. `None` as long as workers read.
+    /// Reading by separate threads, which start once reads wait for storage. The times of parallel
+    /// reads add up. `None` as long as workers read.
     pub ahead: Option<StageStats>,
     /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
     /// bytes.
@@ -102,10 +102,10 @@ pub struct Stats {
     /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
     /// device's clock.
     pub stall: Option<StageStats>,
-    /// The consumer's time from receiving a batch to asking for the next one: the training step as
+    /// The consumer's time from receiving a batch to requesting the next one: the training step as
     /// the host sees it. The step of an epoch's last batch is not counted.
     pub step: StageStats,
-    /// `ready[n]` times, n batches were ready when the consumer asked for one.
+    /// `ready[n]` is the number of requests for a batch while n batches were ready.
     pub ready: Vec<u64>,
     /// Page-locked bytes of the batch buffers.
     pub pinned_bytes: usize,
@@ -132,13 +132,13 @@ pub struct Straggler {
     pub key: String,
     /// The stage that took most of the time.
     pub stage: String,
-    /// The longest recent time, in seconds. A time counts half after every 30 s.
+    /// The longest recent time, in seconds. The weight of a time halves every 30 s.
     pub seconds: f64,
-    /// How often the sample was among the slowest.
+    /// Number of times the sample was among the slowest.
     pub times: u64,
-    /// Seconds it took in all those times together.
+    /// Total seconds of those times.
     pub total_seconds: f64,
-    /// When it was last among the slowest, in seconds after the loader was opened.
+    /// Last time it was among the slowest, in seconds after the loader was opened.
     pub at_seconds: f64,
 }
 
@@ -151,12 +151,12 @@ impl Straggler {
 }
 
 impl Stats {
-    /// Samples delivered a second.
+    /// Samples delivered per second.
     pub fn samples_per_second(&self) -> f64 {
         ratio(self.samples as f64, self.seconds)
     }
 
-    /// Bytes read a second, of all fields.
+    /// Bytes read per second, of all fields.
     pub fn bytes_per_second(&self) -> f64 {
         ratio(self.bytes_read as f64, self.seconds)
     }
@@ -166,8 +166,8 @@ impl Stats {
         ratio(self.waited_seconds, self.seconds)
     }
 
-    /// Share of the time that the consumer's stream waited on the device, 0 to 1; none for batches
-    /// in host memory.
+    /// Share of the time that the consumer's stream waited on the device, 0 to 1; `None` for
+    /// batches in host memory.
     pub fn device_stall_fraction(&self) -> Option<f64> {
         self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
     }
@@ -199,33 +199,33 @@ impl Stats {
         self.stages().map(|(_, stage)| stage.seconds).sum()
     }
 
-    /// Workers that were busy, on average: 0 to [`workers`](Stats::workers).
+    /// Average number of busy workers: 0 to [`workers`](Stats::workers).
     pub fn busy_workers(&self) -> f64 {
         ratio(self.worked_seconds(), self.seconds)
     }
 
-    /// Share of their time that workers in use were busy, 0 to 1.
+    /// Share of the workers' time that they were busy, 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
         // Statistics of older versions contain only the number of workers.
         let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
         ratio(self.worked_seconds(), all).min(1.0)
     }
 
-    /// Reads that were under way at a time on average, by threads that read for the workers.
+    /// Average number of parallel reads by the threads that read ahead.
     pub(super) fn reads_under_way(&self) -> f64 {
         self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
     }
 
-    /// Batches that were ready when the consumer asked for one, on average.
+    /// Average number of ready batches when the consumer requests one.
     pub fn mean_ready(&self) -> f64 {
         let times: u64 = self.ready.iter().sum();
         ratio(self.ready.iter().enumerate().map(|(n, &times)| n as f64 * times as f64).sum(), times as f64)
     }
 
-    /// What happened between `earlier` and these, both of the same loader.
+    /// Returns the statistics of the time between `earlier` and `self`, of the same loader.
     ///
-    /// Of the [slowest](Stats::slowest) samples those are left that were slow after `earlier`, with
-    /// all their times.
+    /// [`slowest`](Stats::slowest) keeps the samples that were slow after `earlier`, with all their
+    /// times.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let both = |a: &Option<StageStats>, b: &Option<StageStats>| match (a, b) {
@@ -276,13 +276,13 @@ impl Stats {
     }
 }
 
-/// `a / b`, and 0 where there was nothing to divide by.
+/// Returns `a / b`, or 0 if `b` is 0.
 pub(super) fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
 impl fmt::Display for Stats {
-    /// A table for a person.
+    /// Prints a table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| 100.0 * share;
         writeln!(

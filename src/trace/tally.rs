@@ -2,13 +2,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
-/// Times up to here, in ns, are in the first bucket: a power of two.
+/// Upper end of the first bucket, in ns: a power of two.
 const FIRST: u64 = 256;
-/// Powers of two above [`FIRST`] that are told apart: the last bucket begins at half an hour.
+/// Number of powers of two above [`FIRST`]. The last bucket begins at half an hour.
 const OCTAVES: usize = 33;
 const BUCKETS: usize = 1 + 4 * OCTAVES;
 
-/// Number of the bucket of a time: four to each power of two.
+/// Returns the bucket of a time. Each power of two has four buckets.
 fn bucket(ns: u64) -> usize {
     if ns < FIRST {
         return 0;
@@ -26,10 +26,9 @@ fn least(bucket: usize) -> u64 {
     }
 }
 
-/// Counts, sums and a histogram that one thread at a time adds to and any may read.
+/// A count, sums and a histogram with one writer and any number of readers.
 ///
-/// An entry is four loads and four stores to memory that only its writer writes: no lock, no
-/// read-modify-write.
+/// Adding an entry takes four loads and four stores, without a lock or an atomic read-modify-write.
 pub(crate) struct Tally {
     count: AtomicU64,
     ns: AtomicU64,
@@ -88,11 +87,11 @@ pub struct StageStats {
     pub count: u64,
     /// Seconds in the stage, summed over all threads.
     pub seconds: f64,
-    /// Bytes that the stage produced; 0 if it moves no bytes.
+    /// Bytes that the stage produced; 0 if it produces no bytes.
     pub bytes: u64,
-    /// Half of the entries took no longer, in seconds; to 12.5 %.
+    /// Median time of an entry, in seconds, to 12.5 %.
     pub p50_seconds: f64,
-    /// 99 of 100 entries took no longer, in seconds; to 12.5 %.
+    /// 99th percentile of the times, in seconds, to 12.5 %.
     pub p99_seconds: f64,
     /// Pairs of a bucket's least time in ns and its entries. Empty buckets are left out. There are
     /// four buckets per power of two, so a bucket's middle is at most 12.5 % off.
@@ -111,8 +110,7 @@ impl StageStats {
         if self.count == 0 { 0.0 } else { self.seconds / self.count as f64 }
     }
 
-    /// The time that a share `q` (0 to 1) of the entries did not exceed, in seconds: the middle of
-    /// its bucket.
+    /// Quantile `q` (0 to 1) of the times, in seconds: the middle of its bucket.
     pub fn quantile(&self, q: f64) -> f64 {
         let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
         let rank = (q * total as f64).ceil().max(1.0) as u64;
@@ -124,7 +122,7 @@ impl StageStats {
         found.map_or(0.0, |&[from, _]| (from + least(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
     }
 
-    /// What was added after `earlier`.
+    /// The difference from `earlier`.
     pub(super) fn since(&self, earlier: &StageStats) -> StageStats {
         let before = |least: u64| earlier.histogram.iter().find(|b| b[0] == least).map_or(0, |b| b[1]);
         let left = self.histogram.iter().map(|&[least, n]| [least, n.saturating_sub(before(least))]);

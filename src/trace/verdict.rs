@@ -8,8 +8,8 @@ use super::{Stage, StageStats, Stats, Straggler};
 
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
-/// How many times as fast random crops of packed photographs decode, compared with plain ones. On
-/// two cores the whole path, 80 % of it decoding, was 1.66 times as fast; on sixteen, 2.03 times
+/// Speed of decoding random crops of packed photographs, relative to plain ones. The whole path, of
+/// which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times on sixteen
 /// (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
 /// With this many reads under way on average, reading is the bottleneck.
@@ -17,7 +17,7 @@ const READS: f64 = 2.0;
 /// Minimum share of the wait at which first batches of epochs are named in addition to the limit.
 const STARTS: f64 = 0.25;
 
-/// What limits a loader, with the numbers. Its `Display` is [`text`](Verdict::text).
+/// The limit of a loader, with the numbers behind it. Its `Display` is [`text`](Verdict::text).
 ///
 /// The first rule that holds decides. *Waited* is the share of the time that the consumer's stream
 /// waited on the device, once half of the batches were timed there. For batches in host memory it
@@ -27,36 +27,37 @@ const STARTS: f64 = 0.25;
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Limit::Step).
 /// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up
-///    half of the wait or more, beyond what a usual sample takes and what workers [waited for a
-///    processor](Stats::delayed_seconds): [`Straggler`](Limit::Straggler). Samples that were slow
-///    at the same moment on several workers do not count: what held them all up is not in the
-///    samples.
+///    half of the wait or more, after subtracting the time of usual samples and the time that
+///    workers [waited for a processor](Stats::delayed_seconds): [`Straggler`](Limit::Straggler).
+///    Samples that were slow at the same moment on several workers do not count, because their
+///    common cause is not in the samples.
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
 ///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
-/// 5. Busy at least 75 %: the stage with the greatest share, read is [`Read`](Limit::Read); write
-///    is [`Memory`](Limit::Memory); decode, transform and a field are [`Workers`](Limit::Workers)
-///    where there are fewer workers than processors and workers hardly wait for a processor, else
-///    [`Decode`](Limit::Decode), [`Transform`](Limit::Transform) and [`Field`](Limit::Field).
+/// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Limit::Read) and
+///    writing is [`Memory`](Limit::Memory). Decoding, transforms and fields are
+///    [`Workers`](Limit::Workers) if there are fewer workers than processors and workers hardly
+///    wait for a processor. Otherwise they are [`Decode`](Limit::Decode),
+///    [`Transform`](Limit::Transform) and [`Field`](Limit::Field).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
 /// 7. Threads that read for the workers had 2 reads or more under way on average:
 ///    [`Read`](Limit::Read).
-/// 8. The coordinator waited for slots 10 % of the time or more, so that workers idled while at
-///    other times the consumer waited, and hardly ever had to wait for a processor:
-///    [`Slots`](Limit::Slots).
+/// 8. The coordinator waited for slots 10 % of the time or more, and workers hardly ever waited for
+///    a processor: [`Slots`](Limit::Slots). Workers idled at some times and the consumer waited at
+///    others.
 /// 9. [`Unclear`](Limit::Unclear).
 ///
-/// A [`Decoder`](crate::Decoder) is judged by the rules 1, 2, 4 (the device's decoding), 5, 8 and 9,
-/// in this order. Its text speaks of requests.
+/// The rules for a [`Decoder`](crate::Decoder) are 1, 2, 4 (decoding on the device), 5, 8 and 9, in
+/// this order. Its text is about requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The stage.
+    /// The stage that limits the loader.
     pub limit: Limit,
-    /// The most that the loop could speed up if the consumer never waited, as a factor. No advice
-    /// in the text promises more. `None` if the step takes almost no time.
+    /// Speed-up of the loop if the consumer never waited, as a factor. It bounds all advice in the
+    /// text. `None` if the step takes almost no time.
     pub max_speedup: Option<f64>,
-    /// The limit in a few words, then one line for each piece of evidence and of advice. These
-    /// lines begin with `- `.
+    /// The limit in a few words, then one line for each piece of evidence and advice. These lines
+    /// begin with `- `.
     pub text: String,
 }
 
@@ -73,12 +74,12 @@ pub(super) struct Evidence<'a> {
     pub(super) waited: f64,
     /// 0 to 1.
     pub(super) busy: f64,
-    /// The waits, for people.
+    /// The wait in words.
     pub(super) waits: String,
 }
 
 impl Stats {
-    /// What limits the loader, and what would lift it; [`Verdict`] has the rules.
+    /// Judges what limits the loader; [`Verdict`] lists the rules.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self)
     }
@@ -88,7 +89,7 @@ impl Verdict {
     fn of(stats: &Stats) -> Verdict {
         let host = stats.stall_fraction();
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // A host that runs ahead of its device waits for the device. That wait costs nothing.
+            // A host that is ahead of its device waits for the device. That wait costs nothing.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => host.max(device.unwrap_or(0.0)),
         };
@@ -171,18 +172,18 @@ impl Evidence<'_> {
         (Limit::Unclear, "no single cause".into(), lines)
     }
 
-    /// The most that the loop could gain, as a factor.
+    /// Maximum speed-up of the loop.
     fn max_speedup(&self) -> Option<f64> {
         // Without the wait, only the step remains.
         (self.waited < 0.98).then(|| 1.0 / (1.0 - self.waited))
     }
 
-    /// `times`, but no more than the loop could gain.
+    /// Limits `times` to the maximum speed-up.
     fn at_most(&self, times: f64) -> f64 {
         self.max_speedup().map_or(times, |most| times.min(most))
     }
 
-    /// The share of the wait that is for the first batches of epochs, if it matters.
+    /// Share of the wait for the first batches of epochs, if it matters.
     fn starts(&self) -> Option<String> {
         let Evidence { stats, waited, .. } = self;
         let share = ratio(stats.start_seconds, stats.waited_seconds);
@@ -199,12 +200,12 @@ impl Evidence<'_> {
         })
     }
 
-    /// Samples a second that the workers could deliver if nobody made them wait.
+    /// Samples per second if the workers never waited.
     fn capacity(&self) -> f64 {
         ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
     }
 
-    /// How many workers are busy.
+    /// The number of busy workers in words.
     pub(super) fn busy_workers(&self) -> String {
         let Stats { workers, .. } = *self.stats;
         format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
@@ -227,7 +228,7 @@ impl Evidence<'_> {
         (Limit::Step, "step-bound: the loader is not the limit".into(), lines)
     }
 
-    /// A stream of the device is always busy.
+    /// Judges a loader with a saturated stream on the device.
     fn device_bound(&self) -> Option<Judgement> {
         let Evidence { stats, waits, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
@@ -256,14 +257,14 @@ impl Evidence<'_> {
         Some((Limit::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
-    /// How busy the device is with decoding.
+    /// Decoding on the device in words.
     pub(super) fn device_decode(&self, decode: &StageStats) -> String {
         let (share, each) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
         let batch = if self.stats.on_request { "request" } else { "batch" };
         format!("decoding takes {share} % of the device's time, {each:.2} ms a {batch}")
     }
 
-    /// The workers idle, since samples do not come fast enough to the threads that read.
+    /// Judges a loader whose workers idle because reading ahead is too slow.
     fn reads_bound(&self) -> Judgement {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -277,7 +278,7 @@ impl Evidence<'_> {
         (Limit::Read, "read-bound".into(), lines)
     }
 
-    /// How much is read, and how much the process got from the disk, if the system says so.
+    /// Bytes read per second, and bytes from the disk if the system counts them.
     fn speed_of_reading(&self) -> String {
         let stats = self.stats;
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
@@ -286,18 +287,18 @@ impl Evidence<'_> {
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Share of the workers' busy time in which they were ready to run and waited for a processor,
-    /// 0 to 1.
+    /// Share of the workers' busy time that they were ready to run and waited for a processor, 0 to
+    /// 1.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
     }
 
-    /// How busy workers spent their time, if they did not run for much of it.
+    /// The time that busy workers did not run, if it is much.
     fn off_processor(&self) -> Option<String> {
         let stats = self.stats;
         let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
-        // Each share is rounded once, and the last is what the others leave. Processor time is known
-        // of the whole process, so the workers had that much at most.
+        // Two shares are rounded, and the last is the rest of 100 %. Processor time is that of the
+        // whole process, so it bounds the workers' time.
         let waiting = percent(self.delayed());
         let running = percent(ran).min(100 - waiting);
         let running = if stats.process.cpu_seconds > 0.0 { running } else { 100 - waiting };
@@ -321,7 +322,7 @@ impl Evidence<'_> {
         Some(format!("workers were running {running} % of their busy time{rest}{why}"))
     }
 
-    /// Seconds that a usual sample takes.
+    /// Seconds of a usual sample.
     fn usual(&self) -> f64 {
         let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
@@ -366,7 +367,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// The workers are busy: with what?
+    /// Judges a loader or a decoder with busy workers by their busiest stage.
     pub(super) fn work_bound(&self) -> Judgement {
         let Evidence { stats, waits, .. } = self;
         let total = stats.worked_seconds();
@@ -393,7 +394,7 @@ impl Evidence<'_> {
         let (limit, headline) = match which {
             Stage::Read => (Limit::Read, "read-bound".into()),
             Stage::Write => (Limit::Memory, "memory-bound".into()),
-            // Threads that wait for a processor gain nothing from more threads.
+            // If threads wait for a processor, more threads do not help.
             _ if stats.workers < stats.processors && self.delayed() < DELAYED => {
                 (Limit::Workers, "limited by the number of workers".into())
             }
@@ -405,7 +406,7 @@ impl Evidence<'_> {
         (limit, headline, lines)
     }
 
-    /// Adds what would lift a limit of the workers. `stage` takes `share` of their time.
+    /// Adds advice for a limit of the workers. `stage` takes `share` of their time.
     fn advise(&self, limit: Limit, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
         let halved = self.at_most(1.0 / (1.0 - share / 2.0));
