@@ -72,7 +72,10 @@ impl Loader {
     /// If the list of classes cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
         let options = source::Options::new().mmap(self.mapped).formats(self.codecs.formats());
-        let options = options.lenient(matches!(self.on_error, OnError::Skip { .. })).index(self.indexed);
+        let options = options
+            .lenient(matches!(self.on_error, OnError::Skip { .. }))
+            .index(self.indexed)
+            .stores(self.stores.clone());
         #[cfg(feature = "tables")]
         let options = options.table(self.table.clone());
         Ok(match self.classes.open()? {

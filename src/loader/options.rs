@@ -12,9 +12,9 @@ use crate::engine::{Asked, Checkpoint, DecodeOn, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
 use crate::source;
-use crate::source::Source;
 #[cfg(feature = "tables")]
 use crate::source::TableOptions;
+use crate::source::{Source, Store, Stores};
 use crate::trace;
 use crate::transform::{Augment, Transform};
 
@@ -42,7 +42,7 @@ use crate::transform::{Augment, Transform};
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`store`](Loader::store), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
@@ -62,6 +62,7 @@ pub struct Loader {
     #[cfg(feature = "tables")]
     pub(super) table: TableOptions,
     pub(super) indexed: bool,
+    pub(super) stores: Stores,
     pub(super) batch: Share,
     pub(super) place: Place,
     pub(super) local_world_size: Option<usize>,
@@ -152,6 +153,15 @@ impl Loader {
         Self::from_input(DataSet::from(source).0)
     }
 
+    /// Opens URLs of `scheme` with `store`: `s3` for `Loader::new("s3://bucket/train-{000..099}.tar")`.
+    /// Call it once for each scheme. Tar shards are read from stores.
+    ///
+    /// A URL whose scheme has no store is an error when the loader opens.
+    pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {
+        self.stores.add(scheme.into(), Arc::new(store));
+        self
+    }
+
     /// Whether the listing of a folder is kept in a file beside it; off by default. A folder of
     /// millions of files so opens without listing them; see
     /// [`source::Options::index`](crate::source::Options::index).
@@ -186,6 +196,7 @@ impl Loader {
             #[cfg(feature = "tables")]
             table: TableOptions::new(),
             indexed: false,
+            stores: Stores::default(),
             batch: Share::Rank(32),
             place: Place::Given { rank: 0, world: 1 },
             local_world_size: None,

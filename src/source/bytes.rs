@@ -1,4 +1,4 @@
-//! Where a large file's bytes come from: a map, or reads at a place of the file.
+//! Bytes of a large file: a map, or reads at places of a file or of an object in a store.
 
 use std::fs::File;
 use std::io;
@@ -22,6 +22,36 @@ impl Bytes for &[u8] {
 
     fn get<'a>(&'a self, at: u64, len: usize, _scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         Ok(&self[at as usize..][..len])
+    }
+}
+
+/// A file that is read at its places.
+pub(super) trait Medium: Send + Sync {
+    /// Its length when it was opened.
+    fn len(&self) -> u64;
+
+    /// Fills each of `ranges` from its place on.
+    ///
+    /// # Errors
+    /// If the file ends before, or cannot be read.
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
+
+    /// Checks that the file is still what was opened.
+    ///
+    /// # Errors
+    /// If it has changed.
+    fn check(&self) -> Result<()>;
+}
+
+impl Bytes for &dyn Medium {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        let buffer = room(scratch, len as u64)?;
+        self.read_ranges(&mut [(at, &mut *buffer)])?;
+        Ok(buffer)
     }
 }
 
@@ -51,19 +81,7 @@ impl Unmapped {
     }
 }
 
-impl Bytes for Unmapped {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        let buffer = room(scratch, len as u64)?;
-        self.read(at, buffer)?;
-        Ok(buffer)
-    }
-}
-
-/// What is read of one sample at a time at most, as of a file in a folder.
+/// Maximum number of bytes that are read of one sample, as for a file in a folder.
 const MOST: u64 = 1 << 31;
 
 /// `len` bytes of `scratch`, which stays as long as it gets, so that nothing is zeroed once it has

@@ -10,7 +10,8 @@
 //! 7. [`Memory`]: samples in memory.
 //! 8. [`Concat`]: several data sets as one.
 //! 9. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
-//! 10. [`open`]: chooses the source by what lies at a path.
+//! 10. [`open`]: chooses the source by the content of a path; `formats` has the table of formats.
+//!     [`Store`]: the files of another place than this machine, by URL.
 //! 11. [`Lookahead`]: the reads that a loader is going to make, for sources that fetch ahead.
 //! 12. [`blame`]: makes an error that of a sample. `retry`: reads again after transient errors.
 //!
@@ -28,6 +29,7 @@ mod coco;
 mod concat;
 mod file;
 mod folder;
+mod formats;
 mod hash;
 mod identity;
 mod kept;
@@ -43,6 +45,7 @@ mod retry;
 mod sample;
 #[allow(clippy::module_inception)]
 mod source;
+mod store;
 #[cfg(feature = "tables")]
 mod table;
 mod tar;
@@ -59,6 +62,7 @@ pub use coco::Coco;
 pub use concat::Concat;
 pub(crate) use concat::Join;
 pub use folder::Folder;
+pub use formats::{DATA_FORMATS, DataFormat};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
 pub use lookahead::{Follow, Lookahead, Place};
@@ -66,6 +70,8 @@ pub use memory::{Memory, OwnedSample};
 pub use open::{Options, open};
 pub use sample::Sample;
 pub use source::Source;
+pub(crate) use store::Stores;
+pub use store::{Location, Object, Store};
 #[cfg(feature = "tables")]
 pub use table::{Table, TableOptions};
 pub use tar::Tar;

@@ -20,5 +20,6 @@ mod lmdb_readers;
 mod lmdb_writer;
 mod named_files;
 mod replaced;
+mod stores;
 mod tables;
 mod tar_interop;

@@ -12,18 +12,20 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arrayvec::ArrayVec;
 use memmap2::Mmap;
 use rayon::prelude::*;
 
 use super::index::Index;
 use super::{index, shards, sidecar};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::bytes::{Bytes, Unmapped, room};
+use crate::source::bytes::{Bytes, Medium, Unmapped, room};
 use crate::source::identity::Identity;
 use crate::source::pages::{Map, fetch};
 use crate::source::sample::MAX_FIELDS;
+use crate::source::store::{Object, Store, Stored};
 use crate::source::{Sample, Source};
 
 /// From this size on a shard's index is kept beside it: reading the headers of a smaller one takes
@@ -56,32 +58,67 @@ const KEEP_INDEX: u64 = 16 << 20;
 /// reading a sample detects a shard that was truncated before. Truncating a shard while a sample
 /// from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page. Use
 /// [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
-#[derive(Debug)]
 pub struct Tar {
     shards: Vec<Shard>,
     /// Index of the first sample of each shard, and the number of all.
     starts: Vec<usize>,
     classes: Vec<String>,
-    /// How often the shards were to be looked at.
+    /// Number of requested checks.
     looks: AtomicU64,
 }
 
-#[derive(Debug)]
 struct Shard {
     path: PathBuf,
-    identity: Identity,
-    medium: Medium,
+    held: Held,
     index: Index,
-    /// The last of [`Tar::looks`] that found the file as it was opened.
+    /// The last of [`Tar::looks`] that found the shard unchanged.
     looked: AtomicU64,
-    /// Why no sample of this shard can be read any more.
+    /// The error of every sample from now on, since the shard has changed.
     changed: Mutex<Option<Error>>,
 }
 
-#[derive(Debug)]
-enum Medium {
-    Map(Mmap),
-    File(Unmapped),
+/// The bytes of a shard.
+enum Held {
+    Map { map: Mmap, identity: Identity },
+    Read(Box<dyn Medium>),
+}
+
+impl Held {
+    fn bytes(&self) -> Box<dyn Bytes + '_> {
+        match self {
+            Held::Map { map, .. } => Box::new(&map[..]),
+            Held::Read(medium) => Box::new(&**medium),
+        }
+    }
+
+    /// # Errors
+    /// If the shard is no longer what was opened.
+    fn check(&self, path: &Path) -> Result<()> {
+        match self {
+            Held::Map { identity, .. } => identity.check(path, false).map(drop),
+            Held::Read(medium) => medium.check(),
+        }
+    }
+}
+
+/// A shard file that is read at its places.
+struct Unchanged {
+    file: Unmapped,
+    identity: Identity,
+}
+
+impl Medium for Unchanged {
+    fn len(&self) -> u64 {
+        self.file.len
+    }
+
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        ranges.iter_mut().try_for_each(|(at, to)| self.file.read(*at, to))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.identity.check(&self.file.path, false).map(drop)
+    }
 }
 
 impl Tar {
@@ -112,15 +149,43 @@ impl Tar {
 
     fn with(path: &Path, mapped: bool) -> Result<Self> {
         let paths = shards::expand(path)?;
-        let shards: Vec<Shard> = match paths.len() {
-            1 => vec![Shard::open(&paths[0], mapped)?],
+        Self::of(path, &paths, |path| Shard::open(path, mapped))
+    }
+
+    /// The shards at `url` in a store: one, those of a pattern, or all below it whose URL ends in
+    /// `.tar`.
+    ///
+    /// # Errors
+    /// As [`open`](Tar::open).
+    pub(in crate::source) fn in_store(url: &str, store: &Arc<dyn Store>) -> Result<Self> {
+        let objects = if shards::has_braces(Path::new(url)) {
+            let urls = shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
+            urls.iter().map(|url| store.object(url)).collect::<Result<Vec<_>>>()?
+        } else if is_shard(url) {
+            vec![store.object(url)?]
+        } else {
+            let mut below = store.list(&format!("{}/", url.trim_end_matches('/')))?;
+            below.retain(|object| is_shard(&object.url));
+            if below.is_empty() {
+                return Err(Error::in_source("no .tar objects below this URL; only tar shards are read from a store")
+                    .at_path(url));
+            }
+            below
+        };
+        Self::of(Path::new(url), &objects, |object| Shard::in_store(object, store))
+    }
+
+    /// The shards that `open` opens, in this order.
+    fn of<T: Sync>(path: &Path, places: &[T], open: impl Fn(&T) -> Result<Shard> + Sync + Send) -> Result<Self> {
+        let shards: Vec<Shard> = match places {
+            [one] => vec![open(one)?],
             // Cold headers are waited for, not computed, hence more threads than cores. The pool is
             // gone before the loader's starts.
-            n => rayon::ThreadPoolBuilder::new()
-                .num_threads(n.min(16))
+            _ => rayon::ThreadPoolBuilder::new()
+                .num_threads(places.len().min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-                .install(|| paths.par_iter().map(|path| Shard::open(path, mapped)).collect::<Vec<_>>())
+                .install(|| places.par_iter().map(open).collect::<Vec<_>>())
                 // In order, so that of several bad shards the first is named, whichever thread was
                 // faster.
                 .into_iter()
@@ -148,36 +213,34 @@ impl Tar {
     }
 }
 
+/// Whether a URL names one shard.
+fn is_shard(url: &str) -> bool {
+    url.len() > 4 && url[url.len().saturating_sub(4)..].eq_ignore_ascii_case(".tar")
+}
+
 impl Shard {
-    fn open(path: &Path, mapped: bool) -> Result<Self> {
+    fn open(path: &PathBuf, mapped: bool) -> Result<Self> {
         let io = |e: std::io::Error| Error::io(path, &e);
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if !metadata.is_file() {
             return Err(Error::in_source("not a file").at_path(path));
         }
-        let medium = if mapped {
+        let identity = Identity::of(&metadata);
+        let held = if mapped {
             // SAFETY: invariant 1.
-            Medium::Map(unsafe { Mmap::map(&file) }.map_err(io)?)
+            Held::Map { map: unsafe { Mmap::map(&file) }.map_err(io)?, identity }
         } else {
-            Medium::File(Unmapped { file, len: metadata.len(), path: path.to_owned() })
+            let file = Unmapped { file, len: metadata.len(), path: path.clone() };
+            Held::Read(Box::new(Unchanged { file, identity }))
         };
-        let bytes: &dyn Bytes = match &medium {
-            Medium::Map(map) => &&map[..],
-            Medium::File(file) => file,
-        };
+        let len = held.bytes().len();
         let index = match sidecar::load(path, &metadata) {
             // The map may be of a file that has changed since; its length decides what can be read.
-            Some(index) if metadata.len() == bytes.len() => index,
+            Some(index) if metadata.len() == len => index,
             _ => {
-                if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
-                    return Err(Error::in_source(
-                        "compressed with gzip; only an uncompressed tar can be read at random",
-                    )
-                    .at_path(path));
-                }
-                let index = Index::scan(bytes).map_err(|e| e.at_path(path))?;
-                if bytes.len() >= KEEP_INDEX
+                let index = scan(&held, path)?;
+                if len >= KEEP_INDEX
                     && let Err(e) = sidecar::store(path, &metadata, &index)
                 {
                     tracing::debug!("{}: no index kept: {e}", path.display());
@@ -185,15 +248,18 @@ impl Shard {
                 index
             }
         };
-        let identity = Identity::of(&metadata);
-        Ok(Shard {
-            path: path.to_owned(),
-            identity,
-            medium,
-            index,
-            looked: AtomicU64::new(0),
-            changed: Mutex::default(),
-        })
+        Ok(Shard::new(path.clone(), held, index))
+    }
+
+    fn in_store(object: &Object, store: &Arc<dyn Store>) -> Result<Self> {
+        let path = PathBuf::from(&object.url);
+        let held = Held::Read(Box::new(Stored { store: store.clone(), object: object.clone() }));
+        let index = scan(&held, &path)?;
+        Ok(Shard::new(path, held, index))
+    }
+
+    fn new(path: PathBuf, held: Held, index: Index) -> Self {
+        Shard { path, held, index, looked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
     /// Looks whether the file is what was opened, once for each of `looks`. Others that read of
@@ -206,8 +272,8 @@ impl Shard {
         }
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
-            match self.identity.check(&self.path, false) {
-                Ok(_) => self.looked.store(looks, Ordering::Relaxed),
+            match self.held.check(&self.path) {
+                Ok(()) => self.looked.store(looks, Ordering::Relaxed),
                 // Bytes that were written over do not come back.
                 Err(e) => *changed = Some(e),
             }
@@ -236,22 +302,26 @@ impl Shard {
     /// Reads `fields` into `scratch`, one behind the other, and adds them to `sample`.
     fn read<'a>(
         &'a self,
-        file: &Unmapped,
+        medium: &dyn Medium,
         fields: &'a [index::Field],
         scratch: &'a mut Vec<u8>,
         sample: &mut Sample<'a>,
     ) -> Result<()> {
-        // The label is no field. Of a sample that nobody can have nothing need be read.
+        // The label is not a field. A sample with more fields is an error and need not be read.
         if fields.len() > MAX_FIELDS + 1 {
             return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())));
         }
         let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len));
         let buffer = room(scratch, total)?;
-        let mut rest = &mut *buffer;
-        for field in fields {
-            let (bytes, after) = rest.split_at_mut(field.len as usize);
-            file.read(field.offset, bytes)?;
-            rest = after;
+        {
+            let mut ranges = ArrayVec::<_, { MAX_FIELDS + 1 }>::new();
+            let mut rest = &mut *buffer;
+            for field in fields {
+                let (bytes, after) = rest.split_at_mut(field.len as usize);
+                ranges.push((field.offset, bytes));
+                rest = after;
+            }
+            medium.read_ranges(&mut ranges)?;
         }
         let mut rest = &*buffer;
         for field in fields {
@@ -294,9 +364,9 @@ impl Source for Tar {
         let (shard, key, fields) = self.locate(index);
         shard.look(self.looks.load(Ordering::Relaxed))?;
         let mut sample = Sample::new(key);
-        match &shard.medium {
-            Medium::Map(map) => shard.map(map, fields, &mut sample),
-            Medium::File(file) => shard.read(file, fields, scratch, &mut sample),
+        match &shard.held {
+            Held::Map { map, .. } => shard.map(map, fields, &mut sample),
+            Held::Read(medium) => shard.read(&**medium, fields, scratch, &mut sample),
         }
         .map_err(|e| e.at_path(&shard.path))?;
         Ok(sample)
@@ -315,9 +385,9 @@ impl Source for Tar {
             return Ok(None);
         };
         let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
-        match &shard.medium {
-            Medium::Map(map) => shard.map(map, cls, &mut sample),
-            Medium::File(file) => shard.read(file, cls, scratch, &mut sample),
+        match &shard.held {
+            Held::Map { map, .. } => shard.map(map, cls, &mut sample),
+            Held::Read(medium) => shard.read(&**medium, cls, scratch, &mut sample),
         }
         .and_then(|()| sample.label())
         .map_err(|e| e.at_path(&shard.path))
@@ -333,6 +403,23 @@ impl Source for Tar {
 
     fn kind(&self) -> &'static str {
         "tar"
+    }
+}
+
+/// Reads the headers of a shard.
+fn scan(held: &Held, path: &Path) -> Result<Index> {
+    let bytes = held.bytes();
+    if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
+        return Err(
+            Error::in_source("compressed with gzip; only an uncompressed tar can be read at random").at_path(path)
+        );
+    }
+    Index::scan(&*bytes).map_err(|e| e.at_path(path))
+}
+
+impl std::fmt::Debug for Tar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tar").field("shards", &self.shards.len()).field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -47,7 +47,7 @@ pub(in crate::source) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// The shell's brace expansion without nesting: `{000..099}` counts, with the zeros of its first
 /// number; `{a,b}` lists.
-fn braces(pattern: &str) -> Result<Vec<String>, String> {
+pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = pattern.split_once('{') else { return Ok(vec![pattern.to_owned()]) };
     let (inside, after) = rest.split_once('}').ok_or("brace is not closed")?;
     let choices: Vec<String> = match inside.split_once("..") {

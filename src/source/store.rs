@@ -1,0 +1,181 @@
+//! [`Location`]: where a data set lies. [`Store`]: the files of a place that is not a folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::bytes::Medium;
+use crate::error::{Error, Result};
+
+/// Where a data set lies: a path of this machine, or a URL in a [`Store`].
+///
+/// ```
+/// use warpfeed::source::Location;
+///
+/// assert_eq!(Location::of("s3://bucket/train.tar").scheme(), Some("s3"));
+/// assert_eq!(Location::of("file:///data/train.tar"), Location::of("/data/train.tar"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// A file or a folder, or a pattern of files.
+    Path(PathBuf),
+    /// A text of the form `scheme://…`.
+    Url(String),
+}
+
+impl Location {
+    /// The location that `text` names. A `file://` URL is a path.
+    pub fn of(text: impl AsRef<Path>) -> Self {
+        let path = text.as_ref();
+        match path.to_str().and_then(|text| Some((text, scheme(text)?))) {
+            Some((text, "file")) => Location::Path(text["file://".len()..].into()),
+            Some((text, _)) => Location::Url(text.to_owned()),
+            None => Location::Path(path.to_owned()),
+        }
+    }
+
+    /// The scheme of a URL.
+    pub fn scheme(&self) -> Option<&str> {
+        match self {
+            Location::Path(_) => None,
+            Location::Url(url) => scheme(url),
+        }
+    }
+}
+
+/// The scheme of a URL, as RFC 3986 defines it.
+fn scheme(text: &str) -> Option<&str> {
+    let (scheme, _) = text.split_once("://")?;
+    let sound = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    (scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(sound)).then_some(scheme)
+}
+
+/// One object of a [`Store`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Its URL.
+    pub url: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What changes whenever its bytes do, such as an ETag or a generation, if the store has that.
+    pub tag: Option<String>,
+}
+
+/// Files that are not in a folder of this machine: an object store, a web server, an archive.
+///
+/// [`Options::store`](super::Options::store) and [`Loader::store`](crate::Loader::store) open the URLs
+/// of a scheme with it. Methods are called from many threads at once and may wait.
+pub trait Store: Send + Sync {
+    /// The objects whose URL begins with `prefix`, sorted by URL.
+    ///
+    /// # Errors
+    /// With the prefix, if they cannot be listed.
+    fn list(&self, prefix: &str) -> Result<Vec<Object>>;
+
+    /// The object at `url`.
+    ///
+    /// # Errors
+    /// With the URL, if there is none.
+    fn object(&self, url: &str) -> Result<Object>;
+
+    /// Fills `to` with the bytes of `object` from `at` on.
+    ///
+    /// # Errors
+    /// With the URL, if they cannot be read. If the object no longer has its
+    /// [tag](Object::tag): bytes of two versions are never mixed. Use
+    /// [`Error::transient`] if another try may succeed.
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
+
+    /// Fills each of `ranges` from its place on. The default reads one after the other. A store with
+    /// latency should override it.
+    ///
+    /// # Errors
+    /// As [`read`](Store::read).
+    fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
+    }
+}
+
+/// Stores by scheme, in the order in which they were added.
+#[derive(Clone, Default)]
+pub(crate) struct Stores(Vec<(String, Arc<dyn Store>)>);
+
+impl Stores {
+    pub(crate) fn add(&mut self, scheme: String, store: Arc<dyn Store>) {
+        self.0.push((scheme, store));
+    }
+
+    /// The store of `url`: the one that was added last for its scheme.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn of(&self, url: &str) -> Result<&Arc<dyn Store>> {
+        let wanted = scheme(url).unwrap_or_default();
+        let found = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(wanted));
+        found.map(|(_, store)| store).ok_or_else(|| {
+            Error::config(format!(
+                "no store is known for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or copy the \
+                 data set to this machine"
+            ))
+            .at_path(url)
+        })
+    }
+}
+
+impl std::fmt::Debug for Stores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(scheme, _)| scheme)).finish()
+    }
+}
+
+/// An object that is read at its places.
+pub(super) struct Stored {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) object: Object,
+}
+
+impl Medium for Stored {
+    fn len(&self) -> u64 {
+        self.object.len
+    }
+
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        self.store.read_ranges(&self.object, ranges)
+    }
+
+    fn check(&self) -> Result<()> {
+        let now = self.store.object(&self.object.url)?;
+        if now == self.object {
+            return Ok(());
+        }
+        let shown =
+            |object: &Object| format!("{} bytes, tag {:?}", object.len, object.tag.as_deref().unwrap_or("none"));
+        let (was, is) = (shown(&self.object), shown(&now));
+        Err(Error::in_source(format!(
+            "the object has changed since it was opened, from {was} to {is}; open the loader again"
+        ))
+        .at_path(&self.object.url))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_with_a_scheme_is_a_url_and_everything_else_a_path() {
+        for (text, expected) in [
+            ("s3://b/x", Some("s3")),
+            ("hf+x.y-z://b", Some("hf+x.y-z")),
+            ("C:\\x", None),
+            ("a/b://c", None),
+            ("://x", None),
+        ] {
+            let location = Location::of(text);
+            assert_eq!(location.scheme(), expected, "{text}");
+            assert!(expected.is_some() || location == Location::Path(text.into()));
+        }
+        let e = Stores::default().of("s3://bucket/x").err().unwrap();
+        assert_eq!(e.path(), Some(Path::new("s3://bucket/x")));
+        assert!(e.cause().contains("s3:// URLs; add a store for the scheme \"s3\""), "{e}");
+    }
+}
