@@ -12,6 +12,8 @@ use super::{Folder, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format;
 
+type Opened = Result<Arc<dyn Source>>;
+
 /// One format of data sets.
 pub struct DataFormat {
     /// Its name, as [`Source::kind`] returns it and [`Options::format`](super::Options::format) takes
@@ -25,9 +27,9 @@ pub struct DataFormat {
     is_folder: fn(&Path) -> bool,
     /// Decides by the path and the first bytes.
     is_file: fn(&Path, &[u8]) -> bool,
-    open: fn(&Path, &Options) -> Result<Arc<dyn Source>>,
+    open: fn(&Path, &Options) -> Opened,
     /// Opens the data set at a URL.
-    open_url: Option<fn(&str, &Options) -> Result<Arc<dyn Source>>>,
+    open_url: Option<fn(&str, &Options) -> Opened>,
 }
 
 /// All formats, in the order in which they are tried.
