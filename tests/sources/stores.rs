@@ -13,7 +13,10 @@ use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 
 /// Objects in memory, each with a version.
 #[derive(Clone, Default)]
-struct Objects(Arc<Mutex<BTreeMap<String, (u64, Vec<u8>)>>>);
+struct Objects(Arc<Mutex<Versions>>);
+
+/// Number and bytes of the newest version of each object.
+type Versions = BTreeMap<String, (u64, Vec<u8>)>;
 
 impl Objects {
     fn put(&self, url: &str, bytes: Vec<u8>) {
